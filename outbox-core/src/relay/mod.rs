@@ -210,7 +210,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             return engine.run(&shutdown).await;
         }
         if unchecked.store {
-            engine.store_outage.failed(false); // The preflight has told of it.
+            engine.store_is_down();
         }
         let stop = shutdown.child_token();
         let run = async {

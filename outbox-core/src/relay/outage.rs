@@ -1,11 +1,15 @@
 //! Says of an outage that it began, and that it ended, and nothing in between.
 //!
-//! A relay tries again and again while a server is away. Each failure would be a line in the log. Invariant: an outage is told once, and once more if what
-//! passes by itself turns into what somebody has to repair. Each failure stays visible at level debug, in the metrics and in the health.
+//! A relay tries again and again while a server is away. Each failure would be a line in the log.
+//! Invariant: an outage is told once, and once more if what passes by itself turns into what
+//! somebody has to repair. Each failure stays visible at level debug, in the metrics and in the
+//! health.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::health::Activity;
 
 /// An outage of one server, or none.
 #[derive(Debug, Default)]
@@ -29,6 +33,63 @@ impl Outage {
         let began = self.began.take()?;
         self.needs_somebody = false;
         Some(began.elapsed())
+    }
+}
+
+/// The activities that make up a relay's work. [`Activity::Keeping`] is not among them: a relay
+/// that cannot renew its leases loses them, and then has nothing to hand over.
+pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
+
+/// The failures of the store.
+#[derive(Debug, Default)]
+pub(super) struct StoreOutage {
+    /// Failures of each activity since its last success.
+    failures: [u32; Activity::COUNT],
+    /// The first of them.
+    failing_since: [Option<Instant>; Activity::COUNT],
+    pub(super) outage: Outage,
+    /// The store records no verdicts: nothing is settled before this, and nothing is sent until the
+    /// store has recorded the given verdicts.
+    pub(super) settle_after: Option<Instant>,
+}
+
+impl StoreOutage {
+    /// An activity failed; returns its failures since its last success.
+    pub(super) fn failed(&mut self, activity: Activity) -> u32 {
+        self.failing_since[activity as usize].get_or_insert_with(Instant::now);
+        let failures = &mut self.failures[activity as usize];
+        *failures = failures.saturating_add(1);
+        *failures
+    }
+
+    /// An activity succeeded; returns how long the outage took that ends with this.
+    pub(super) fn answered(&mut self, activity: Activity) -> Option<Duration> {
+        self.failures[activity as usize] = 0;
+        self.failing_since[activity as usize] = None;
+        let all_well = self.failing_since.iter().all(Option::is_none);
+        all_well.then(|| self.outage.ended()).flatten()
+    }
+
+    pub(super) fn is_failing(&self, activity: Activity) -> bool {
+        self.failing_since[activity as usize].is_some()
+    }
+
+    /// Since when the store has failed at this relay's work.
+    pub(super) fn failing_since(&self) -> Option<Instant> {
+        let since = WORK.map(|activity| self.failing_since[activity as usize]);
+        since.into_iter().flatten().min()
+    }
+
+    /// The failures so far say nothing of what comes.
+    pub(super) fn forget(&mut self) {
+        self.failing_since = Default::default();
+    }
+
+    /// No verdict is left to settle, for example because its partition was lost. Only the next
+    /// verdict can show whether settling still fails.
+    pub(super) fn forget_settling(&mut self) {
+        self.failing_since[Activity::Settling as usize] = None;
+        self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);
     }
 }
 
@@ -60,5 +121,18 @@ mod tests {
         assert_eq!(outage.ended(), Some(Duration::from_secs(7)));
         assert_eq!(outage.ended(), None);
         assert!(outage.failed(false), "the next one is news");
+    }
+    /// Another activity that still fails keeps the outage open.
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_the_store_ends_with_the_last_failing_activity() {
+        let mut store = StoreOutage::default();
+        assert!(store.outage.failed(false));
+        assert_eq!(store.failed(Activity::Fetching), 1);
+        assert_eq!(store.failed(Activity::Fetching), 2);
+        store.failed(Activity::Keeping);
+        assert_eq!(store.answered(Activity::Fetching), None);
+        assert_eq!(store.failing_since(), None, "renewals are no work");
+        assert!(store.answered(Activity::Keeping).is_some());
+        assert_eq!(store.failed(Activity::Fetching), 1);
     }
 }

@@ -1,9 +1,11 @@
 //! Which partitions this relay owns, and until when it may rely on that.
 //!
-//! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
-//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late; and a machine that was
-//! suspended ends it as well, see [`suspension`](super::suspension). A surplus partition is given back only when nothing of it is in flight. Not here: what
-//! follows from a lost lease, see `engine::results`; how fit a relay is, see [`fitness`](super::fitness).
+//! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts
+//! from the moment before the request was sent, with its own monotonic clock, so a paused process
+//! or a slow answer makes the belief end early, never late; and a machine that was suspended ends
+//! it as well, see [`suspension`](super::suspension). A surplus partition is given back only when
+//! nothing of it is in flight. Not here: what follows from a lost lease, see `engine::leases`; how
+//! fit a relay is, see [`fitness`](super::fitness).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,47 +13,72 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::agreement::{Disagreement, disagreement};
+use super::config::RelayConfig;
 use super::share::{Share, share};
 use super::suspension::Clocks;
 use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
-/// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
-/// succeeded within a second.
+/// While there are other relays, or partitions that others own, the relay checks this often whether
+/// that has changed, so that a relay that stops is succeeded within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// The longest wait for the store to release what an ended pause held: what was renewed before it counts only afterwards.
+/// The longest wait for the store to release what an ended pause held: what was renewed before it
+/// counts only afterwards.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Ownership {
-    owner: OwnerId,
-    ttl: Duration,
-    /// How long the store may take for an answer.
-    bound: Duration,
-    shares: bool,
+    terms: Terms,
     leases: Vec<Lease>,
-    /// Just before the oldest of the leases was granted or renewed.
-    granted_at: Instant,
     clocks: Clocks,
-    /// How far the wall clock was ahead then.
-    lead: time::Duration,
+    /// Just before the oldest of the leases was granted or renewed.
+    granted: Moment,
     /// How long the machine has been suspended since then, as far as it was noticed.
     noticed: Duration,
     /// Surplus partitions: nothing of them is fetched any more.
     leaving: BTreeSet<u16>,
-    /// Relays that are alive, this one included.
-    relays: Relays,
-    /// What this relay last said of itself.
-    fitness: Fitness,
-    /// It has announced itself and agreed with all others on the destination, or need not.
-    has_agreed: bool,
-    allows_others: bool,
+    known: Known,
     renew_at: Instant,
     search_at: Instant,
     /// A lease may have been lost since the last renewal was asked for: its answer proves nothing.
     in_doubt: bool,
-    /// Nothing is sent before a renewal that is asked for from now on shows which leases have lasted.
+    /// Nothing is sent before a renewal that is asked for from now on shows which leases have
+    /// lasted.
     is_void: bool,
+}
+
+/// The terms under which a relay owns partitions. They never change.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    owner: OwnerId,
+    ttl: Duration,
+    /// How long the store may take for an answer: at most a third of `ttl`. Then there is time to
+    /// ask again, on another connection, before the leases expire.
+    bound: Duration,
+    /// Whether the relay shares the partitions. Otherwise it takes all free partitions and keeps
+    /// them until it ends.
+    shares: bool,
+    /// As [`RelayConfig::allow_other_destination`].
+    allows_others: bool,
+}
+
+/// A moment by two clocks.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    at: Instant,
+    /// How far the wall clock was ahead.
+    lead: time::Duration,
+}
+
+/// What the relay learned and announced with its last renewal.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Relays that are alive, this one included.
+    relays: Relays,
+    /// What this relay announced of itself.
+    fitness: Fitness,
+    /// It has announced itself and agreed with all others on the destination, or need not.
+    has_agreed: bool,
 }
 
 /// Until when a message may be published.
@@ -63,23 +90,18 @@ pub(super) struct Deadlines {
     pub(super) confirm: Instant,
 }
 
-/// What one round of upkeep is to do, and what came of it.
+/// A renewal of the leases: the request, and the answer.
 #[derive(Debug)]
-pub(super) struct Upkeep {
-    owner: OwnerId,
-    ttl: Duration,
-    bound: Duration,
-    asked_at: Instant,
-    lead: time::Duration,
+pub(super) struct Renewal {
+    terms: Terms,
+    asked: Moment,
     /// Leases to renew; `None` if it is not time yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
     announcement: Announcement,
-    /// No upkeep has succeeded before: others may be starting at the same time.
+    /// No renewal has succeeded before: others may be starting at the same time.
     is_first: bool,
-    allows_others: bool,
     relays: Relays,
-    shares: bool,
     taken: Vec<Lease>,
     /// A live relay publishes elsewhere, and this one owns nothing: it may not begin.
     pub(super) disagreement: Option<Box<Disagreement>>,
@@ -94,7 +116,8 @@ pub(super) struct Upkeep {
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Partitions whose leases were lost, although they were relied on. They may be among those that were acquired.
+    /// Partitions whose leases were lost, although they were relied on. They may be among those
+    /// that were acquired.
     pub(super) lost: Vec<u16>,
     /// Partitions that were acquired.
     pub(super) taken: usize,
@@ -103,34 +126,32 @@ pub(super) struct Change {
 }
 
 impl Ownership {
-    /// A relay that does not share takes whatever is free, and keeps it until it ends. The relay waits for an answer of the store no longer than `store_timeout`,
-    /// and no longer than a third of the `ttl`: then there is time to ask again, on another connection, before the leases run out.
-    pub(super) fn new(
-        owner: OwnerId,
-        ttl: Duration,
-        store_timeout: Duration,
-        shares: bool,
-        clocks: Clocks,
-    ) -> Self {
+    pub(super) fn new(owner: OwnerId, config: &RelayConfig, shares: bool, clocks: Clocks) -> Self {
         let now = Instant::now();
         Self {
-            owner,
-            ttl,
-            bound: store_timeout.min(ttl / 3),
-            shares,
+            terms: Terms {
+                owner,
+                ttl: config.lease_ttl,
+                bound: config.store_timeout.min(config.lease_ttl / 3),
+                shares,
+                allows_others: config.allow_other_destination,
+            },
             leases: Vec::new(),
-            granted_at: now,
-            lead: clocks.lead(),
+            granted: Moment {
+                at: now,
+                lead: clocks.lead(),
+            },
             clocks,
             noticed: Duration::ZERO,
             leaving: BTreeSet::new(),
-            relays: Relays {
-                unproven: 1,
-                ..Relays::default()
+            known: Known {
+                relays: Relays {
+                    unproven: 1,
+                    ..Relays::default()
+                },
+                fitness: Fitness::default(),
+                has_agreed: false,
             },
-            fitness: Fitness::default(),
-            has_agreed: false,
-            allows_others: false,
             renew_at: now,
             search_at: now,
             in_doubt: false,
@@ -138,14 +159,8 @@ impl Ownership {
         }
     }
 
-    /// As [`RelayConfig::allow_other_destination`](super::RelayConfig::allow_other_destination).
-    pub(super) fn allowing_other_destination(mut self, allows: bool) -> Self {
-        self.allows_others = allows;
-        self
-    }
-
     pub(super) fn owner(&self) -> OwnerId {
-        self.owner
+        self.terms.owner
     }
 
     /// All leases, for settling.
@@ -171,20 +186,21 @@ impl Ownership {
         let slept = self.slept();
         let starts_for = match self.is_void {
             true => Duration::ZERO,
-            false => (self.ttl / 2).saturating_sub(slept),
+            false => (self.terms.ttl / 2).saturating_sub(slept),
         };
         (!self.leases.is_empty()).then(|| Deadlines {
-            start: self.granted_at + starts_for,
-            confirm: self.granted_at + (self.ttl * 5 / 6).saturating_sub(slept),
+            start: self.granted.at + starts_for,
+            confirm: self.granted.at + (self.terms.ttl * 5 / 6).saturating_sub(slept),
         })
     }
 
-    /// How long the machine has been suspended since the leases were granted. A wall clock that was set forward looks the same.
+    /// How long the machine has been suspended since the leases were granted. A wall clock that was
+    /// set forward looks the same.
     fn slept(&self) -> Duration {
-        let ahead = self.clocks.lead().saturating_sub(self.lead);
+        let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
         // Less than that is how two clocks differ, and within what the deadlines leave of a lease.
-        if slept > self.ttl / 20 {
+        if slept > self.terms.ttl / 20 {
             slept
         } else {
             Duration::ZERO
@@ -193,10 +209,11 @@ impl Ownership {
 
     /// Whether the store keeps the leases from others no more, as far as this relay can tell.
     pub(super) fn has_run_out(&self) -> bool {
-        self.granted_at + self.ttl.saturating_sub(self.slept()) <= Instant::now()
+        self.granted.at + self.terms.ttl.saturating_sub(self.slept()) <= Instant::now()
     }
 
-    /// Looks whether the machine was suspended. If so, the leases are renewed at once. Returns for how long, if it was not known before.
+    /// Looks whether the machine was suspended. If so, the leases are renewed at once. Returns for
+    /// how long, if it was not known before.
     pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
         let slept = self.slept();
         if self.leases.is_empty() || slept <= self.noticed {
@@ -207,46 +224,47 @@ impl Ownership {
         Some(slept)
     }
 
-    fn granted(&mut self, upkeep: &Upkeep) {
-        self.granted_at = upkeep.asked_at;
-        self.lead = upkeep.lead;
+    fn granted(&mut self, renewal: &Renewal) {
+        self.granted = renewal.asked;
         self.noticed = Duration::ZERO;
     }
 
-    /// When the next upkeep is due.
-    pub(super) fn upkeep_at(&self) -> Instant {
-        if self.relays.alive() > 1 || self.wanted() > 0 {
+    /// When the next renewal is due.
+    pub(super) fn renewal_at(&self) -> Instant {
+        if self.known.relays.alive() > 1 || self.wanted() > 0 {
             self.renew_at.min(self.search_at)
         } else {
             self.renew_at
         }
     }
 
-    /// Makes the next upkeep renew the leases at once, because one may be lost. If an upkeep is under way, another one follows it.
+    /// Makes the next renewal renew the leases at once, because one may be lost. If a renewal is
+    /// under way, another one follows it.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
     }
 
-    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a renewal has shown that they do not. What is distrusted again
-    /// and again is renewed no more often than others look for what is free.
+    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a
+    /// renewal has shown that they do not. What is distrusted again and again is renewed no more
+    /// often than others look for what is free.
     pub(super) fn distrust(&mut self) {
         self.doubt();
-        self.renew_at = self.renew_at.max(self.granted_at + self.search_interval());
+        self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
         self.is_void = true;
     }
 
     fn search_interval(&self) -> Duration {
-        SEARCH_INTERVAL.min(self.ttl / 3)
+        SEARCH_INTERVAL.min(self.terms.ttl / 3)
     }
 
-    /// Makes the next upkeep renew the leases at once.
+    /// Makes the next renewal renew the leases at once.
     pub(super) fn renew_now(&mut self) {
         self.renew_at = Instant::now();
     }
 
     fn share(&self) -> Share {
-        share(self.shares, self.fitness, self.relays)
+        share(self.terms.shares, self.known.fitness, self.known.relays)
     }
 
     /// Partitions to take over, if they are free.
@@ -254,24 +272,22 @@ impl Ownership {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// The upkeep that is due, by which the relay also announces itself.
-    pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Upkeep {
-        let now = Instant::now();
-        let is_due = self.renew_at <= now;
-        self.in_doubt &= !is_due;
-        Upkeep {
-            owner: self.owner,
-            ttl: self.ttl,
-            bound: self.bound,
-            asked_at: now,
+    /// The renewal that is due, by which the relay also announces itself.
+    pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Renewal {
+        let asked = Moment {
+            at: Instant::now(),
             lead: self.clocks.lead(),
+        };
+        let is_due = self.renew_at <= asked.at;
+        self.in_doubt &= !is_due;
+        Renewal {
+            terms: self.terms,
+            asked,
             renew: is_due.then(|| self.leases.clone()),
             owned: self.leases.len(),
             announcement: announcement.into(),
-            is_first: !self.has_agreed,
-            allows_others: self.allows_others,
-            relays: self.relays,
-            shares: self.shares,
+            is_first: !self.known.has_agreed,
+            relays: self.known.relays,
             taken: Vec::new(),
             disagreement: None,
             pauses: None,
@@ -280,30 +296,33 @@ impl Ownership {
         }
     }
 
-    /// Takes over the result of an upkeep.
-    pub(super) fn apply(&mut self, mut upkeep: Upkeep) -> Change {
+    /// Applies the result of a renewal.
+    pub(super) fn apply(&mut self, mut renewal: Renewal) -> Change {
         let mut change = Change::default();
-        if upkeep.renews() {
-            self.granted(&upkeep);
+        if renewal.renews() {
+            self.granted(&renewal);
         }
-        if let Some(kept) = upkeep.renew.take() {
-            // What was given back while the answer was on its way is not owned, although the answer says so.
+        if let Some(kept) = renewal.renew.take() {
+            // What was given back while the answer was on its way is not owned, although the answer
+            // says so.
             let lost = self.leases.extract_if(.., |lease| !kept.contains(lease));
             change.lost = lost.map(|lease| lease.partition).collect();
             if !self.in_doubt {
-                self.renew_at = upkeep.asked_at + self.ttl / 3;
+                self.renew_at = renewal.asked.at + self.terms.ttl / 3;
                 self.is_void = false;
             }
         }
-        self.fitness = upkeep.announcement.fitness;
-        self.has_agreed = true;
-        self.relays = upkeep.relays;
-        self.search_at = upkeep.asked_at + self.search_interval();
-        change.taken = upkeep.taken.len();
+        self.known = Known {
+            relays: renewal.relays,
+            fitness: renewal.announcement.fitness,
+            has_agreed: true,
+        };
+        self.search_at = renewal.asked.at + self.search_interval();
+        change.taken = renewal.taken.len();
         if self.leases.is_empty() {
-            self.granted(&upkeep);
+            self.granted(&renewal);
         }
-        self.leases.extend(upkeep.taken);
+        self.leases.extend(renewal.taken);
         self.leaving
             .retain(|partition| self.leases.iter().any(|lease| lease.partition == *partition));
         let surplus = self
@@ -319,7 +338,8 @@ impl Ownership {
         change
     }
 
-    /// Waits at least this long before the next upkeep, after one that failed. The leases run on meanwhile.
+    /// Waits at least this long before the next renewal, after one that failed. The leases run on
+    /// meanwhile.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.renew_at = self.renew_at.max(next);
@@ -344,7 +364,7 @@ impl Ownership {
 
     /// Relays that are alive, this one included.
     pub(super) fn relays(&self) -> Relays {
-        self.relays
+        self.known.relays
     }
 
     /// Whether it hands everything over, because others can do what it cannot.
@@ -352,39 +372,53 @@ impl Ownership {
         self.share().keeps == 0
     }
 
-    /// Whether upkeep is due.
+    /// Whether a renewal is due.
     pub(super) fn is_due(&self) -> bool {
-        self.upkeep_at() <= Instant::now()
+        self.renewal_at() <= Instant::now()
     }
 }
 
-impl Upkeep {
+#[cfg(test)]
+impl Ownership {
+    /// Takes these partitions over.
+    pub(super) fn take(&mut self, partitions: impl IntoIterator<Item = u16>) -> Renewal {
+        let mut renewal = self.plan(Fitness::Fit);
+        let lease = |partition| Lease { partition, epoch: 1 };
+        renewal.taken = partitions.into_iter().map(lease).collect();
+        renewal
+    }
+}
+
+impl Renewal {
     /// Whether it asks which leases have lasted.
     pub(super) fn renews(&self) -> bool {
         self.renew.is_some()
     }
 
-    /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
+    /// Announces the relay, renews what it owns and takes over what is free, up to its share. A
+    /// crash in between leaves leases that run out.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
-        let bound = self.bound;
+        let bound = self.terms.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
-        if self.owned == 0 && self.relays.disagreeing > 0 && !self.allows_others {
+        if self.owned == 0 && self.relays.disagreeing > 0 && !self.terms.allows_others {
             let relays = within(bound, "relays could not be listed", store.relays()).await?;
-            self.disagreement = disagreement(self.owner, &self.announcement, relays).map(Box::new);
+            self.disagreement = disagreement(self.terms.owner, &self.announcement, relays).map(Box::new);
             if self.disagreement.is_some() {
                 return Ok(self);
             }
         }
-        let share = share(self.shares, self.announcement.fitness, self.relays);
+        let share = share(self.terms.shares, self.announcement.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // Whoever owns nothing by now begins to send with what it takes, and may have read them long ago.
+            // Whoever owns nothing by now begins to send with what it takes, and may have read them
+            // long ago.
             if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
-            let acquired = store.acquire(self.owner, self.ttl, wanted);
+            let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not an error of the whole: a relay that does not hear of its renewals keeps its leases from others, and sends nothing.
+                // Not an error of the whole: a relay that does not hear of its renewals keeps its
+                // leases from others, and sends nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }
@@ -406,15 +440,20 @@ impl Upkeep {
             self.pauses = Some(store.pauses().await?);
         }
         if self.renew.is_some() || self.relays.alive() > 1 {
-            self.relays = store.announce(self.owner, self.ttl, &self.announcement).await?;
+            self.relays = store
+                .announce(self.terms.owner, self.terms.ttl, &self.announcement)
+                .await?;
             if self.is_first && self.announcement.registration.destination.is_some() {
-                // Two relays may announce themselves at the same time, and neither sees the other. Both are stored now.
-                self.relays = store.announce(self.owner, self.ttl, &self.announcement).await?;
+                // Two relays may announce themselves at the same time, and neither sees the other.
+                // Both are stored now.
+                self.relays = store
+                    .announce(self.terms.owner, self.terms.ttl, &self.announcement)
+                    .await?;
             }
         }
         if let Some(leases) = &mut self.renew {
             if !leases.is_empty() {
-                *leases = store.renew(self.owner, leases, self.ttl).await?;
+                *leases = store.renew(self.terms.owner, leases, self.terms.ttl).await?;
             }
             self.owned = leases.len();
         }

@@ -1,7 +1,7 @@
 //! The pauses that a relay knows of.
 //!
 //! Invariant: without a pause, a message costs one look at an empty set. Not here: when they are read, see [`ownership`](super::ownership); what is set aside,
-//! see `engine::paused`.
+//! see `engine::publish`.
 
 use std::collections::HashSet;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Wake-ups that lead to
 //! nothing, as those for other outboxes of the process do, cause no more polls than `poll_min` allows. Not here: whether there is room for more, see
-//! `engine::activities`.
+//! `engine::fetch`.
 
 use std::mem;
 use std::time::Duration;

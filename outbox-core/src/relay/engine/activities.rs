@@ -1,187 +1,105 @@
-//! Starts fetching and sending, as far as there is room for them.
-//!
-//! Invariant: memory is bounded here. At most one and a half batches are fetched and not sent, and as much in bytes; at most four batches are sent
-//! and not settled.
+//! Starts the activities that the parts ask for: calls of the store and of the broker, each with a
+//! time limit.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
+use std::pin::Pin;
 
-use tokio::time::Instant;
-use tracing::Instrument as _;
+use super::Engine;
+use super::fetch::FetchDone;
+use super::leases::{Unfit, probe};
+use super::settle::SettleDone;
+use crate::publisher::Publisher;
+use crate::relay::ownership::Renewal;
+use crate::store::{Backlog, OutboxStore, Purged, StoreError, within};
 
-use super::settling::SETTLE_BATCH;
-use super::{CROWDED_PAUSE, Engine, FetchDone, Mode, PublishDone};
-use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::relay::in_flight::Queued;
-use crate::relay::poller::Query;
-use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
-use crate::telemetry;
+/// Purging and counting, which no message waits for, may take this many times longer than other
+/// calls.
+const UNHURRIED: u32 = 6;
 
-/// Messages of one blocked aggregate per fetch. Evaluated at compile time.
-const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// While other aggregates may starve, a lane with more messages than this in memory goes on from the store.
-const LANE_MAX: usize = 512;
-/// Only after this long, since each message that goes on from the store is written twice more, and a backlog of one aggregate is often
-/// short. Other aggregates wait at most this much longer for it.
-const CROWDED_MAX: Duration = Duration::from_secs(2);
-/// This many messages of such a lane stay in memory; when there are fewer, more are fetched.
-const LANE_KEPT: usize = 128;
+/// A future of one activity, if it is under way.
+type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;
+
+/// The activities that are under way, without publishes.
+#[derive(Default)]
+pub(super) struct Activities<'a> {
+    pub(super) fetching: Slot<'a, FetchDone>,
+    pub(super) settling: Slot<'a, SettleDone>,
+    pub(super) renewing: Slot<'a, Result<Renewal, StoreError>>,
+    pub(super) releasing: Slot<'a, Result<(), StoreError>>,
+    pub(super) probing: Slot<'a, Result<(), Unfit>>,
+    pub(super) purging: Slot<'a, Result<Purged, StoreError>>,
+    pub(super) counting: Slot<'a, Result<Backlog, StoreError>>,
+}
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    pub(super) fn may_fetch(&self) -> bool {
-        let leased = |now| {
-            self.ownership
-                .deadlines()
-                .is_some_and(|deadlines| now < deadlines.start)
-        };
-        self.fetching.is_none()
-            && self.has_room()
-            && !self.pauses.all()
-            && !self.in_flight.is_setting_aside()
-            && leased(Instant::now())
-    }
-
-    /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
-    pub(super) fn has_room(&self) -> bool {
-        let batch = self.config.batch.get() as usize;
-        self.in_flight.queued() <= batch / 2
-            && self.in_flight.bytes() <= self.config.buffer_bytes / 2
-            && self.may_send()
-    }
-
-    /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
-    pub(super) fn may_send(&self) -> bool {
-        self.settle_after.is_none()
-            && self.in_flight.not_taken() + self.in_flight.refused_count()
-                < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
-    }
-
-    /// The query to run now. A drain does not wait between the last message and the proof that there are no more.
-    pub(super) fn next_query(&self) -> Option<Query> {
-        match self.mode {
-            Mode::Drain if self.in_flight.is_empty() => self.poller.not_ended(),
-            _ => self.poller.due(self.breaker.is_refusing()),
+    /// Starts the activities that are due, except sending and settling.
+    pub(super) fn start(&mut self) {
+        let (store, publisher, under_way) = (&self.relay.store, &self.relay.publisher, &mut self.under_way);
+        let shared = &mut self.shared;
+        let bound = shared.config.store_timeout;
+        if shared.in_flight.not_taken() == 0 {
+            shared.store.forget_settling();
         }
-    }
-
-    pub(super) fn fetch(&mut self, query: Query) {
-        let alone = self.in_flight.is_empty();
-        let (number, in_flight) = self.in_flight.begin_fetch();
-        self.poller.begin(query);
-        let excluding = match query {
-            Query::Pending => Vec::new(),
-            Query::Waiting => self.in_flight.crowded(LANE_KEPT),
-        };
-        let (crowded, generation) = (!excluding.is_empty(), self.generation);
-        let (store, leases) = (&self.relay.store, self.ownership.fetchable());
-        let (limit, bytes) = self
-            .row_size
-            .limit(query, self.config.batch, self.config.buffer_bytes);
-        let bound = self.config.store_timeout;
-        self.fetching = Some(Box::pin(async move {
-            let began = Instant::now();
-            let result = match query {
-                Query::Pending => {
-                    let request = FetchRequest {
-                        leases: &leases,
-                        limit,
-                        bytes,
-                        in_flight: &in_flight,
-                    };
-                    within(
-                        bound,
-                        "pending messages could not be fetched",
-                        store.fetch(request),
-                    )
-                    .await
-                }
-                Query::Waiting => {
-                    let request = WaitingRequest {
-                        leases: &leases,
-                        limit,
-                        per_aggregate: PER_AGGREGATE,
-                        bytes,
-                        in_flight: &in_flight,
-                        excluding: &excluding,
-                    };
-                    within(
-                        bound,
-                        "waiting messages could not be fetched",
-                        store.fetch_waiting(request),
-                    )
-                    .await
-                }
-            };
-            FetchDone {
-                query,
-                number,
-                generation,
-                alone,
-                crowded,
-                took: began.elapsed(),
-                result,
-            }
-        }));
-    }
-
-    /// Sends the messages that may be sent now.
-    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Queued)) {
-        let Some(deadlines) = self.ownership.deadlines() else {
-            return;
-        };
-        let window = self.breaker.window(self.config.window);
-        let mut room = window.saturating_sub(on_their_way);
-        let may_send = self.may_send() && !self.pauses.all();
-        if self.stopping.is_some() || self.hands_over || !may_send || Instant::now() >= deadlines.start {
+        if self.stopping.is_some() {
             return;
         }
-        while room > 0 {
-            let Some(queued) = self.in_flight.next() else {
-                // Nobody starves while half of the window is in use.
-                if room <= window / 2 {
-                    self.crowded_since = None;
-                } else {
-                    self.make_room();
-                }
-                return;
-            };
-            if self.pauses.holds(&queued.row.aggregate) {
-                self.pause(queued);
-            } else if queued.row.message.is_ok() {
-                room -= 1;
-                send(queued);
-            } else {
-                self.unreadable(queued);
-            }
+        if self.leases.check_up(shared) && under_way.probing.is_none() {
+            let deletes = shared.config.retention.deletes();
+            under_way.probing = Some(Box::pin(probe(store, publisher, deletes, bound)));
+        }
+        if under_way.renewing.is_none()
+            && let Some(renewal) = self.leases.step(shared)
+        {
+            self.settle.recorder.begin_renewal();
+            under_way.renewing = Some(Box::pin(renewal.run(store)));
+        }
+        if under_way.releasing.is_none()
+            && let Some(leases) = self.leases.surplus(shared)
+        {
+            let owner = shared.ownership.owner();
+            under_way.releasing = Some(Box::pin(async move {
+                let released = store.release(owner, &leases);
+                within(bound, "leases could not be released", released).await
+            }));
+        }
+        if under_way.fetching.is_none()
+            && let Some(asked) = self.fetch.step(shared)
+        {
+            under_way.fetching = Some(Box::pin(asked.run(store, bound)));
+        }
+        let bound = bound * UNHURRIED;
+        if under_way.purging.is_none()
+            && let Some(request) = self.upkeep.step(shared)
+        {
+            let purged = store.purge(request);
+            let purged = within(bound, "published messages could not be purged", purged);
+            under_way.purging = Some(Box::pin(purged));
+        }
+        if under_way.counting.is_none() && self.upkeep.counts(shared) {
+            let counted = within(bound, "the backlog could not be counted", store.backlog());
+            under_way.counting = Some(Box::pin(counted));
         }
     }
 
-    /// No message may be sent, since all in memory wait behind others that are on their way. If they are of few aggregates, the longest lane goes
-    /// on from the store, and its memory is free for other aggregates.
-    fn make_room(&mut self) {
-        if self.has_room() || self.crowded_since.get_or_insert_with(Instant::now).elapsed() < CROWDED_MAX {
-            return;
-        }
-        if self.in_flight.shorten(LANE_MAX, LANE_KEPT) {
-            self.poller.block(CROWDED_PAUSE);
+    pub(super) fn start_settling(&mut self, nothing_on_its_way: bool) {
+        let (store, bound) = (&self.relay.store, self.shared.config.store_timeout);
+        if self.under_way.settling.is_none()
+            && let Some(batch) =
+                self.settle
+                    .step(&mut self.shared, nothing_on_its_way, self.stopping.is_some())
+        {
+            self.under_way.settling = Some(Box::pin(batch.run(store, bound)));
         }
     }
 }
 
-/// Publishes one message.
-pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> PublishDone {
-    let sent_at = Instant::now();
-    let result = match &queued.row.message {
-        Ok(message) => {
-            let span = telemetry::publish_span(message);
-            publisher.publish(message).instrument(span).await
+/// Waits for the activity, if there is one, and clears its slot. Cancel-safe.
+pub(super) async fn done<T>(slot: &mut Slot<'_, T>) -> T {
+    match slot {
+        Some(activity) => {
+            let output = activity.as_mut().await;
+            *slot = None;
+            output
         }
-        // Not sent: the caller has looked.
-        Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.to_string())),
-    };
-    PublishDone {
-        queued,
-        sent_at,
-        result,
+        None => std::future::pending().await,
     }
 }

@@ -9,26 +9,25 @@ fn lease(partition: u16) -> Lease {
     Lease { partition, epoch: 1 }
 }
 
+fn ownership_for(ttl: Duration, clocks: Clocks) -> Ownership {
+    let config = RelayConfig::default().lease_ttl(ttl);
+    Ownership::new(OwnerId::fresh(), &config, true, clocks)
+}
+
 fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
-    let mut upkeep = ownership.plan(Fitness::Fit);
-    upkeep.renew = Some(ownership.leases.clone());
-    upkeep.relays = Relays {
+    let mut renewal = ownership.plan(Fitness::Fit);
+    renewal.renew = Some(ownership.leases.clone());
+    renewal.relays = Relays {
         fit: alive,
         ..Relays::default()
     };
-    upkeep.taken = taken.into_iter().map(lease).collect();
-    ownership.apply(upkeep)
+    renewal.taken = taken.into_iter().map(lease).collect();
+    ownership.apply(renewal)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_gives_back_what_exceeds_its_share() {
-    let mut ownership = Ownership::new(
-        OwnerId::fresh(),
-        Duration::from_secs(15),
-        Duration::from_secs(10),
-        true,
-        Clocks::default(),
-    );
+    let mut ownership = ownership_for(Duration::from_secs(15), Clocks::default());
     assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
     let change = apply(&mut ownership, 3, []);
     assert_eq!(change.leaving.len(), 64 - 22);
@@ -43,19 +42,18 @@ async fn a_relay_gives_back_what_exceeds_its_share() {
 #[tokio::test(start_paused = true)]
 async fn a_doubt_during_a_renewal_is_not_forgotten() {
     let ttl = Duration::from_secs(15);
-    let bound = Duration::from_secs(10);
-    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, bound, true, Clocks::default());
+    let mut ownership = ownership_for(ttl, Clocks::default());
     apply(&mut ownership, 1, 0..64);
     assert!(!ownership.is_due());
     ownership.doubt();
-    let upkeep = ownership.plan(Fitness::Fit);
-    assert!(upkeep.renews());
+    let renewal = ownership.plan(Fitness::Fit);
+    assert!(renewal.renews());
     ownership.doubt();
-    ownership.apply(upkeep);
+    ownership.apply(renewal);
     assert!(ownership.is_due(), "nobody has looked since the second doubt");
-    let upkeep = ownership.plan(Fitness::Fit);
-    assert!(upkeep.renews());
-    ownership.apply(upkeep);
+    let renewal = ownership.plan(Fitness::Fit);
+    assert!(renewal.renews());
+    ownership.apply(renewal);
     assert!(!ownership.is_due());
 }
 
@@ -63,7 +61,7 @@ async fn a_doubt_during_a_renewal_is_not_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed() {
     let ttl = Duration::from_secs(15);
-    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, Clocks::default());
+    let mut ownership = ownership_for(ttl, Clocks::default());
     apply(&mut ownership, 1, 0..64);
     let may_send = |ownership: &Ownership| Instant::now() < ownership.deadlines().unwrap().start;
     assert!(may_send(&ownership));
@@ -74,9 +72,9 @@ async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed()
     assert!(!may_send(&ownership) && ownership.is_due());
     ownership.apply(asked_before);
     assert!(!may_send(&ownership) && ownership.is_due());
-    let upkeep = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(Fitness::Fit);
     assert!(!may_send(&ownership), "the answer is not there");
-    ownership.apply(upkeep);
+    ownership.apply(renewal);
     assert!(may_send(&ownership) && !ownership.is_due());
 
     ownership.distrust();
@@ -90,18 +88,12 @@ async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed()
 
 #[tokio::test(start_paused = true)]
 async fn deadlines_count_from_before_the_request() {
-    let mut ownership = Ownership::new(
-        OwnerId::fresh(),
-        Duration::from_secs(12),
-        Duration::from_secs(10),
-        true,
-        Clocks::default(),
-    );
-    let mut upkeep = ownership.plan(Fitness::Fit);
+    let mut ownership = ownership_for(Duration::from_secs(12), Clocks::default());
+    let mut renewal = ownership.plan(Fitness::Fit);
     let asked_at = Instant::now();
     tokio::time::advance(Duration::from_secs(5)).await;
-    upkeep.taken = vec![lease(7)];
-    ownership.apply(upkeep);
+    renewal.taken = vec![lease(7)];
+    ownership.apply(renewal);
     let deadlines = ownership.deadlines().unwrap();
     assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
@@ -113,7 +105,7 @@ async fn a_suspension_ends_the_belief_in_leases() {
     let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
     let read = lead.clone();
     let clocks = Clocks::new(move || time::Duration::seconds(read.load(Ordering::Relaxed)));
-    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, clocks);
+    let mut ownership = ownership_for(ttl, clocks);
     apply(&mut ownership, 1, 0..64);
     let granted_at = Instant::now();
     for set_back in [0, -3600] {
@@ -132,18 +124,18 @@ async fn a_suspension_ends_the_belief_in_leases() {
         ownership.deadlines().unwrap().start,
         granted_at + Duration::from_secs(1)
     );
-    let upkeep = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(Fitness::Fit);
     lead.store(3600, Ordering::Relaxed);
     assert!(ownership.notice_suspension().is_some());
     assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
-    ownership.apply(upkeep);
+    ownership.apply(renewal);
     assert!(
         ownership.notice_suspension().is_some(),
         "the machine was suspended while the answer was on its way"
     );
     assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
-    let upkeep = ownership.plan(Fitness::Fit);
-    ownership.apply(upkeep);
+    let renewal = ownership.plan(Fitness::Fit);
+    ownership.apply(renewal);
     assert_eq!(ownership.notice_suspension(), None);
     assert_eq!(ownership.deadlines().unwrap().start, granted_at + ttl / 2);
 }

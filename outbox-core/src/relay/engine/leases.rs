@@ -1,0 +1,346 @@
+//! Renews the leases and shares the partitions; hands the partitions of an ailing relay over,
+//! probes, and takes the share back.
+//!
+//! Invariants: no partition is released while a message of it is on its way. Before an ailing relay
+//! releases its partitions, it drops the broker's connection, so that few messages arrive after the
+//! next owner has begun. A probe only reads. A crash leaves leases that expire.
+//! [`fitness`](crate::relay::fitness) decides when a relay hands over, and
+//! [`ownership`](crate::relay::ownership) how much each relay owns.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::{Mode, Shared};
+use crate::health::{Activity, Trouble};
+use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::relay::RelayError;
+use crate::relay::outage::WORK;
+use crate::relay::ownership::Renewal;
+use crate::relay::pauses::Pauses;
+use crate::store::{Announcement, Lease, OutboxStore, Pause, Registration, StoreError, TroubleClass, within};
+use crate::{describe, telemetry};
+
+pub(super) struct Leases {
+    registration: Arc<Registration>,
+    /// All partitions are released once no publish is on its way.
+    pub(super) hands_over: bool,
+    /// The store has not yet released all messages that ended pauses held.
+    pub(super) releases: bool,
+    /// Number of known interruptions of the source.
+    interruptions: u64,
+}
+
+/// The consequences of a renewal for other parts.
+pub(super) struct Renewed {
+    /// The answer shows which leases have lasted.
+    pub(super) proves: bool,
+    /// Partitions are to be released, so that their messages in memory were dropped.
+    pub(super) leaves: bool,
+    /// Lost partitions, whose messages may be on their way.
+    pub(super) lost: Vec<u16>,
+    pub(super) outcome: Result<(), RelayError>,
+}
+
+/// Why a probe failed.
+pub(super) enum Unfit {
+    Store(StoreError),
+    Publisher(PublishError),
+}
+
+impl Leases {
+    pub(super) fn new(registration: Registration, interruptions: u64) -> Self {
+        Self {
+            registration: Arc::new(registration),
+            hands_over: false,
+            releases: false,
+            interruptions,
+        }
+    }
+
+    /// Ends the belief in leases after a suspension of the machine or an interruption of the
+    /// source.
+    pub(super) fn check(&mut self, shared: &mut Shared<'_>) {
+        let interruptions = shared.part.interruptions();
+        if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
+            // Another reader may read the messages that are in memory here.
+            shared.ownership.distrust();
+        }
+        if let Some(slept) = shared.ownership.notice_suspension() {
+            tracing::warn!(
+                ?slept,
+                "the machine was suspended, or its clock set forward; nothing is sent before the leases are renewed"
+            );
+        }
+    }
+
+    /// The renewal to run now.
+    pub(super) fn step(&self, shared: &mut Shared<'_>) -> Option<Renewal> {
+        if !shared.ownership.is_due() {
+            return None;
+        }
+        let (fitness, trouble) = (shared.checkup.fitness(), shared.health.trouble());
+        let (fitness, trouble) = shared.part.announced(fitness, trouble);
+        Some(shared.ownership.plan(Announcement {
+            fitness,
+            registration: self.registration.clone(),
+            trouble,
+        }))
+    }
+
+    pub(super) fn done(
+        &mut self,
+        shared: &mut Shared<'_>,
+        result: Result<Renewal, StoreError>,
+    ) -> Result<Renewed, RelayError> {
+        let (has_table, mut renewed) = (shared.part.has_table(), Renewed::default());
+        let mut renewal = match result {
+            Ok(renewal) => renewal,
+            Err(error) => {
+                let pause = shared.store_failed(Activity::Keeping, error)?;
+                shared.ownership.postpone(pause);
+                if shared.ownership.has_run_out() && has_table {
+                    telemetry::leases_ran_out();
+                }
+                return Ok(renewed);
+            }
+        };
+        let pause = match renewal.trouble.take() {
+            Some(error) => shared.store_failed(Activity::Keeping, error)?,
+            None => {
+                shared.store_answered(Activity::Keeping);
+                Duration::ZERO
+            }
+        };
+        if let Some(disagreement) = renewal.disagreement.take() {
+            return Err(RelayError::OtherDestination(disagreement));
+        }
+        shared.part.agree();
+        renewed.proves = renewal.renews();
+        let finished = std::mem::replace(&mut renewal.finished, Ok(false));
+        let pauses = renewal.pauses.take();
+        let has_read = pauses.is_some();
+        if let Some(pauses) = pauses {
+            pauses_read(shared, pauses);
+        }
+        let change = shared.ownership.apply(renewal);
+        shared.ownership.postpone(pause);
+        let owned = shared.ownership.leases().len();
+        if has_table {
+            telemetry::leases(owned, shared.ownership.relays());
+        }
+        if change.taken > 0 {
+            tracing::info!(partitions = change.taken, owned, "leases acquired");
+            shared.poller.restart();
+        }
+        renewed.leaves = !change.leaving.is_empty();
+        self.hands_over |= renewed.leaves && shared.ownership.hands_over();
+        for partition in change.leaving {
+            shared.in_flight.drop_partition(partition);
+        }
+        if renewed.proves && has_table {
+            telemetry::renewed();
+        }
+        renewed.lost = change.lost;
+        if !renewed.lost.is_empty() {
+            // A drain asks once more.
+            self.releases |= finished.unwrap_or(true);
+            report_lost(has_table, renewed.lost.len());
+        } else if has_read {
+            renewed.outcome = self.pauses_finished(shared, finished);
+        }
+        Ok(renewed)
+    }
+
+    /// The store has released messages that ended pauses held. A drain ends with its first failure,
+    /// and not before all of these messages are released.
+    fn pauses_finished(
+        &mut self,
+        shared: &mut Shared<'_>,
+        finished: Result<bool, StoreError>,
+    ) -> Result<(), RelayError> {
+        let more = match finished {
+            Ok(more) => more,
+            Err(error) if shared.mode == Mode::Drain => return Err(error.into()),
+            // Only the messages of the pause wait.
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
+                return Ok(());
+            }
+        };
+        if more || self.releases {
+            shared.poller.restart();
+        }
+        if more {
+            shared.ownership.renew_now();
+        }
+        self.releases = more;
+        Ok(())
+    }
+
+    /// The leases of surplus partitions to release now: nothing of them is on its way.
+    pub(super) fn surplus(&self, shared: &mut Shared<'_>) -> Option<Vec<Lease>> {
+        let leaving = shared.ownership.leaving();
+        let free = leaving.filter(|partition| !shared.in_flight.holds(*partition));
+        let free: Vec<u16> = free.collect();
+        if free.is_empty() || self.hands_over {
+            return None;
+        }
+        let leases = shared.ownership.give_back(&free);
+        Self::handed_over(shared);
+        tracing::info!(partitions = free.len(), "leases given back to share the work");
+        Some(leases)
+    }
+
+    pub(super) fn released(shared: &mut Shared<'_>, released: Result<(), StoreError>) {
+        Self::handed_over(shared);
+        if let Err(error) = released {
+            tracing::warn!(error = %describe(&error), "leases could not be released; they run out");
+        }
+    }
+
+    fn handed_over(shared: &mut Shared<'_>) {
+        if shared.ownership.leases().is_empty() {
+            shared.checkup.handed_over();
+        }
+    }
+
+    /// Checks the fitness of this relay; returns whether a probe is due. Not for a drain, which
+    /// ends with the first failure.
+    pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
+        if shared.mode == Mode::Drain {
+            return false;
+        }
+        let since = [shared.store.failing_since(), shared.breaker.failing_since()];
+        let failing_since = since.into_iter().flatten().min();
+        if shared.ownership.relays().ailing == 0 {
+            shared.checkup.forget_probes();
+        }
+        // A relay that hands everything over sends nothing new, so that nothing can show that it
+        // works.
+        let keeps = !shared.ownership.leases().is_empty() && !shared.ownership.hands_over();
+        if shared.checkup.check(failing_since, keeps, &mut shared.rng) {
+            tracing::warn!("this relay cannot do its work; others that can take its partitions over");
+        }
+        self.next_probe_at(shared).is_some_and(|at| at <= Instant::now())
+    }
+
+    /// When the next probe is due, if one is wanted.
+    pub(super) fn next_probe_at(&self, shared: &Shared<'_>) -> Option<Instant> {
+        let owns = !shared.ownership.leases().is_empty();
+        // A relay that is about to hand over does not come back before it has done so.
+        let gives_all = self.hands_over || (owns && shared.ownership.hands_over());
+        if gives_all || shared.mode == Mode::Drain {
+            return None;
+        }
+        let is_store_well = shared.store.failing_since().is_none();
+        let failed_at = shared.breaker.failed_at().filter(|_| is_store_well);
+        shared
+            .checkup
+            .next_probe_at(shared.ownership.relays(), owns, failed_at)
+    }
+
+    pub(super) fn probed(shared: &mut Shared<'_>, probed: Result<(), Unfit>) {
+        let owns = !shared.ownership.leases().is_empty();
+        let begins = shared.checkup.probed(probed.is_ok(), owns, &mut shared.rng);
+        match probed {
+            Ok(()) if begins => {
+                tracing::info!("broker and database answer again; this relay tries to publish");
+                shared.breaker.try_again();
+                shared.store.forget();
+                shared.store.settle_after = None;
+                shared.ownership.doubt();
+                // Earlier failures say nothing of the trial, which may have to wait for a message.
+                shared.health.update(|vitals| {
+                    vitals.broker_failing = None;
+                    for activity in WORK {
+                        vitals.store[activity as usize].failing = None;
+                    }
+                });
+            }
+            Ok(()) => {}
+            Err(unfit) => {
+                let (what, class, error): (_, _, &(dyn Error + 'static)) = match &unfit {
+                    Unfit::Store(error) => ("database", TroubleClass::Database, error),
+                    Unfit::Publisher(error) => ("broker", TroubleClass::Broker(error.class()), error),
+                };
+                let reason = describe(error);
+                tracing::debug!(what, %reason, "a probe failed");
+                shared.health.update(|vitals| {
+                    let trouble = match unfit {
+                        Unfit::Store(_) => &mut vitals.store[Activity::Fetching as usize].failing,
+                        Unfit::Publisher(_) => &mut vitals.broker_failing,
+                    };
+                    Trouble::note(trouble, class, reason);
+                });
+            }
+        }
+    }
+
+    /// Whether all partitions go to others, or wait only for verdicts that this relay cannot
+    /// settle.
+    pub(super) fn must_hand_over(&self, shared: &Shared<'_>) -> bool {
+        self.hands_over || (shared.ownership.hands_over() && shared.store.is_failing(Activity::Settling))
+    }
+}
+
+impl Default for Renewed {
+    fn default() -> Self {
+        Self {
+            proves: false,
+            leaves: false,
+            lost: Vec::new(),
+            outcome: Ok(()),
+        }
+    }
+}
+
+/// Looks whether database and broker answer.
+pub(super) async fn probe<S: OutboxStore, P: Publisher>(
+    store: &S,
+    publisher: &P,
+    deletes: bool,
+    bound: Duration,
+) -> Result<(), Unfit> {
+    let checked = within(
+        bound,
+        "the database could not be checked",
+        store.preflight(deletes),
+    )
+    .await;
+    checked.map_err(Unfit::Store)?;
+    let silent = |_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"));
+    let checked = timeout(bound, publisher.preflight()).await.unwrap_or_else(silent);
+    checked.map(drop).map_err(Unfit::Publisher)
+}
+
+fn pauses_read(shared: &mut Shared<'_>, read: Vec<Pause>) {
+    let pauses = Pauses::new(read);
+    if pauses.differs(&shared.pauses) {
+        match pauses.count() {
+            0 => tracing::info!("publishing is no longer paused"),
+            _ => tracing::warn!(pauses = ?pauses.reasons(), "publishing is paused"),
+        }
+        // Messages that a pause held may be due.
+        shared.poller.restart();
+    }
+    if shared.part.has_table() {
+        telemetry::pauses(pauses.count());
+    }
+    shared.health.update(|vitals| vitals.pauses = pauses.reasons());
+    shared.pauses = pauses;
+}
+
+fn report_lost(has_table: bool, lost: usize) {
+    if has_table {
+        telemetry::leases_lost(lost);
+        tracing::warn!(
+            lost,
+            "leases were lost; the relay was paused or the database away"
+        );
+    } else {
+        tracing::info!("the log is no longer read: the session has ended, or the log was dropped");
+    }
+}

@@ -1,0 +1,166 @@
+//! Settles verdicts, and finds the verdict that the store refuses.
+//!
+//! Invariants: verdicts that the store does not record are kept, and nothing is sent meanwhile. If
+//! the store refuses a verdict for its own sake ([`StoreError::Refused`]), the next settlement has
+//! half as many verdicts, until the refused verdict is alone. It is kept apart and retried, and the
+//! others are recorded. After many refusals in a row without a recorded verdict, the store counts
+//! as failing.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::report::Recorder;
+use super::{Mode, SETTLE_LINGER, Shared};
+use crate::describe;
+use crate::health::Activity;
+use crate::relay::RelayError;
+use crate::store::{Lease, OutboxStore, Settlement, StoreError, within};
+use crate::telemetry;
+
+/// Verdicts are settled when there are this many, when the oldest is [`SETTLE_LINGER`] old, or when
+/// no publish is on its way.
+pub(super) const SETTLE_BATCH: usize = 1024;
+
+/// Refusals in a row after which the store counts as failing. One verdict among all that may wait
+/// is found after fewer.
+const REFUSALS_MAX: u32 = 64;
+
+pub(super) struct Settle<'a> {
+    /// Settlements in a row in which the store refused a verdict.
+    refusals: u32,
+    /// The first refusal of a drain, which continues and fails at its end.
+    pub(super) refusal: Option<StoreError>,
+    pub(super) recorder: Recorder<'a>,
+}
+
+/// Verdicts to settle.
+pub(super) struct Batch {
+    leases: Vec<Lease>,
+    settlements: Vec<Settlement>,
+}
+
+/// A settlement that has ended.
+pub(super) struct SettleDone {
+    pub(super) took: Duration,
+    pub(super) result: Result<usize, StoreError>,
+}
+
+impl Batch {
+    pub(super) async fn run<S: OutboxStore>(self, store: &S, bound: Duration) -> SettleDone {
+        let began = Instant::now();
+        let settled = store.settle(&self.leases, &self.settlements);
+        let result = within(bound, "messages could not be settled", settled).await;
+        SettleDone {
+            took: began.elapsed(),
+            result,
+        }
+    }
+}
+
+impl<'a> Settle<'a> {
+    pub(super) fn new(recorder: Recorder<'a>) -> Self {
+        Self {
+            refusals: 0,
+            refusal: None,
+            recorder,
+        }
+    }
+
+    /// The verdicts to settle now.
+    pub(super) fn step(
+        &mut self,
+        shared: &mut Shared<'_>,
+        nothing_on_its_way: bool,
+        is_stopping: bool,
+    ) -> Option<Batch> {
+        let retry_at = Self::retry_at(shared, is_stopping);
+        let is_retry = retry_at.is_some_and(|at| at <= Instant::now());
+        if !is_retry && !is_due(shared, nothing_on_its_way) {
+            return None;
+        }
+        let leases = shared.ownership.leases().to_vec();
+        let settlements = match is_retry {
+            true => shared.in_flight.begin_retry(leases.clone())?,
+            false => shared.in_flight.begin_settle(leases.clone()),
+        };
+        Some(Batch { leases, settlements })
+    }
+
+    /// When a refused verdict is retried. Not while the store records no verdicts at all.
+    pub(super) fn retry_at(shared: &Shared<'_>, is_stopping: bool) -> Option<Instant> {
+        let waits = shared.store.settle_after.is_some() || is_stopping;
+        shared.in_flight.retry_at().filter(|_| !waits)
+    }
+
+    pub(super) fn done(&mut self, shared: &mut Shared<'_>, settle: SettleDone) -> Result<(), RelayError> {
+        telemetry::settle(settle.took);
+        let accepted = match settle.result {
+            Ok(accepted) => accepted,
+            Err(error @ StoreError::Refused { .. }) => return self.refused(shared, error),
+            Err(error) => {
+                shared.in_flight.not_settled(shared.ownership.leases());
+                return failed(shared, error);
+            }
+        };
+        shared.store_answered(Activity::Settling);
+        shared.store.settle_after = None;
+        self.refusals = 0;
+        let settled = shared.in_flight.settled();
+        self.recorder.recorded(shared, settled, accepted);
+        Ok(())
+    }
+
+    /// The store refused one of the verdicts. A crash leaves those messages as they were.
+    fn refused(&mut self, shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
+        let nothing_is_taken = self.refusals >= REFUSALS_MAX;
+        let (backoff, rng) = (shared.config.backoff, &mut shared.rng);
+        let pause = |tries| backoff.delay(tries, rng);
+        let owned = shared.ownership.leases();
+        let is_retry = shared.in_flight.is_retrying();
+        let alone = shared.in_flight.refused(owned, nothing_is_taken, pause);
+        // A retry says nothing of other verdicts.
+        if alone.is_some_and(|alone| !alone.again) {
+            self.refusals = self.refusals.saturating_add(1);
+        }
+        if let Some(alone) = alone {
+            let reason = describe(&error);
+            tracing::error!(
+                row_id = alone.row_id,
+                %reason,
+                "the database refuses the verdict on a message; it is tried again, and others go on"
+            );
+            shared.health.update(|vitals| vitals.refusal = reason);
+        }
+        if nothing_is_taken && !is_retry {
+            return failed(shared, error);
+        }
+        // Otherwise each run of a drain job would end here, and never reach the other messages.
+        if shared.mode == Mode::Drain {
+            self.refusal.get_or_insert(error);
+        }
+        Ok(())
+    }
+}
+
+fn is_due(shared: &Shared<'_>, nothing_on_its_way: bool) -> bool {
+    let unsettled = shared.in_flight.unsettled();
+    let now = Instant::now();
+    match shared.store.settle_after {
+        _ if unsettled == 0 => false,
+        Some(after) => now >= after,
+        None => {
+            let since = shared.in_flight.unsettled_since();
+            let has_lingered = since.is_some_and(|since| since + SETTLE_LINGER <= now);
+            nothing_on_its_way || has_lingered || unsettled >= SETTLE_BATCH
+        }
+    }
+}
+
+fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
+    // A drain ends with this error, and settles what it can while it stops.
+    shared.store.settle_after = Some(Instant::now() + shared.config.backoff.min);
+    let pause = shared.store_failed(Activity::Settling, error)?;
+    shared.store.settle_after = Some(Instant::now() + pause);
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The state that several parts of the engine use, and the consequences of a failure of the store.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Mode;
+use crate::describe;
+use crate::health::{Activity, Answers, HealthCheck, Trouble};
+use crate::log::source::Part;
+use crate::relay::config::RelayConfig;
+use crate::relay::fitness::Checkup;
+use crate::relay::in_flight::InFlight;
+use crate::relay::outage::{StoreOutage, tell_outage};
+use crate::relay::ownership::Ownership;
+use crate::relay::pauses::Pauses;
+use crate::relay::policy::Breaker;
+use crate::relay::poller::Poller;
+use crate::relay::{RelayError, suspension::Clocks};
+use crate::store::{OwnerId, StoreError, TroubleClass};
+use crate::telemetry;
+
+use super::settle::SETTLE_BATCH;
+
+pub(super) struct Shared<'a> {
+    pub(super) config: &'a RelayConfig,
+    pub(super) part: &'a Part,
+    pub(super) health: &'a HealthCheck,
+    pub(super) mode: Mode,
+    pub(super) rng: fastrand::Rng,
+    pub(super) in_flight: InFlight,
+    pub(super) ownership: Ownership,
+    pub(super) poller: Poller,
+    pub(super) breaker: Breaker,
+    pub(super) checkup: Checkup,
+    pub(super) pauses: Pauses,
+    pub(super) store: StoreOutage,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(
+        config: &'a RelayConfig,
+        part: &'a Part,
+        health: &'a HealthCheck,
+        clocks: Clocks,
+        mode: Mode,
+    ) -> Self {
+        let seed = config.seed;
+        let shares = mode == Mode::Run;
+        Self {
+            config,
+            part,
+            health,
+            mode,
+            rng: seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
+            in_flight: InFlight::default(),
+            ownership: Ownership::new(OwnerId::fresh(), config, shares, clocks),
+            poller: Poller::new(config),
+            breaker: Breaker::new(config.backoff),
+            checkup: Checkup::new(config.lease_ttl, config.store_timeout),
+            pauses: Pauses::default(),
+            store: StoreOutage::default(),
+        }
+    }
+
+    /// Whether there is room for more messages: one and a half batches, and as much in bytes.
+    pub(super) fn has_room(&self) -> bool {
+        let batch = self.config.batch.get() as usize;
+        self.in_flight.queued() <= batch / 2
+            && self.in_flight.bytes() <= self.config.buffer_bytes / 2
+            && self.may_send()
+    }
+
+    /// Whether the store records verdicts. While it does not, sending would only make more copies.
+    pub(super) fn may_send(&self) -> bool {
+        let most = 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize;
+        self.store.settle_after.is_none()
+            && self.in_flight.not_taken() + self.in_flight.refused_count() < most
+    }
+
+    /// Records a failure of the store; returns the pause before the next try. A drain ends.
+    pub(super) fn store_failed(
+        &mut self,
+        activity: Activity,
+        error: StoreError,
+    ) -> Result<Duration, RelayError> {
+        if self.mode == Mode::Drain {
+            return Err(error.into());
+        }
+        let failures = self.store.failed(activity);
+        if activity != Activity::Keeping {
+            self.end_trial();
+        }
+        let pause = self.config.backoff.delay(failures, &mut self.rng);
+        let reason = describe(&error);
+        let needs_somebody = !matches!(error, StoreError::Database { .. } | StoreError::Silent { .. });
+        let is_news = self.store.outage.failed(needs_somebody);
+        tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
+        telemetry::store_failed(activity);
+        self.health.update(|vitals| {
+            let failing = &mut vitals.store[activity as usize].failing;
+            Trouble::note(failing, TroubleClass::Database, reason);
+        });
+        Ok(pause)
+    }
+
+    pub(super) fn store_answered(&mut self, activity: Activity) {
+        if let Some(took) = self.store.answered(activity) {
+            tracing::info!(?took, "the outbox store answers again");
+        }
+        self.health.update(|vitals| {
+            vitals.store[activity as usize] = Answers {
+                last: Some(Instant::now()),
+                failing: None,
+            };
+        });
+    }
+
+    /// Ends the trial, if there is one: something failed through no message's fault.
+    pub(super) fn end_trial(&mut self) {
+        if self.checkup.failed(&mut self.rng) {
+            tracing::warn!("this relay still cannot do its work");
+            self.ownership.doubt();
+        }
+    }
+}
