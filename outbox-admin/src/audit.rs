@@ -9,7 +9,7 @@ use outbox_core::{
     MessageStatus, Operation, OperationFilter, OperationId, OperationKind, OutboxAudit, StoreError,
     StoredMessage,
 };
-use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
+use outbox_inbox::{DatabaseAnswer, DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
 use sea_orm::DbErr;
 use serde::Serialize;
 use serde_json::Value;
@@ -128,14 +128,20 @@ pub async fn show_operation(
 ///
 /// # Errors
 ///
-/// The database's error, also if it has no inbox.
+/// The database's error. A database without an inbox has no operations.
 pub async fn list_inbox_operations(
     operations: &InboxOperations,
     filter: &OperationFilter,
     limit: NonZeroU32,
 ) -> Result<Vec<OperationRow>, DbErr> {
-    let operations = operations.list(filter, limit).await?;
-    Ok(operations.iter().map(OperationRow::from).collect())
+    match operations.list(filter, limit).await {
+        Err(error) if has_no_inbox(&error) => Ok(Vec::new()),
+        operations => Ok(operations?.iter().map(OperationRow::from).collect()),
+    }
+}
+
+fn has_no_inbox(error: &DbErr) -> bool {
+    DatabaseAnswer::is_table_missing(error, "inbox_operations")
 }
 
 /// An operation on consumers or their dead letters; `None` if there is none. Of the dead letters that it names, those that are marked to be tried again count as pending, those
@@ -149,7 +155,11 @@ pub async fn show_inbox_operation(
     letters: &DeadLetters,
     id: OperationId,
 ) -> Result<Option<OperationDetail>, DbErr> {
-    let Some(operation) = operations.get(id).await? else {
+    let operation = match operations.get(id).await {
+        Err(error) if has_no_inbox(&error) => None,
+        operation => operation?,
+    };
+    let Some(operation) = operation else {
         return Ok(None);
     };
     let named = operations.letters_of(id).await?;
@@ -191,7 +201,7 @@ pub async fn show_inbox_operation(
         next: match operation.kind {
             OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".into()),
             OperationKind::PurgeInbox if !operation.is_finished() => {
-                Some(format!("outbox purge inbox --operation {id}").into())
+                Some(Command::from("outbox purge inbox").option("--operation", id))
             }
             OperationKind::Migrate if !operation.is_finished() => {
                 Some("outbox migrate --tables inbox".into())
@@ -252,14 +262,13 @@ fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
             OperationKind::Migrate => Some("outbox migrate".into()),
             OperationKind::InitLog | OperationKind::DropLog => Some("outbox relay log status".into()),
             _ => Change::of(operation).map(|change| {
-                let command = format!("outbox {} --operation {}", change.command(), operation.id);
-                command.into()
+                Command::new(format!("outbox {}", change.command())).option("--operation", operation.id)
             }),
         };
     }
     match (&operation.kind, dead.first()) {
         (OperationKind::Retry | OperationKind::Replay, Some(first)) => {
-            Some(format!("outbox why {}", first.id).into())
+            Some(Command::from("outbox why").arg(first.id))
         }
         _ => None,
     }

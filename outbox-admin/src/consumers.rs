@@ -6,10 +6,10 @@ use outbox_core::{ConsumerStanding, Subscriber};
 use outbox_inbox::{ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX};
 use serde::Serialize;
 
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::serial;
 use crate::verdict::{Reason, State};
-use crate::words::{at_least, counted, in_words, quoted};
+use crate::words::{at_least, counted, in_words};
 
 /// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
@@ -192,7 +192,7 @@ impl ConsumerRow {
                     "dead letters wait for a decision",
                 ),
             };
-            let next = format!("outbox dead-letters groups --consumer {}", quoted(&self.consumer));
+            let next = Command::from("outbox dead-letters groups").option("--consumer", &self.consumer);
             let reason = Reason::new(State::Degraded, what, next);
             troubles.push((ConsumerTrouble::DeadLetters, reason));
         }
@@ -212,7 +212,9 @@ impl ConsumerRow {
             );
         };
         if let Some(reason) = &self.paused {
-            let next = format!("outbox consumers resume {}", quoted(&self.consumer)).into();
+            let next = Command::from("outbox consumers resume")
+                .arg(&self.consumer)
+                .into();
             return degraded(ConsumerTrouble::Paused, format!("it is paused: {reason}"), next);
         }
         let forecast = |advice: &str| Next::and_advice("outbox consumers list --forecast", advice);

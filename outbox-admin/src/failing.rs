@@ -6,7 +6,9 @@
 
 use std::num::NonZeroU32;
 
-use outbox_core::{MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
+use outbox_core::{
+    FailureClass, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
+};
 
 /// The messages that are looked at: the first of those that wait, by their row ids.
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -14,9 +16,6 @@ const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 /// Failures from which on a failure is not taken for one that passes: with the default back-off, it has lasted for 13 seconds by then, longer than a cluster takes
 /// to elect a leader.
 const FAILURES_MIN: u32 = 8;
-
-/// How `outbox-nats` begins the error of a message whose subject no stream takes.
-const NO_STREAM: &str = "no stream takes subject `";
 
 /// Messages that fail again and again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,43 +33,44 @@ pub struct Failing {
     pub subject: Option<String>,
 }
 
-/// Looks for messages that fail again and again, among the first 1,000 that wait; `None` if there is none. One statement, by the index of waiting rows.
+/// Looks for messages that fail again and again, among the first 1,000 that wait; `None` if there is none. One statement by the index of waiting rows, and a
+/// second one for the subject.
 ///
 /// # Errors
 ///
 /// [`StoreError`].
 pub async fn failing(store: &impl OutboxReader) -> Result<Option<Failing>, StoreError> {
     let waiting = Selection::all().status(MessageStatus::Waiting);
-    Ok(Failing::of(&store.list(&waiting, LOOKED_AT).await?))
+    let waiting = store.list(&waiting, LOOKED_AT).await?;
+    let Some((worst, messages)) = worst(&waiting) else {
+        return Ok(None);
+    };
+    let message = match is_uncaptured(worst) {
+        true => store.find(worst.id).await?.and_then(|found| found.message.ok()),
+        false => None,
+    };
+    Ok(Some(Failing {
+        messages,
+        id: worst.id,
+        failures: worst.failures,
+        error: worst.error.clone().unwrap_or_default(),
+        subject: message.and_then(|message| message.subject),
+    }))
 }
 
-impl Failing {
-    fn of(waiting: &[StoredMessage]) -> Option<Self> {
-        let failing = waiting
-            .iter()
-            .filter(|row| row.failures >= FAILURES_MIN && row.error.is_some());
-        let worst = failing.clone().max_by_key(|row| {
-            let has_no_stream = row
-                .error
-                .as_deref()
-                .is_some_and(|error| error.contains(NO_STREAM));
-            (has_no_stream, row.failures)
-        })?;
-        let error = worst.error.clone().unwrap_or_default();
-        Some(Self {
-            messages: failing.count() as u64,
-            id: worst.id,
-            failures: worst.failures,
-            subject: subject(&error).map(str::to_owned),
-            error,
-        })
-    }
+/// The message with the most failures, and how many messages fail.
+fn worst(waiting: &[StoredMessage]) -> Option<(&StoredMessage, u64)> {
+    let failing = waiting
+        .iter()
+        .filter(|row| row.failures >= FAILURES_MIN && row.error.is_some());
+    let count = failing.clone().count() as u64;
+    let worst = failing.max_by_key(|row| (is_uncaptured(row), row.failures))?;
+    Some((worst, count))
 }
 
-/// The subject that an error names.
-fn subject(error: &str) -> Option<&str> {
-    let (_, rest) = error.split_once(NO_STREAM)?;
-    rest.split_once('`').map(|(subject, _)| subject)
+fn is_uncaptured(row: &StoredMessage) -> bool {
+    let class = row.error.as_deref().and_then(FailureClass::of_stored);
+    class == Some(FailureClass::Uncaptured)
 }
 
 #[cfg(test)]
@@ -80,6 +80,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::next::Command;
     use crate::verdict::State;
 
     fn row(number: u128, failures: u32, error: &str) -> StoredMessage {
@@ -100,30 +101,32 @@ mod tests {
         }
     }
 
-    const NOBODY: &str =
-        "no stream takes subject `orders.special` of message 1; provision stream `SHOP` with it";
+    const UNCAPTURED: &str = "uncaptured: no stream takes subject `orders.special` of message 1";
 
     #[test]
-    fn a_subject_that_no_stream_takes_is_stuck_and_anything_else_that_goes_on_failing_is_degraded() {
-        assert_eq!(Failing::of(&[]), None);
-        assert_eq!(
-            Failing::of(&[row(1, 7, NOBODY), row(2, 0, "")]),
-            None,
-            "it may pass"
-        );
-        let other = Failing::of(&[row(1, 9, "no answer"), row(2, 7, NOBODY)]).expect("it fails");
-        assert_eq!((other.messages, other.subject.as_deref()), (1, None));
+    fn an_uncaptured_subject_is_stuck_and_any_other_lasting_failure_is_degraded() {
+        assert_eq!(worst(&[]), None);
+        let may_pass = [row(1, 7, UNCAPTURED), row(2, 0, "")];
+        assert_eq!(worst(&may_pass), None);
+        let other = [row(1, 9, "unknown: no answer"), row(2, 7, UNCAPTURED)];
+        assert_eq!(worst(&other), Some((&other[0], 1)));
+        let both = [row(1, 9, "unknown: no answer"), row(2, 8, UNCAPTURED)];
+        assert_eq!(worst(&both), Some((&both[1], 2)));
+        let failing = |subject: Option<&str>| Failing {
+            messages: 1,
+            id: both[1].id,
+            failures: 8,
+            error: String::new(),
+            subject: subject.map(str::to_owned),
+        };
+        let other = failing(None);
         let reason = other.reason();
         assert_eq!(reason.state, State::Degraded);
-        assert!(reason.next.line().starts_with("outbox why "), "{reason:?}");
+        assert_eq!(reason.next, Command::from("outbox why").arg(other.id).into());
         assert_eq!(other.diagnosis("SHOP"), None);
-        let both = Failing::of(&[row(1, 9, "no answer"), row(2, 8, NOBODY)]).expect("they fail");
-        assert_eq!(
-            (both.messages, both.subject.as_deref()),
-            (2, Some("orders.special"))
-        );
-        assert_eq!(both.reason().state, State::Stuck);
-        let diagnosis = both.diagnosis("SHOP").expect("a finding");
+        let uncaptured = failing(Some("orders.special"));
+        assert_eq!(uncaptured.reason().state, State::Stuck);
+        let diagnosis = uncaptured.diagnosis("SHOP").expect("a finding");
         assert!(
             diagnosis
                 .next

@@ -12,9 +12,9 @@ use serde::Serialize;
 pub use full::doubled;
 pub(crate) use full::reached;
 
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::serial;
-use crate::words::{counted, in_words, quoted};
+use crate::words::{counted, in_words};
 
 /// How the stream is filled, as the broker reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -274,14 +274,14 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
             }
         }
     };
-    let next = format!("outbox consumers lag {}", quoted(&now.consumer));
+    let next = Command::from("outbox consumers lag").arg(&now.consumer);
     Prospect::new(
         (Subject::Consumer, &now.consumer),
         outlook,
         per_second,
         within,
         what,
-        &next,
+        next,
     )
 }
 
@@ -293,7 +293,7 @@ fn of_expiry(consumer: &ConsumerSeen, max_age: Option<Duration>) -> Option<Prosp
         "its oldest message is deleted by the stream in {}",
         in_words(within)
     );
-    let next = format!("outbox consumers lag {}", quoted(&consumer.consumer));
+    let next = Command::from("outbox consumers lag").arg(&consumer.consumer);
     let subject = (Subject::Expiry, consumer.consumer.as_str());
     Some(Prospect::new(
         subject,
@@ -301,7 +301,7 @@ fn of_expiry(consumer: &ConsumerSeen, max_age: Option<Duration>) -> Option<Prosp
         0.0,
         Some(within),
         what,
-        &next,
+        next,
     ))
 }
 
@@ -312,7 +312,7 @@ impl Prospect {
         per_second: f64,
         within: Option<Duration>,
         what: String,
-        next: &str,
+        next: impl Into<Next>,
     ) -> Self {
         Self {
             subject,

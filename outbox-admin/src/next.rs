@@ -1,85 +1,128 @@
 //! The next step of a finding: one command that runs as printed, advice in words, or both.
 //!
-//! Invariant: a [`Command`] is one command line without placeholders. The printing program adds its own name and options: [`Command::called_as`].
+//! Invariant: a [`Command`] has no placeholders. The printing program adds its own name and options.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// Programs of the commands, each with the space behind its name.
-const PROGRAMS: [&str; 6] = ["outbox ", "nats ", "chronyc ", "fuser ", "ls ", "systemctl "];
+use crate::words::quoted;
 
-/// A command line as a shell reads it, with quoted arguments.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct Command(String);
+/// The program of most commands.
+const OUTBOX: &str = "outbox";
+
+/// A command: literal words such as `outbox why`, then arguments, which are quoted for a shell when
+/// the command is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Command {
+    literal: Cow<'static, str>,
+    arguments: Vec<(Option<&'static str>, String)>,
+}
 
 impl Command {
-    /// The command line.
+    /// A command of these words, which a shell reads as they are.
+    pub fn new(literal: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            literal: literal.into(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Adds an argument.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn arg(mut self, value: impl ToString) -> Self {
+        self.arguments.push((None, value.to_string()));
+        self
+    }
+
+    /// Adds an option without a value: `--yes`.
+    #[must_use]
+    pub fn flag(mut self, name: &str) -> Self {
+        self.literal = format!("{} {name}", self.literal).into();
+        self
+    }
+
+    /// Adds an option with its value: `--outbox shop`.
+    #[must_use]
+    pub fn option(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.arguments.push((Some(name), value.to_string()));
+        self
+    }
+
+    /// The words before the arguments.
+    #[must_use]
+    pub fn literal(&self) -> &str {
+        &self.literal
+    }
+
+    /// Each argument, with the name of its option if it is the value of one.
+    #[must_use]
+    pub fn arguments(&self) -> &[(Option<&'static str>, String)] {
+        &self.arguments
+    }
+
+    /// The subcommands and options of the program `outbox`; `None` if it is a command of another program.
+    pub fn words_of_outbox(&self) -> Option<impl Iterator<Item = &str>> {
+        let mut words = self.literal.split(' ');
+        (words.next() == Some(OUTBOX)).then_some(words)
     }
 
     /// The command line in a program that mounts the commands: `shop outbox why order/4711`, where the command is `outbox why order/4711`. Commands of other programs
     /// stay as they are.
     ///
     /// ```
-    /// let command = outbox_admin::Command::from("outbox why order/4711");
+    /// let command = outbox_admin::Command::from("outbox why").arg("order/4711");
     /// assert_eq!(command.called_as("shop outbox"), "shop outbox why order/4711");
     /// ```
     #[must_use]
     pub fn called_as(&self, program: &str) -> String {
-        match self.arguments() {
-            Some(arguments) => format!("{program} {arguments}"),
-            None => self.0.clone(),
+        let words: Vec<&str> = match self.words_of_outbox() {
+            Some(words) => std::iter::once(program).chain(words).collect(),
+            None => vec![&self.literal],
+        };
+        let mut line = words.join(" ");
+        for (option, value) in &self.arguments {
+            for word in option
+                .iter()
+                .map(|name| (*name).to_owned())
+                .chain([quoted(value)])
+            {
+                line.push(' ');
+                line.push_str(&word);
+            }
         }
-    }
-
-    /// Everything behind the name of the program `outbox`; `None` if it is a command of another program.
-    #[must_use]
-    pub fn arguments(&self) -> Option<&str> {
-        self.0.strip_prefix("outbox ")
+        line
     }
 }
 
-impl From<String> for Command {
-    fn from(line: String) -> Self {
-        debug_assert!(
-            PROGRAMS.iter().any(|program| line.starts_with(program)),
-            "not a command: {line}"
-        );
-        Self(line)
-    }
-}
-
-impl From<&str> for Command {
-    fn from(line: &str) -> Self {
-        line.to_owned().into()
-    }
-}
-
-impl From<&String> for Command {
-    fn from(line: &String) -> Self {
-        line.clone().into()
+impl From<&'static str> for Command {
+    fn from(literal: &'static str) -> Self {
+        Self::new(literal)
     }
 }
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.called_as(OUTBOX))
+    }
+}
+
+impl Serialize for Command {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
 impl PartialEq<&str> for Command {
     fn eq(&self, line: &&str) -> bool {
-        self.0 == *line
+        self.to_string() == *line
     }
 }
 
 impl PartialEq<String> for Command {
     fn eq(&self, line: &String) -> bool {
-        self.0 == *line
+        self.to_string() == *line
     }
 }
 
@@ -129,8 +172,8 @@ impl Next {
 
     /// The command line; empty without one.
     #[must_use]
-    pub fn line(&self) -> &str {
-        self.command.as_ref().map_or("", Command::as_str)
+    pub fn line(&self) -> String {
+        self.command.as_ref().map(Command::to_string).unwrap_or_default()
     }
 }
 

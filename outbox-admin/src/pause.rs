@@ -12,8 +12,9 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::next::Command;
 use crate::serial;
-use crate::words::{counted, quoted};
+use crate::words::counted;
 
 /// Most unpublished messages of an aggregate type that a preview counts.
 const COUNTED_MAX: u32 = 10_000;
@@ -68,7 +69,7 @@ impl PauseRow {
     }
 
     /// The command that ends it.
-    pub(crate) fn unpause(&self) -> String {
+    pub(crate) fn unpause(&self) -> Command {
         unpause_command(self.aggregate_type.as_deref())
     }
 
@@ -87,10 +88,10 @@ fn scope(aggregate_type: Option<&str>) -> String {
     }
 }
 
-pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> String {
+pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> Command {
     match aggregate_type {
-        Some(aggregate_type) => format!("outbox resume --aggregate-type {}", quoted(aggregate_type)),
-        None => "outbox resume".to_owned(),
+        Some(aggregate_type) => Command::from("outbox resume").option("--aggregate-type", aggregate_type),
+        None => "outbox resume".into(),
     }
 }
 

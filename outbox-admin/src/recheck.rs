@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use outbox_core::{
-    Aggregate, Fitness, FoundMessage, Message, MessageId, MessageStatus, OutboxReader, StoreError,
+    Aggregate, FailureClass, Fitness, FoundMessage, Message, MessageId, MessageStatus, OutboxReader,
+    StoreError,
 };
 use serde::Serialize;
 
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::of_aggregate::unpublished;
 use crate::pause::{PauseRow, pauses};
 
@@ -49,7 +50,7 @@ impl Holds {
 pub enum Obstacle {
     /// Its row cannot be read.
     Unreadable,
-    /// It has a subject or a header that cannot be sent.
+    /// It cannot be sent: its subject, a header or, of a stored error, its size.
     Unsendable,
     /// There is no stream.
     NoStream,
@@ -202,7 +203,7 @@ fn judge(
     let message = match &found.message {
         Ok(message) => message,
         Err(reason) => {
-            let next = format!("outbox show {}", stored.id).into();
+            let next = Command::from("outbox show").arg(stored.id).into();
             let what = format!("its row cannot be read: {reason}");
             return Some(cause(Holds::Still, Some(O::Unreadable), what, next));
         }
@@ -272,23 +273,16 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     }
 }
 
-/// What stood in the way when a message failed, if its error has words that this library writes.
+/// What stood in the way when a message failed, by the class with which its stored error begins.
 pub(crate) fn obstacle_of(error: &str) -> Option<Obstacle> {
-    let is = |words: &&(&str, Obstacle)| words.0.split('…').all(|part| error.contains(part));
-    WORDS.iter().find(is).map(|(_, obstacle)| *obstacle)
+    match FailureClass::of_stored(error)? {
+        FailureClass::Unknown => Some(Obstacle::RelayAiling),
+        FailureClass::Backpressure => Some(Obstacle::Full),
+        FailureClass::Permanent => Some(Obstacle::Unsendable),
+        FailureClass::Uncaptured => Some(Obstacle::NotCaptured),
+        _ => None,
+    }
 }
-
-/// Words of errors that this library writes, and what stood in the way then. Tests against real servers find an error whose words have changed.
-const WORDS: &[(&str, Obstacle)] = &[
-    ("no stream takes subject", Obstacle::NotCaptured),
-    ("belongs to another stream than", Obstacle::NotCaptured),
-    ("is larger than the server or stream", Obstacle::TooLarge),
-    ("is full or throttles", Obstacle::Full),
-    ("that cannot be sent", Obstacle::Unsendable),
-    // A time-out; other answers that confirm nothing have no bound.
-    ("was not confirmed by stream… within ", Obstacle::RelayAiling),
-    ("was not sent", Obstacle::RelayAiling),
-];
 
 #[cfg(test)]
 mod tests {
@@ -300,18 +294,18 @@ mod tests {
             let now = recorded(error, is_fit);
             assert_eq!((now.holds, now.obstacle), (holds, obstacle), "{error:?}");
         };
-        let silent = Some("message 1 was not confirmed by stream `EVENTS` within 5s (unknown)");
+        let silent = Some("unknown: message 1 was not confirmed by stream `EVENTS` within 5s");
         check(None, true, Holds::Unknown, None);
         check(silent, true, Holds::Gone, Some(Obstacle::RelayAiling));
         check(silent, false, Holds::Unknown, Some(Obstacle::RelayAiling));
         check(
-            Some("stream `EVENTS` is full or throttles, message 1 waits (backpressure)"),
+            Some("backpressure: stream `EVENTS` is full or throttles, message 1 waits"),
             false,
             Holds::Unknown,
             Some(Obstacle::Full),
         );
         check(
-            Some("stream `EVENTS` refused message 1 on subject `a`"),
+            Some("unclassified: stream `EVENTS` refused message 1 on subject `a`"),
             true,
             Holds::Unknown,
             None,

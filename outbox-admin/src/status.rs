@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::consumers::ConsumerRow;
 use crate::failing::{self, Failing};
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::pause::PauseRow;
 use crate::serial;
 use crate::verdict::{Reason, State};
@@ -294,7 +294,7 @@ impl Failing {
         );
         match self.subject {
             Some(_) => Reason::new(State::Stuck, what, "outbox doctor"),
-            None => Reason::new(State::Degraded, what, format!("outbox why {}", self.id)),
+            None => Reason::new(State::Degraded, what, Command::from("outbox why").arg(self.id)),
         }
     }
 }

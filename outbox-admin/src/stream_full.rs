@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use outbox_core::store::BACKLOG_COUNT_MAX;
 
 use crate::forecast::StreamUse;
+use crate::next::Command;
 use crate::status::Status;
 use crate::verdict::{Reason, State};
 use crate::words::{counted, quoted};
@@ -29,8 +30,8 @@ impl Status {
 fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
     let (holds, flag) = stream.reached()?;
     let edit = |flags: &str| match stream.name.as_str() {
-        "" => "outbox doctor".to_owned(),
-        name => format!("nats stream edit {} {flags}", quoted(name)),
+        "" => Command::from("outbox doctor"),
+        name => Command::new(format!("nats stream edit {} {flags}", quoted(name))),
     };
     let (state, what, next) = match (stream.drops_oldest, pending) {
         (true, _) => (
@@ -85,7 +86,11 @@ mod tests {
     fn a_full_stream_is_stuck_only_if_it_refuses_what_waits() {
         let check = |stream: StreamUse, pending, state, words: &str, next: &str| {
             let reason = reason(&stream, pending).expect("it is full");
-            assert_eq!((reason.state, reason.next.line()), (state, next), "{reason:?}");
+            assert_eq!(
+                (reason.state, reason.next.line().as_str()),
+                (state, next),
+                "{reason:?}"
+            );
             assert!(reason.what.contains(words), "{reason:?}");
         };
         let edit = "nats stream edit EVENTS --max-msgs=10";

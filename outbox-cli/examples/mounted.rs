@@ -62,7 +62,7 @@ async fn serve(address: SocketAddr, router: Router) -> std::io::Result<()> {
 async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
     if !command.address.ip().is_loopback() {
         let why = "the pages of the shop have no login: `--address` has to be of this machine only";
-        return Err(CommandError::Configuration(why.into()));
+        return Err(CommandError::configuration(why));
     }
     let dashboard = command.dashboard().await?;
     let dashboard = dashboard.with_program("mounted outbox").router();
@@ -73,6 +73,6 @@ async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
         .nest("/outbox", dashboard);
     match serve(command.address, shop).await {
         Ok(()) => Ok(Outcome::Well),
-        Err(error) => Err(CommandError::Failed(error.into())),
+        Err(error) => Err(CommandError::failed(error)),
     }
 }

@@ -1,10 +1,12 @@
 //! How a command ends: what it has found, or why it could not do what it was asked for, and the exit code of each.
 
-use std::error::Error;
+use std::fmt;
 use std::process::ExitCode;
 
 use outbox::Failure;
-use outbox_admin::State;
+use outbox_admin::{Command, State};
+
+use crate::{output, plain};
 
 /// What a command has found. Each has an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,30 +48,52 @@ impl From<State> for Outcome {
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum CommandError {
-    /// The command line, the file or the environment is wrong: exit code 2. Starting again changes nothing.
-    Configuration(Failure),
-    /// It failed at its work: exit code 1.
-    Failed(Failure),
+pub struct CommandError {
+    code: u8,
+    failure: Failure,
+    next: Option<Command>,
 }
 
 impl CommandError {
-    /// The exit code of a program that ends with this error.
-    #[must_use]
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::Configuration(_) => 2,
-            Self::Failed(_) => 1,
+    /// The command line, the file or the environment is wrong: exit code 2. Starting again changes nothing.
+    pub fn configuration(error: impl Into<Failure>) -> Self {
+        Self {
+            code: 2,
+            failure: error.into(),
+            next: None,
         }
     }
 
-    pub(crate) fn configuration(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Configuration(Failure::from(error))
+    /// The command failed at its work: exit code 1.
+    pub fn failed(error: impl Into<Failure>) -> Self {
+        Self {
+            code: 1,
+            failure: error.into(),
+            next: None,
+        }
     }
 
-    pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Failed(Failure::from(error))
+    /// The exit code of a program that ends with this error.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Names the command that helps.
+    pub(crate) fn with_next(mut self, next: Option<Command>) -> Self {
+        self.next = next;
+        self
+    }
+}
+
+/// In one line, with the command that helps.
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.failure)?;
+        match &self.next {
+            Some(command) => write!(f, "; next: {command}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -79,11 +103,12 @@ impl CommandError {
 pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {
         Ok(outcome) => ExitCode::from(outcome.code()),
-        Err(error) => {
-            let (CommandError::Configuration(failure) | CommandError::Failed(failure)) = &error;
-            let text = crate::plain::harmless(&format!("error: {failure:?}"));
-            eprintln!("{}", crate::hint::complete(&text));
-            ExitCode::from(error.code())
+        Err(CommandError { code, failure, next }) => {
+            eprintln!("{}", plain::harmless(&format!("error: {failure:?}")));
+            if let Some(next) = &next {
+                eprint!("{}", output::next_line(next, ""));
+            }
+            ExitCode::from(code)
         }
     }
 }

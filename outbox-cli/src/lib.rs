@@ -32,7 +32,7 @@
 pub mod commands;
 pub mod config;
 mod failure;
-mod hint;
+mod invocation;
 mod output;
 mod plain;
 mod program;

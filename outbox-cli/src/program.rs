@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser};
 
 use crate::commands::OutboxCommand;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::invocation;
 
 /// Publishes what services record in their databases, and says why something does not arrive.
 #[derive(Debug, Parser)]
@@ -25,7 +25,7 @@ impl Program {
     ///
     /// As [`OutboxCommand::run`].
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        hint::know(Self::command());
+        invocation::know(Self::command());
         self.command.run().await
     }
 }

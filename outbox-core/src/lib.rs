@@ -121,7 +121,8 @@ pub use store::{
     OperationFilter, OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit,
     OutboxReader, OutboxStore, OwnerId, PageFrom, PartitionOwner, Pause, PauseRequest, Place, PublishedFound,
     PublishedSearch, PurgeRequest, Purged, Registration, RelayMode, RelayTrouble, Relays, RowFault,
-    Selection, Settlement, StoreError, StoredMessage, TroubleClass, Verdict, WaitingRequest,
+    Selection, Settlement, SetupKind, SetupProblem, StoreError, StoredMessage, TroubleClass, Verdict,
+    WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -217,20 +217,30 @@ pub enum FailureClass {
     Configuration,
     /// This message can never be stored. Dead-letter it at once.
     Permanent,
+    /// The stream does not capture the message's own subject, and nothing was sent. Back off; counts an attempt.
+    Uncaptured,
     /// An unknown kind of refusal. Back off; counts an attempt, so that retrying ends at some point.
     Unclassified,
 }
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Unknown,
         Self::Transient,
         Self::Backpressure,
         Self::Configuration,
         Self::Permanent,
+        Self::Uncaptured,
         Self::Unclassified,
     ];
+
+    /// The class at the beginning of a stored [`PublishError`].
+    #[must_use]
+    pub fn of_stored(text: &str) -> Option<Self> {
+        let (class, _) = text.split_once(": ")?;
+        Self::ALL.into_iter().find(|known| known.as_str() == class)
+    }
 
     /// The class as a short lower-case word, for logs and metrics.
     #[must_use]
@@ -241,14 +251,16 @@ impl FailureClass {
             Self::Backpressure => "backpressure",
             Self::Configuration => "configuration",
             Self::Permanent => "permanent",
+            Self::Uncaptured => "uncaptured",
             Self::Unclassified => "unclassified",
         }
     }
 }
 
-/// Why a broker did not confirm a message.
+/// Why a broker did not confirm a message. The text begins with the class, so the class of a stored
+/// text is known: [`FailureClass::of_stored`].
 #[derive(Debug, thiserror::Error)]
-#[error("{context} ({})", class.as_str())]
+#[error("{}: {context}", class.as_str())]
 pub struct PublishError {
     class: FailureClass,
     context: String,

@@ -52,7 +52,7 @@ crate::__metrics! {
     AILING = "outbox_relays_ailing", "gauge", [], "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", [], "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", [], "of those, messages that the broker had from an earlier attempt";
-    FAILURES = "outbox_publish_failures_total", "counter", ["class"], "publishes that failed; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent` or `unclassified`";
+    FAILURES = "outbox_publish_failures_total", "counter", ["class"], "publishes that failed; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent`, `uncaptured` or `unclassified`";
     DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start";
     RENEWALS = "outbox_lease_renewals_total", "counter", [], "renewals of this relay's leases and of its announcement that succeeded; stands still while the relay hangs or its database is unavailable";
     LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost although they were relied on";

@@ -168,6 +168,8 @@ pub use operate::{
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+#[doc(hidden)]
+pub use outbox_sea_orm::DatabaseAnswer;
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
 pub use retention::{EXPIRED_MAX, ExpiredCount, ExpiredRecords, PurgedInbox, purge};

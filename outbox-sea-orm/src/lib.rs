@@ -118,6 +118,8 @@ pub use write::transaction::{OutboxConnection, OutboxTransaction, Transactional}
 pub use connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 #[doc(hidden)]
 pub use connect::{check_address, check_sessions, connect_error, open_lazily, reach, why_no_connection};
+#[doc(hidden)]
+pub use error::answer::DatabaseAnswer;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
 pub use error::kind::kind_of_driver;

@@ -7,7 +7,7 @@ use outbox_core::log::{
     LogEvent, LogReader, Logged, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained,
 };
 use outbox_core::message::MessageId;
-use outbox_core::store::{OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
+use outbox_core::store::{OutboxStore as _, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 use tokio::sync::Notify;
 
 use super::MemoryStore;
@@ -82,7 +82,7 @@ impl MemoryLog {
 impl MessageLog for MemoryLog {
     type Reader = MemoryLogReader;
 
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self) -> Result<Vec<SetupProblem>, StoreError> {
         Ok(Vec::new())
     }
 

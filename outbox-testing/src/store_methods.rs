@@ -59,7 +59,7 @@ macro_rules! __store_method {
         }
     };
     // Of `OutboxStore`.
-    ($self:ident $body:ident preflight) => { $crate::__store_method! { $self $body preflight (deletes: bool) Vec<String> } };
+    ($self:ident $body:ident preflight) => { $crate::__store_method! { $self $body preflight (deletes: bool) Vec<SetupProblem> } };
     ($self:ident $body:ident announce) => { $crate::__store_method! { $self $body announce (owner: OwnerId, ttl: Duration, announcement: &Announcement) Relays } };
     ($self:ident $body:ident relays) => { $crate::__store_method! { $self $body relays () Vec<LiveRelay> } };
     ($self:ident $body:ident acquire) => { $crate::__store_method! { $self $body acquire (owner: OwnerId, ttl: Duration, max: u16) Vec<Lease> } };

@@ -8,6 +8,7 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt as _;
+use outbox_core::SetupKind;
 use outbox_log::{LogError, PostgresLog};
 use outbox_nats::{EventStream, ProvisionError};
 use tokio::time::{sleep, timeout};
@@ -83,7 +84,7 @@ pub async fn read_all<R>(
 pub async fn init(log: &PostgresLog) -> Result<(), LogError> {
     for _ in 1..SET_UPS {
         match log.init().await {
-            Err(LogError::Setup { context }) if context.contains("begins when all open transactions") => {}
+            Err(LogError::Setup(problem)) if problem.kind == SetupKind::OpenTransactions => {}
             done => return done,
         }
     }

@@ -7,7 +7,7 @@ use super::rules::span;
 use super::stream::{StreamFacts, Wanted};
 use super::{Check, Diagnosis};
 use crate::consumers::{ConsumerRow, ConsumerTrouble};
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::verdict::{Reason, State};
 use crate::words::quoted;
 
@@ -198,7 +198,7 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             State::Degraded,
             format!("paused: {reason}"),
             "no pause that was forgotten".to_owned(),
-            format!("outbox consumers resume {}", quoted(name)).into(),
+            Command::from("outbox consumers resume").arg(name).into(),
         );
     }
     let expires = behind(consumer, stream);
@@ -239,7 +239,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
                 span(max_age / 2)
             ),
             Next::and_advice(
-                format!("outbox consumers lag {}", quoted(name)),
+                Command::from("outbox consumers lag").arg(name),
                 format!(
                     "until it has caught up, raise `max_age` of stream {}",
                     stream.name

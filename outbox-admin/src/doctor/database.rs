@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use outbox_inbox::DatabaseAnswer;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement};
 use time::OffsetDateTime;
 
@@ -313,7 +314,7 @@ async fn of_mysql(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<
             let prepared = one(db, &open(true)).await?;
             facts.oldest_prepared = prepared.as_ref().map(transaction).transpose()?;
         }
-        Err(error) if error.to_string().contains("PROCESS") => {
+        Err(error) if matches!(DatabaseAnswer::of(&error), Some(DatabaseAnswer::Denied(_))) => {
             facts
                 .not_checked
                 .extend([Check::LongTransaction, Check::PreparedTransaction]);

@@ -4,102 +4,87 @@ use std::time::Duration;
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::LEASE_TTL_MAX;
-use outbox_core::{ExpiredRelay, LiveRelay, PartitionOwner, Pause, StoreError, describe};
+use outbox_core::{
+    ExpiredRelay, LiveRelay, PartitionOwner, Pause, SetupKind, SetupProblem, StoreError, describe,
+};
 use time::OffsetDateTime;
 
 use super::database::SERVER;
 use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
 use crate::failing::Failing;
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::pause::unpause_command;
 use crate::relay_causes;
 use crate::verdict::State;
 use crate::words::quoted;
 
-/// What the store's own check at a relay's start means.
+/// Findings of the check that a relay makes at its start.
 #[must_use]
-pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
-    let error = match checked {
-        Ok(warnings) => {
-            let finding = |text: String| {
-                // Each warning ends with what to do.
-                let (seen, advice) = text
-                    .rsplit_once("; ")
-                    .unwrap_or((&text, "change it, if it is not meant"));
-                let needed = "a setting with which nothing is late or lost";
-                let next = Next::advice(advice);
-                warning(Check::DatabaseSetting, ("", seen.to_owned()), needed, next)
-            };
-            return warnings.into_iter().map(finding).collect();
-        }
-        Err(error) => error,
-    };
-    let StoreError::Setup { context } = &error else {
-        return vec![Diagnosis::failed(
+pub fn of_setup(checked: Result<Vec<SetupProblem>, StoreError>) -> Vec<Diagnosis> {
+    let found = |state| move |problem: SetupProblem| of_problem(problem, state);
+    match checked {
+        Ok(warnings) => warnings.into_iter().flat_map(found(State::Degraded)).collect(),
+        Err(StoreError::Setup(problem)) => found(State::Stuck)(problem),
+        Err(error) => vec![Diagnosis::failed(
             Check::Database,
             describe(&error),
             "a primary that answers, and a login that it accepts",
             Next::advice("correct DATABASE_URL, or start the server"),
-        )];
-    };
-    let finding = |check, needed: &str, advice: &str| {
-        vec![Diagnosis::failed(
-            check,
-            context.clone(),
-            needed,
-            Next::advice(advice),
-        )]
-    };
-    if let Some((_, statements)) = context.split_once("let their owner run: ") {
-        return finding(
+        )],
+    }
+}
+
+fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
+    let SetupProblem { kind, seen, repair } = problem;
+    let (check, needed, next) = match kind {
+        SetupKind::Rights => (
             Check::Rights,
             "the rights of a relay, if a relay uses this login",
-            &format!("let the owner of the tables run: {statements}"),
-        );
-    }
-    if context.contains("is missing, from an older version") {
-        // What follows is for programs that link the library.
-        let seen = context.split("; run the migration").next().unwrap_or_default();
-        return vec![Diagnosis::failed(
+            Next::advice(repair),
+        ),
+        SetupKind::Tables => (
             Check::Tables,
-            seen,
             "the tables of this version, where `schema` and `prefix` say",
-            "outbox migrate --yes",
-        )];
-    }
-    if context.starts_with("row-level security hides rows") {
-        return finding(
-            Check::RowSecurity,
-            "tables without row-level security, or a login with BYPASSRLS",
-            "let the owner of the tables or a superuser run the statement",
-        );
-    }
-    if context.starts_with("the server is ") {
-        return finding(
+            "outbox migrate --yes".into(),
+        ),
+        SetupKind::RowSecurity(tables) => {
+            let needed = "tables without row-level security, or a login with BYPASSRLS";
+            let of_table = |table: String| {
+                let (what, next) = ((&*table, seen.clone()), Next::advice(repair.clone()));
+                Diagnosis::new(Check::RowSecurity, state, what, needed, next)
+            };
+            return tables.into_iter().map(of_table).collect();
+        }
+        SetupKind::Version => (
             Check::DatabaseVersion,
             "a version that is supported",
-            "upgrade the server",
-        );
-    }
-    if context.contains("login") {
-        return finding(
+            Next::advice(repair),
+        ),
+        SetupKind::Login => (
             Check::Database,
             "a login that the server accepts",
-            "correct DATABASE_URL",
-        );
-    }
-    if context.starts_with("no TLS connection") {
-        return finding(
+            Next::advice("correct DATABASE_URL"),
+        ),
+        SetupKind::Tls => (
             Check::Database,
             "a certificate for the host name of the address, from an authority that is well known or that the address names",
-            "name its authority in DATABASE_URL, with sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
-        );
-    }
-    finding(
-        Check::DatabaseSetting,
-        "a database that a relay can use",
-        "change the setting, and start the relay",
-    )
+            Next::advice(
+                "name its authority in DATABASE_URL, with sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
+            ),
+        ),
+        _ => {
+            let advice = match repair.as_str() {
+                "" => "change the setting, and start the relay".to_owned(),
+                _ => repair,
+            };
+            let needed = match state {
+                State::Stuck => "a database that a relay can use",
+                _ => "a setting with which nothing is late or lost",
+            };
+            (Check::DatabaseSetting, needed, Next::advice(advice))
+        }
+    };
+    vec![Diagnosis::new(check, state, ("", seen), needed, next)]
 }
 
 /// What is wrong with the database.
@@ -350,10 +335,7 @@ pub fn of_pauses(held: &PauseFacts, limits: &Limits, now: OffsetDateTime) -> Vec
                 format!("messages of {name} are held, and no pause of it is there to release them"),
             ),
             "a pause for all that is held: nobody releases it otherwise",
-            format!(
-                "outbox pause --aggregate-type {} --for 1s --reason release --yes",
-                quoted(name)
-            ),
+            Command::from("outbox pause --for 1s --reason release --yes").option("--aggregate-type", name),
         )
     }));
     found
@@ -382,8 +364,8 @@ fn of_pause(pause: &Pause, limits: &Limits, now: OffsetDateTime) -> Option<Diagn
 }
 
 /// The command that ends a pause.
-fn unpause(aggregate_type: Option<&str>) -> String {
-    format!("{} --yes", unpause_command(aggregate_type))
+fn unpause(aggregate_type: Option<&str>) -> Command {
+    unpause_command(aggregate_type).flag("--yes")
 }
 
 /// A duration as the commands of NATS take it, without loss.
@@ -415,7 +397,7 @@ impl Failing {
             ),
             "a stream that takes the subject of each event, also of one with a subject of its own",
             Next::and_advice(
-                format!("nats stream info {}", quoted(stream)),
+                Command::from("nats stream info").arg(stream),
                 format!(
                     "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
                     quoted(stream),
@@ -430,24 +412,20 @@ impl Failing {
 mod tests {
     use super::*;
 
-    fn setup(context: &str) -> Vec<Check> {
-        let context = context.to_owned();
-        let found = of_setup(Err(StoreError::Setup { context }));
-        found.iter().map(|finding| finding.check).collect()
-    }
-
     #[test]
-    fn an_old_server_and_a_setting_that_cannot_work_are_told_apart() {
-        let old = "the server is MySQL 5.7.44-log; use MySQL 8.0.1 or later";
-        assert_eq!(setup(old), [Check::DatabaseVersion]);
-        let format =
-            "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED";
-        assert_eq!(setup(format), [Check::DatabaseSetting]);
-        let untrusted = "no TLS connection to PostgreSQL server db:5432 (user `relay`, database `shop`); check that its certificate is for this host name";
-        assert_eq!(setup(untrusted), [Check::Database]);
-        let hidden = "row-level security hides rows of outbox_messages from the relay's user, so their messages would never be published; \
-                      let a superuser run: ALTER ROLE relay BYPASSRLS;";
-        assert_eq!(setup(hidden), [Check::RowSecurity]);
+    fn each_kind_of_problem_has_its_check() {
+        let checks = |kind| {
+            let found = of_setup(Err(StoreError::setup(kind, "seen", "repair")));
+            found.iter().map(|finding| finding.check).collect::<Vec<_>>()
+        };
+        for (kind, check) in [
+            (SetupKind::Version, Check::DatabaseVersion),
+            (SetupKind::Setting, Check::DatabaseSetting),
+            (SetupKind::Tls, Check::Database),
+            (SetupKind::RowSecurity(vec!["t".to_owned()]), Check::RowSecurity),
+        ] {
+            assert_eq!(checks(kind), [check]);
+        }
     }
 
     #[test]

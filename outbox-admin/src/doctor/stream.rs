@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::words::quoted;
 
 /// How to remove a limit per subject that refuses. A server rejects the removal of one setting without the other.
@@ -57,8 +57,8 @@ pub struct StreamFacts {
 
 impl StreamFacts {
     /// The command that changes settings of the stream.
-    pub(super) fn edit(&self, flags: &str) -> String {
-        format!("nats stream edit {} {flags}", quoted(&self.name))
+    pub(super) fn edit(&self, flags: &str) -> Command {
+        Command::new(format!("nats stream edit {} {flags}", quoted(&self.name)))
     }
 
     /// The command that takes the limit per subject away.

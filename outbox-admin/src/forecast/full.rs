@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{ConsumerSeen, Outlook, Prospect, StreamUse, Subject, rate, time_for};
-use crate::words::{in_words, quoted};
+use crate::next::Command;
+use crate::words::in_words;
 
 /// Whether so many messages are all that the stream takes.
 fn is_full_of_messages(used: u64, most: u64) -> bool {
@@ -74,13 +75,13 @@ pub(super) fn of_drops(
         "the stream is full and drops its oldest messages: that of this consumer in {}, read or not",
         in_words(within)
     );
-    let next = format!("outbox consumers lag {}", quoted(&consumer.consumer));
+    let next = Command::from("outbox consumers lag").arg(&consumer.consumer);
     Some(Prospect::new(
         (Subject::Expiry, &consumer.consumer),
         Outlook::Runs,
         0.0,
         Some(within),
         what,
-        &next,
+        next,
     ))
 }

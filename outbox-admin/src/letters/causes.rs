@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{LetterGroup, LetterRow, group_letters, list_letters};
 use crate::next::Command;
 use crate::recheck::{Holds, Obstacle};
-use crate::words::{counted, quoted};
+use crate::words::counted;
 use crate::{ConsumerRow, serial};
 
 /// Most groups that are looked at, the largest ones.
@@ -102,7 +102,7 @@ fn judge(
             Holds::Still,
             Obstacle::ConsumerPaused,
             format!("they would wait: consumer {name} is paused: {reason}"),
-            Some(format!("outbox consumers resume {}", quoted(&name)).into()),
+            Some(Command::from("outbox consumers resume").arg(&name)),
         ),
         // One look: the process may have asked a moment later.
         Ok(Some(ConsumerRow {
@@ -113,7 +113,7 @@ fn judge(
             Holds::Unknown,
             Obstacle::ConsumerIdle,
             format!("one look saw no process of consumer {name} that asks for messages"),
-            Some(format!("outbox consumers lag {}", quoted(&name)).into()),
+            Some(Command::from("outbox consumers lag").arg(&name)),
         ),
         Ok(Some(_)) => (
             Holds::Unknown,

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
-use outbox_core::{
-    EventId, MessageStatus, OutboxReader, StreamExtent, StreamReader, StreamedMessage, describe,
-};
-use outbox_inbox::{EventOutcome, EventOutcomes};
+use outbox_core::{EventId, MessageStatus, OutboxReader, StreamExtent, StreamReader, StreamedMessage};
+use outbox_inbox::{DatabaseAnswer, EventOutcome, EventOutcomes};
 use sea_orm::DbErr;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -207,7 +205,11 @@ impl<'a> Reading<'a> {
                 match self.inbox(inbox, consumer, label).await {
                     Ok(()) => has_inbox = true,
                     // The database of a service without consumers.
-                    Err(InboxFailure::Database(error)) if is_missing(&error) => continue 'inboxes,
+                    Err(InboxFailure::Database(error))
+                        if DatabaseAnswer::is_table_missing(&error, "inbox_messages") =>
+                    {
+                        continue 'inboxes;
+                    }
                     Err(InboxFailure::Database(source)) => {
                         let consumer = consumer.clone();
                         return Err(ProofError::Inbox { consumer, source });
@@ -290,11 +292,4 @@ impl From<ProofError> for InboxFailure {
     fn from(error: ProofError) -> Self {
         Self::Other(error)
     }
-}
-
-/// The three databases say in these words that a table is missing.
-fn is_missing(error: &DbErr) -> bool {
-    let text = describe(error);
-    let words = ["does not exist", "doesn't exist", "no such table"];
-    words.iter().any(|words| text.contains(words)) && text.contains("inbox_messages")
 }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::holes::Hole;
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::serial;
 use crate::verdict::{Reason, State};
-use crate::words::{counted, quoted};
+use crate::words::counted;
 
 /// The ledger of a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -218,7 +218,7 @@ impl Findings {
         let first = self.first.first().and_then(|found| found.stream_sequence);
         match (stream, first) {
             (Some(stream), Some(sequence)) => {
-                Next::and_advice(format!("nats stream get {} {sequence}", quoted(stream)), advice)
+                Next::and_advice(Command::from("nats stream get").arg(stream).arg(sequence), advice)
             }
             _ => Next::advice(advice),
         }
@@ -279,11 +279,9 @@ impl Proof {
     }
 
     fn judge_findings(&mut self, stream: Option<&str>) {
-        let next = format!(
-            "outbox reconcile --since {} --until {}",
-            serial::rfc3339(self.since),
-            serial::rfc3339(self.until)
-        );
+        let next = Command::from("outbox reconcile")
+            .option("--since", serial::rfc3339(self.since))
+            .option("--until", serial::rfc3339(self.until));
         self.add(
             State::Stuck,
             self.lost.count,
@@ -305,7 +303,7 @@ impl Proof {
             "number of an aggregate has no row and no message on the stream: its row was deleted; not known: whether its event was published before",
             "numbers of aggregates have no rows and no messages on the stream: their rows were deleted; not known: whether their events were published before",
             match first {
-                Some(hole) => format!("outbox timeline {}", quoted(&hole.aggregate())).into(),
+                Some(hole) => Command::from("outbox timeline").arg(hole.aggregate()).into(),
                 None => Next::advice("name more findings: `--limit`"),
             },
         );
@@ -321,7 +319,7 @@ impl Proof {
             self.inversions.count,
             "event came onto the stream behind a later one of its aggregate; what was retried behind others, or published again, comes late by design",
             "events came onto the stream behind later ones of their aggregates; what was retried behind others, or published again, comes late by design",
-            next_of(&self.inversions, "show"),
+            next_of(&self.inversions, "outbox show"),
         );
     }
 
@@ -332,9 +330,9 @@ impl Proof {
             books.missing.count,
             &format!("event has left {name} without effect"),
             &format!("events have left {name} without effect"),
-            next_of(&books.missing, "why"),
+            next_of(&books.missing, "outbox why"),
         );
-        let lag = || format!("outbox consumers lag {}", quoted(name));
+        let lag = || Command::from("outbox consumers lag").arg(name);
         self.add(
             State::Degraded,
             books.open,
@@ -407,9 +405,9 @@ impl Proof {
 }
 
 /// The command that looks at the first of some findings.
-fn next_of(findings: &Findings, verb: &str) -> Next {
+fn next_of(findings: &Findings, command: &'static str) -> Next {
     match findings.first.first() {
-        Some(found) => format!("outbox {verb} {}", found.event_id).into(),
+        Some(found) => Command::from(command).arg(found.event_id).into(),
         None => Next::advice("name more findings: `--limit`"),
     }
 }

@@ -80,47 +80,46 @@ pub(super) fn reasons(visit: &Visit, reasons: &[Reason]) -> Markup {
 pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
     html! {
         @if let Some(command) = &next.command { (self::command(visit, command)) }
-        @if let Some(advice) = &next.advice { " " span.advice { (visit.prose(advice)) } }
+        @if let Some(advice) = &next.advice { " " span.advice { (advice) } }
     }
 }
 
 /// A command, as a link to the page that does the same if there is one.
 pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
-    let words: Vec<&str> = command.as_str().split(' ').collect();
-    let link = match words.as_slice() {
-        ["outbox", "status"] => Some(visit.link("/", &[])),
-        ["outbox", "doctor"] => Some(visit.link("/doctor", &[])),
-        ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
-        ["outbox", "relay", "list"] => Some(visit.link("/", &[])),
-        ["outbox", "list", "--status", status] => Some(visit.link("/messages", &[("status", status)])),
-        ["outbox", "consumers", "list", ..] => Some(visit.link("/consumers", &[])),
-        ["outbox", "dead-letters", "list" | "groups", "--consumer", name] => {
+    let values: Vec<&str> = command
+        .arguments()
+        .iter()
+        .map(|(_, value)| value.as_str())
+        .collect();
+    let link = match (command.literal(), values.as_slice()) {
+        ("outbox status" | "outbox relay list" | "outbox relay list -o wide" | "outbox pause --list", []) => {
+            Some(visit.link("/", &[]))
+        }
+        ("outbox doctor", []) => Some(visit.link("/doctor", &[])),
+        ("outbox list --status dead", []) => Some(visit.link("/messages", &[("status", "dead")])),
+        ("outbox consumers list" | "outbox consumers list --forecast", [])
+        | ("outbox consumers lag", [_]) => Some(visit.link("/consumers", &[])),
+        ("outbox dead-letters list" | "outbox dead-letters groups", [name]) => {
             Some(visit.link("/dead-letters", &[("consumer", name)]))
         }
-        ["outbox", "retry", "--skip", id] => Some(visit.link("/change", &[("change", "skip"), ("id", id)])),
-        ["outbox", "retry", id] => Some(visit.link("/change", &[("change", "retry"), ("id", id)])),
-        ["outbox", "resume"] => Some(visit.link("/change", &[("change", "unpause")])),
-        ["outbox", "resume", "--aggregate-type", name] if is_bare(name) => {
-            let query = [("change", "unpause"), ("aggregate_type", *name)];
-            Some(visit.link("/change", &query))
-        }
-        ["outbox", "pause", "--list"] => Some(visit.link("/", &[])),
-        ["outbox", "why" | "show", id] if Uuid::parse_str(id).is_ok() => {
+        ("outbox retry --skip", [id]) => Some(visit.link("/change", &[("change", "skip"), ("id", id)])),
+        ("outbox retry", [id]) => Some(visit.link("/change", &[("change", "retry"), ("id", id)])),
+        ("outbox resume", []) => Some(visit.link("/change", &[("change", "unpause")])),
+        ("outbox resume", [of]) => Some(match command.arguments() {
+            [(Some(_), _)] => visit.link("/change", &[("change", "unpause"), ("aggregate_type", of)]),
+            _ => visit.link("/change", &[("change", "resume"), ("aggregate", of)]),
+        }),
+        ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
             Some(visit.link(&format!("/messages/{id}"), &[]))
         }
-        ["outbox", "why", of] if of.contains('/') && is_bare(of) => {
-            Some(visit.link("/aggregate", &[("of", of)]))
-        }
-        ["outbox", "resume", of] if of.contains('/') && is_bare(of) => {
-            Some(visit.link("/change", &[("change", "resume"), ("aggregate", of)]))
-        }
-        ["outbox", "consumers", "resume", name] if is_bare(name) => {
+        ("outbox why", [of]) => Some(visit.link("/aggregate", &[("of", of)])),
+        ("outbox consumers resume", [name]) => {
             let query = [("change", "resume-consumer"), ("consumer", *name)];
             Some(visit.link("/change", &query))
         }
         _ => None,
     };
-    let called = visit.called(command.clone());
+    let called = command.called_as(&visit.site.program);
     html! {
         @match link {
             Some(link) => a.next href=(link) { code { (called) } },
@@ -159,13 +158,8 @@ pub(super) struct Cause {
 }
 
 /// What could not be looked at.
-pub(super) fn not_seen(visit: &Visit, unseen: &str) -> Markup {
-    html! { p.note { "Not seen: " (visit.prose(unseen)) } }
-}
-
-/// Whether a word of a command is as it was before it was quoted for a shell.
-fn is_bare(word: &str) -> bool {
-    crate::quoted(word) == word
+pub(super) fn not_seen(unseen: &str) -> Markup {
+    html! { p.note { "Not seen: " (unseen) } }
 }
 
 /// A link to an aggregate.

@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use super::access::Access;
 use super::{App, Site};
-use crate::Command;
 
 /// What stays as it is in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -136,16 +135,6 @@ impl Visit {
             ));
         }
         Ok(())
-    }
-
-    /// A text for people. Its commands stand in backticks, and are called as this program is.
-    pub(super) fn prose(&self, text: &str) -> String {
-        text.replace("`outbox ", &format!("`{} ", self.site.program))
-    }
-
-    /// A command as this program is called.
-    pub(super) fn called(&self, command: impl Into<Command>) -> String {
-        command.into().called_as(&self.site.program)
     }
 
     /// The address of a page of the dashboard.

@@ -5,17 +5,17 @@ use std::time::Duration;
 use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
 
 use super::facts::{Facts, Place, Subject};
-use super::finding::{finding, named, times};
+use super::finding::{NOTHING, finding, named, times};
 use super::readers;
 use super::refused::refused;
 use super::{Cause, Finding};
 use crate::holes::Hole;
-use crate::next::Next;
+use crate::next::{Command, Next};
 use crate::pause::PauseRow;
 use crate::relay_causes;
 use crate::serial::rfc3339;
 use crate::verdict::State;
-use crate::words::{counted, quoted};
+use crate::words::counted;
 
 /// The findings, the first one to be mended first. There is always one.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
@@ -44,8 +44,8 @@ fn number_missing(facts: &Facts) -> Vec<Finding> {
         numbers.join(", "),
         rfc3339(first.recorded_after)
     );
-    let next = format!("outbox timeline {}", quoted(&aggregate.to_string()));
-    vec![finding(Cause::NumberMissing, State::Stuck, None, what, &[&next])]
+    let next = Command::from("outbox timeline").arg(aggregate);
+    vec![finding(Cause::NumberMissing, State::Stuck, None, what, [next])]
 }
 
 /// Holes that are named.
@@ -93,40 +93,31 @@ fn not_held(facts: &Facts) -> Finding {
             counted(head.last_sequence, "message", "messages"),
             rfc3339(head.recorded_at)
         );
-        let next = format!(
-            "outbox list --aggregate-type {}",
-            quoted(&aggregate.aggregate_type)
-        );
-        return finding(Cause::NumberMissing, State::Stuck, None, what, &[&next]);
+        let next = Command::from("outbox list").option("--aggregate-type", &aggregate.aggregate_type);
+        return finding(Cause::NumberMissing, State::Stuck, None, what, [next]);
     }
     let (what, next) = match (&facts.subject, facts.head) {
         (Subject::Message(id), _) => (
             format!(
                 "the outbox does not hold message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted"
             ),
-            "outbox list --since 1h".to_owned(),
+            "outbox list --since 1h".into(),
         ),
         (Subject::Aggregate(aggregate), Some(head)) => (
             format!(
                 "{aggregate} has recorded {}, and the outbox holds none of them: their rows were deleted. Not known: whether their events were published before",
                 counted(head.last_sequence, "message", "messages")
             ),
-            format!(
-                "outbox list --aggregate-type {}",
-                quoted(&aggregate.aggregate_type)
-            ),
+            Command::from("outbox list").option("--aggregate-type", &aggregate.aggregate_type),
         ),
         (Subject::Aggregate(aggregate), None) => (
             format!(
                 "{aggregate} has recorded nothing: check type and id, or its transaction was rolled back or is still open, or the aggregate was forgotten"
             ),
-            format!(
-                "outbox list --aggregate-type {}",
-                quoted(&aggregate.aggregate_type)
-            ),
+            Command::from("outbox list").option("--aggregate-type", &aggregate.aggregate_type),
         ),
     };
-    finding(Cause::NotRecorded, State::Degraded, None, what, &[&next])
+    finding(Cause::NotRecorded, State::Degraded, None, what, [next])
 }
 
 /// What is amiss at its consumers comes before the finding that it is on the stream.
@@ -154,7 +145,7 @@ fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec
             State::Well,
             Some(stored),
             what,
-            &["outbox consumers list"],
+            ["outbox consumers list"],
         )
     });
     findings
@@ -179,7 +170,7 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
                 "{name} was published and is not on the stream where these settings would put it: its maximum age is over, the stream was full with discard policy \
                  old and has dropped its oldest messages, it was purged, the stream has lost data, or it was published in another mode (`strong`, `subject_shards`), on another subject"
             ),
-            &[&format!("outbox replay {}", stored.id)],
+            [Command::from("outbox replay").arg(stored.id)],
         )
         .advise("if the stream has lost more messages, `outbox reconcile` publishes them with their old ids"),
         Place::Unknown(why) => finding(
@@ -187,7 +178,7 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
             State::Degraded,
             Some(stored),
             format!("{name} was published; whether it is still on the stream is not known: {why}"),
-            &["outbox doctor"],
+            ["outbox doctor"],
         ),
         Place::NotAsked | Place::OnStream(_) => finding(
             Cause::StreamUnknown,
@@ -196,7 +187,7 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
             format!(
                 "{name} was published, but its row cannot be read, so it cannot be looked for on the stream"
             ),
-            &[&format!("outbox show {}", stored.id)],
+            [Command::from("outbox show").arg(stored.id)],
         ),
     }
 }
@@ -217,7 +208,7 @@ fn logged(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
         State::Degraded,
         Some(stored),
         what,
-        &["outbox status"],
+        ["outbox status"],
     )]
 }
 
@@ -242,9 +233,10 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
         counted(stored.attempts.into(), "attempt", "attempts"),
         error_of(stored),
     );
-    let retry = format!("outbox retry {}", stored.id);
-    let skip = format!("outbox retry --skip {}", stored.id);
-    let next: &[&str] = if stored.halts { &[&retry, &skip] } else { &[&retry] };
+    let retry = Command::from("outbox retry").arg(stored.id);
+    let skip = Command::from("outbox retry --skip").arg(stored.id);
+    let skip = Some(skip).filter(|_| stored.halts);
+    let next = [retry].into_iter().chain(skip);
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
 
@@ -256,7 +248,7 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
             State::Degraded,
             Some(&message.stored),
             format!("{} waits: {}", named(&message.stored), pause.sentence()),
-            &[&pause.unpause()],
+            [pause.unpause()],
         )
     };
     let mut findings: Vec<Finding> = facts.pauses.iter().map(of_pause).collect();
@@ -307,15 +299,15 @@ fn behind_dead_letter(stored: &StoredMessage, letter: &StoredMessage) -> Finding
         error_of(letter)
     );
     let (retry, skip) = (
-        format!("outbox retry {}", letter.id),
-        format!("outbox retry --skip {}", letter.id),
+        Command::from("outbox retry").arg(letter.id),
+        Command::from("outbox retry --skip").arg(letter.id),
     );
     finding(
         Cause::BehindDeadLetter,
         State::Stuck,
         Some(letter),
         what,
-        &[&retry, &skip],
+        [retry, skip],
     )
 }
 
@@ -329,7 +321,11 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
             named(other),
             in_words(left)
         );
-        (Cause::BehindDelayed, what, format!("outbox show {}", other.id))
+        (
+            Cause::BehindDelayed,
+            what,
+            Command::from("outbox show").arg(other.id),
+        )
     } else {
         let what = format!(
             "{} waits behind {} of its aggregate, which has failed {} and is tried again in {}: {}",
@@ -342,16 +338,16 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
         (
             Cause::BehindFailed,
             what,
-            format!("outbox resume {}", quoted(&stored.aggregate.to_string())),
+            Command::from("outbox resume").arg(&stored.aggregate),
         )
     };
-    Some(finding(cause, State::Degraded, Some(other), what, &[&next]))
+    Some(finding(cause, State::Degraded, Some(other), what, [next]))
 }
 
 /// The message is the first one of its aggregate, or asks for no order.
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
-    let show = format!("outbox show {}", stored.id);
+    let show = Command::from("outbox show").arg(stored.id);
     // The back-off of an unsequenced message is its own time.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(left) = message.delayed_for.filter(|_| !backs_off_alone) {
@@ -360,7 +356,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
             named(stored),
             in_words(left)
         );
-        return Some(finding(Cause::Delayed, State::Well, Some(stored), what, &[&show]));
+        return Some(finding(Cause::Delayed, State::Well, Some(stored), what, [show]));
     }
     let left = blocked_for.or(message.delayed_for)?;
     let what = format!(
@@ -371,7 +367,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
         error_of(stored)
     );
     let next = match stored.sequence {
-        Some(_) => format!("outbox resume {}", quoted(&stored.aggregate.to_string())),
+        Some(_) => Command::from("outbox resume").arg(&stored.aggregate),
         None => show,
     };
     Some(finding(
@@ -379,7 +375,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
         State::Degraded,
         Some(stored),
         what,
-        &[&next],
+        [next],
     ))
 }
 
@@ -393,7 +389,7 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
         return Some(Finding {
             next: command.into_iter().collect(),
             advice,
-            ..finding(Cause::NoRelay, State::Stuck, None, what, &[])
+            ..finding(Cause::NoRelay, State::Stuck, None, what, NOTHING)
         });
     }
     if let Some(failing) = relay_causes::failing(&facts.relays).filter(|failing| failing.is_stuck) {
@@ -410,7 +406,7 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
             State::Degraded,
             None,
             what,
-            &["outbox relay list"],
+            ["outbox relay list"],
         ));
     };
     if let Some(relay) = facts
@@ -439,7 +435,7 @@ fn ailing(what: String) -> Finding {
         State::Stuck,
         None,
         what,
-        &["outbox relay list"],
+        ["outbox relay list"],
     )
 }
 
@@ -450,8 +446,8 @@ fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
     if let Err(damage) = &message.message {
         let what =
             format!("the row of {name} cannot be read, so a relay will make it a dead letter: {damage}");
-        let next = format!("outbox show {}", stored.id);
-        return finding(Cause::Unreadable, State::Degraded, Some(stored), what, &[&next]);
+        let next = Command::from("outbox show").arg(stored.id);
+        return finding(Cause::Unreadable, State::Degraded, Some(stored), what, [next]);
     }
     let due = match &facts.before {
         Some(first) => format!(
@@ -465,5 +461,5 @@ fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
         stored.status.as_str()
     );
     let next = ["outbox status", "outbox relay list"];
-    finding(Cause::RelayBehind, State::Degraded, Some(stored), what, &next)
+    finding(Cause::RelayBehind, State::Degraded, Some(stored), what, next)
 }

@@ -3,15 +3,19 @@
 use outbox_core::StoredMessage;
 
 use super::{Cause, Finding};
+use crate::next::Command;
 use crate::verdict::State;
 use crate::words::counted;
+
+/// No command.
+pub(super) const NOTHING: [Command; 0] = [];
 
 pub(super) fn finding(
     cause: Cause,
     state: State,
     message: Option<&StoredMessage>,
     what: String,
-    next: &[&str],
+    next: impl IntoIterator<Item = impl Into<Command>>,
 ) -> Finding {
     Finding {
         cause,
@@ -19,7 +23,7 @@ pub(super) fn finding(
         message: message.map(|message| message.id),
         stream_sequence: None,
         what,
-        next: next.iter().map(|&command| command.into()).collect(),
+        next: next.into_iter().map(Into::into).collect(),
         advice: None,
     }
 }

@@ -7,9 +7,9 @@ use outbox_core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::{Cause, Finding};
+use crate::next::Command;
 use crate::timeline::{EffectOutcome, EffectRow};
 use crate::verdict::State;
-use crate::words::quoted;
 
 /// How far a consumer that goes by numbers (strategy `sequence`) is in an aggregate: a row of its inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,13 +59,13 @@ pub(super) fn gap(
         "{} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed it. The consumer goes by numbers and {at}: {waits}",
         named(stored)
     );
-    let next = format!("outbox timeline {}", quoted(&aggregate.to_string()));
+    let next = Command::from("outbox timeline").arg(aggregate);
     Some(finding(
         Cause::ConsumerGap,
         State::Degraded,
         Some(stored),
         what,
-        &[&next],
+        [next],
     ))
 }
 

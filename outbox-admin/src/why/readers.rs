@@ -9,9 +9,10 @@ use outbox_core::{EventId, StoredMessage};
 use super::finding::{finding, named};
 use super::numbers::{self, Numbers};
 use super::{Cause, Finding};
+use crate::next::Command;
 use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::verdict::State;
-use crate::words::{counted, quoted};
+use crate::words::counted;
 
 /// How a consumer of the stream stands, whose filters take the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -153,19 +154,17 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
         counted(effect.attempts, "failed attempt", "failed attempts"),
         effect.error.as_deref().unwrap_or("no error was kept")
     );
-    let which = format!(
-        "--consumer {} --aggregate {}",
-        quoted(&reader.consumer),
-        quoted(&stored.aggregate.to_string())
-    );
-    let next = ["list", "retry"].map(|verb| format!("outbox dead-letters {verb} {which}"));
-    let next = [next[0].as_str(), next[1].as_str()];
+    let next = ["outbox dead-letters list", "outbox dead-letters retry"].map(|command| {
+        Command::from(command)
+            .option("--consumer", &reader.consumer)
+            .option("--aggregate", &stored.aggregate)
+    });
     finding(
         Cause::ConsumerDeadLetter,
         State::Degraded,
         Some(stored),
         what,
-        &next,
+        next,
     )
 }
 
@@ -187,14 +186,14 @@ fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
 
 fn paused(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     let reason = reader.paused.as_ref()?;
-    let next = format!("outbox consumers resume {}", quoted(&reader.consumer));
+    let next = Command::from("outbox consumers resume").arg(&reader.consumer);
     let what = format!("{what}. The consumer is paused: {reason}");
     Some(finding(
         Cause::ConsumerPaused,
         State::Degraded,
         Some(stored),
         what,
-        &[&next],
+        [next],
     ))
 }
 
@@ -222,8 +221,8 @@ fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
 }
 
 fn lags(cause: Cause, stored: &StoredMessage, reader: &Reader, what: String) -> Finding {
-    let next = format!("outbox consumers lag {}", quoted(&reader.consumer));
-    finding(cause, State::Degraded, Some(stored), what, &[&next])
+    let next = Command::from("outbox consumers lag").arg(&reader.consumer);
+    finding(cause, State::Degraded, Some(stored), what, [next])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use outbox_core::{FoundMessage, StoredMessage};
 
 use super::facts::{Broker, Facts};
-use super::finding::{finding, named, times};
+use super::finding::{NOTHING, finding, named, times};
 use super::{Cause, Finding};
 use crate::recheck::{Obstacle, Refused, obstacle_of};
 use crate::verdict::State;
@@ -42,7 +42,7 @@ fn for_good(stored: &StoredMessage, failing: &StoredMessage, refused: &Refused) 
     Finding {
         next: next.collect(),
         advice: refused.next.advice.clone(),
-        ..finding(cause, state_of(cause), Some(failing), what, &[])
+        ..finding(cause, state_of(cause), Some(failing), what, NOTHING)
     }
 }
 
@@ -67,7 +67,7 @@ fn as_it_said(facts: &Facts, stored: &StoredMessage, failing: &StoredMessage) ->
         state_of(cause),
         Some(failing),
         what,
-        &["outbox doctor"],
+        ["outbox doctor"],
     ))
 }
 

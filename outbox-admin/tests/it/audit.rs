@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use outbox_admin::{Change, carry_out, list_operations, preview, preview_rest, show_operation};
+use outbox_admin::{Change, Command, carry_out, list_operations, preview, preview_rest, show_operation};
 use outbox_core::{Fitness, Intent, OperationFilter, OutboxAudit, Selection};
 use outbox_testing::MemoryStore;
 
@@ -33,7 +33,7 @@ async fn an_operation_says_what_became_of_its_messages() {
     );
     assert_eq!(detail.errors[0].messages, 1);
     assert_eq!(detail.outcome, "1 published, 1 to be published, 1 failed again");
-    assert_eq!(detail.next, Some(format!("outbox why {}", ids[1]).into()));
+    assert_eq!(detail.next, Some(Command::from("outbox why").arg(ids[1])));
     let listed = list_operations(&store, &OperationFilter::default(), NonZeroU32::MIN).await;
     let listed = listed.expect("listed");
     assert_eq!(listed, [detail.row]);
@@ -63,10 +63,8 @@ async fn what_is_left_of_an_operation_is_previewed_and_done() {
         .await
         .expect("read")
         .expect("there");
-    assert_eq!(
-        detail.next,
-        Some(format!("outbox replay --operation {}", replay.id).into())
-    );
+    let next = Command::from("outbox replay").option("--operation", replay.id);
+    assert_eq!(detail.next, Some(next));
     let rest = preview_rest(&store, &begun)
         .await
         .expect("previewed")

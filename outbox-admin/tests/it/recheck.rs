@@ -45,7 +45,7 @@ async fn with_dead(ids: &[&str], error: &str) -> (MemoryStore, Vec<MessageId>) {
     (store, letters)
 }
 
-const FULL: &str = "stream `S` is full or throttles, message 1 waits (backpressure)";
+const FULL: &str = "backpressure: stream `S` is full or throttles, message 1 waits";
 
 #[tokio::test(start_paused = true)]
 async fn what_still_holds_comes_first_and_each_message_is_counted_once() {
@@ -113,7 +113,7 @@ async fn what_would_only_wait_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_over_only_if_its_relay_publishes() {
-    let silent = "message 1 was not confirmed by stream `S` within 5s (unknown)";
+    let silent = "unknown: message 1 was not confirmed by stream `S` within 5s";
     let (store, letters) = with_dead(&["a"], silent).await;
     let ask = async || {
         let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
@@ -150,7 +150,7 @@ async fn a_blocked_aggregate_is_asked_for_its_first_message() {
     noted(&store, "a");
     let failed = Verdict::Blocked {
         delay: LONG,
-        error: Some("no stream takes subject `x` of message 1 (transient)".to_owned()),
+        error: Some("uncaptured: no stream takes subject `x` of message 1".to_owned()),
         attempt: false,
     };
     settle(&store, &leases, first, failed).await;

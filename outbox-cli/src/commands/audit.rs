@@ -15,7 +15,6 @@ use super::arguments::{LimitArguments, PlaceArguments, parse_time};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox audit`.
@@ -102,7 +101,7 @@ impl ListOperationsCommand {
         let mut rows = place.ask(listed).await?;
         let of_inbox = inbox_operations(&place)?;
         let listed = outbox_admin::list_inbox_operations(&of_inbox, &filter, limit);
-        rows.extend(if_there(place.ask(listed).await)?.unwrap_or_default());
+        rows.extend(place.ask(listed).await?);
         // Both lists by the same order, so the first ones of both together are among those that were read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
         rows.truncate(limit.get() as usize);
@@ -128,7 +127,7 @@ impl ShowOperationCommand {
             let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
             let of_inbox = inbox_operations(&place)?;
             let shown = outbox_admin::show_inbox_operation(&of_inbox, &letters, self.id);
-            found = if_there(place.ask(shown).await)?.flatten();
+            found = place.ask(shown).await?;
         }
         let Some(detail) = found else {
             say(
@@ -151,16 +150,6 @@ impl ShowOperationCommand {
 fn inbox_operations(place: &Place) -> Result<InboxOperations, CommandError> {
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     Ok(InboxOperations::new(place.store.connection().clone()).with_names(names))
-}
-
-/// An outbox without an inbox beside it has no such table, and no such operations.
-fn if_there<T>(answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
-    match answer {
-        Err(CommandError::Failed(error)) if error.to_string().contains("outbox migrate --tables inbox") => {
-            Ok(None)
-        }
-        answer => answer.map(Some),
-    }
 }
 
 fn scope(row: &OperationRow) -> String {
@@ -224,7 +213,7 @@ impl Print for OperationDetail {
             let _ = writeln!(text, "  {:>8}  with other errors", self.errors_unlisted);
         }
         if let Some(next) = &self.next {
-            text.push_str(&hint::line(next, "  "));
+            text.push_str(&output::next_line(next, "  "));
         }
         Some(text)
     }

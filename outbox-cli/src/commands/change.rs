@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 use outbox::core::{Operation, OperationId, OutboxAudit as _};
-use outbox_admin::{Applied, Change, Preview, look_ahead};
+use outbox_admin::{Applied, Change, Command, Preview, look_ahead};
 
 use super::arguments::{PlaceArguments, SelectionArguments, refuse_everything};
 use super::audit::parse_operation;
@@ -17,7 +17,7 @@ use super::place::Place;
 use super::stream_view::Stream;
 use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say};
+use crate::output::{self, Print, plain, say, say_next};
 
 /// Arguments of `outbox retry`.
 #[derive(Debug, Clone, Args)]
@@ -156,7 +156,7 @@ impl ChangeCommand {
 /// Says how to find out what became of a change.
 pub(super) fn say_operation(operation: Option<OperationId>) {
     if let Some(id) = operation {
-        say(&format!("what became of it: outbox audit show {id}"));
+        say_next(Command::from("outbox audit show").arg(id));
     }
 }
 

@@ -18,7 +18,6 @@ use super::intent::{ActorArguments, MakeArguments};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Column, Print, plain, say, say_next};
 
 /// The commands about consumers.
@@ -117,7 +116,7 @@ fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
 impl ListConsumersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let client = place.client().await.map_err(CommandError::Failed)?;
+        let client = place.client().await.map_err(CommandError::failed)?;
         let (rows, unseen) = stream::watched(&place, client).await?;
         let of_rows = stream::unseen(&rows);
         let forecast = foresee::foresee(&place, self.forecast).await?;
@@ -142,7 +141,7 @@ impl LagCommand {
         let place = Place::open(&self.place).await?;
         // The command line is wrong, whatever the servers say.
         check_consumer_name(&self.consumer).map_err(CommandError::configuration)?;
-        let client = place.client().await.map_err(CommandError::Failed)?;
+        let client = place.client().await.map_err(CommandError::failed)?;
         let consumers = stream::consumers_of(&place, client)?;
         let mut row = [place
             .ask(outbox_admin::consumer(&consumers, &self.consumer))
@@ -385,7 +384,7 @@ impl Print for Lag {
         for reason in &self.0.reasons {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", reason.state.as_str(), plain(&reason.what));
-            text.push_str(&hint::lines(&reason.next, "  "));
+            text.push_str(&output::next_lines(&reason.next, "  "));
         }
         Some(text)
     }

@@ -12,8 +12,7 @@ use super::arguments::ForecastArguments;
 use super::place::Place;
 use super::{stream, text};
 use crate::failure::CommandError;
-use crate::hint;
-use crate::output::plain;
+use crate::output::{self, plain};
 
 /// Looks twice, if that is asked for.
 pub(super) async fn foresee(
@@ -54,7 +53,7 @@ pub(super) fn lines(forecast: &Forecast) -> String {
     for prospect in &forecast.prospects {
         // Writing to a `String` does not fail.
         let _ = writeln!(text, "  {}", line(prospect));
-        text.push_str(&hint::lines(&prospect.next, "    "));
+        text.push_str(&output::next_lines(&prospect.next, "    "));
     }
     text
 }

@@ -19,7 +19,6 @@ use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 pub use groups::GroupLettersCommand;
@@ -302,7 +301,7 @@ impl Print for LetterPreview {
                 plain(&cause.what)
             );
             if let Some(next) = &cause.next {
-                text.push_str(&hint::line(next, "            "));
+                text.push_str(&output::next_line(next, "            "));
             }
         }
         for effect in &self.effects {

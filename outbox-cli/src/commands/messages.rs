@@ -2,7 +2,7 @@
 
 use clap::Args;
 use outbox::core::{MessageId, PageFrom, Place as MessagePlace};
-use outbox_admin::{MessageDetail, MessageRow};
+use outbox_admin::{Command, MessageDetail, MessageRow};
 
 use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments, StatusArgument, parse_id};
 use super::place::Place;
@@ -91,7 +91,7 @@ impl ShowCommand {
             .await?;
         let Some(detail) = detail else {
             say(&format!("the outbox does not hold message {}", self.id));
-            say_next(format!("outbox why {}", self.id));
+            say_next(Command::from("outbox why").arg(self.id));
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;

@@ -5,8 +5,8 @@
 use clap::{Args, ValueEnum};
 use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{InboxOperations, migration as of_inbox};
-use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
+use outbox::sea_orm::{DatabaseAnswer, TableNames};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
 use sea_orm_migration::MigrationTrait;
 use serde::Serialize;
@@ -283,12 +283,8 @@ async fn exists(db: &DatabaseConnection, table: &str) -> Result<bool, DbErr> {
     }
 }
 
-/// The three databases say in these words that a table is missing.
 fn is_absent(error: &DbErr) -> bool {
-    let text = error.to_string();
-    ["does not exist", "doesn't exist", "no such table"]
-        .iter()
-        .any(|words| text.contains(words))
+    matches!(DatabaseAnswer::of(error), Some(DatabaseAnswer::TableMissing(_)))
 }
 
 /// Whether a migration was made.

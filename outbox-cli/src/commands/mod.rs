@@ -39,7 +39,7 @@ use futures_util::FutureExt as _;
 use outbox_admin::Change;
 
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::invocation;
 
 /// All commands of the program `outbox`, to be mounted in another program as well.
 #[derive(Debug, Subcommand)]
@@ -104,7 +104,7 @@ impl OutboxCommand {
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
     /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        hint::know_mounted(|| Self::augment_subcommands(clap::Command::new("outbox")));
+        invocation::know_mounted(|| Self::augment_subcommands(clap::Command::new("outbox")));
         // Each in a box of its own: together they are nested too deeply for the compiler to lay out in an optimised build.
         match self {
             Self::Status(command) => command.run().boxed_local().await,

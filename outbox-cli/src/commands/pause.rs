@@ -15,7 +15,6 @@ use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Column, Format, Print, plain, say};
 
 /// Arguments of `outbox pause`.
@@ -157,7 +156,7 @@ impl Print for PauseChanged {
         };
         Some(format!(
             "publishing of {scope} {what}\n{}",
-            hint::line(&next.into(), "  ")
+            output::next_line(&next.into(), "  ")
         ))
     }
 }

@@ -19,7 +19,7 @@ use super::servers;
 use super::sessions::{self, Sessions};
 use crate::config::{Config, ConfigError, Environment, Outbox};
 use crate::failure::CommandError;
-use crate::hint;
+use crate::invocation;
 use crate::output::say;
 
 /// Longest wait for a connection to NATS.
@@ -159,7 +159,7 @@ impl Place {
             backend: self.store.connection().get_database_backend(),
             role: self.role,
         };
-        advise(&describe(error), &login)
+        advise(error, &login)
     }
 
     /// Waits for an answer of the database within the bound, and says which outbox failed.
@@ -167,12 +167,11 @@ impl Place {
         &self,
         question: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CommandError> {
-        let failed = |text: String| CommandError::failed(format!("outbox `{}`: {text}", self.outbox.name()));
         match tokio::time::timeout(self.timeout, question).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(self.explain(&error))),
-            Err(_) => Err(failed(format!(
-                "the database has not answered within {:?}; a change may still take effect; `--timeout` waits longer",
+            Ok(answer) => answer.map_err(|error| self.failed(&error)),
+            Err(_) => Err(CommandError::failed(format!(
+                "outbox `{}`: the database has not answered within {:?}; a change may still take effect; `--timeout` waits longer",
+                self.outbox.name(),
                 self.timeout
             ))),
         }
@@ -183,11 +182,13 @@ impl Place {
         &self,
         change: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CommandError> {
-        let failed = |error: E| {
-            let text = self.explain(&error);
-            CommandError::failed(format!("outbox `{}`: {text}", self.outbox.name()))
-        };
-        change.await.map_err(failed)
+        change.await.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &(dyn std::error::Error + 'static)) -> CommandError {
+        let advice = self.advice(error);
+        let text = format!("outbox `{}`: {}", self.outbox.name(), advice.sentence());
+        CommandError::failed(text).with_next(advice.next.command)
     }
 
     /// A publisher of the outbox's stream, for reading it. An error is a text for people.
@@ -292,7 +293,7 @@ fn without_login(address: &str) -> Option<String> {
 
 /// The configuration that the command line or the environment names.
 pub(super) fn configured(arguments: &PlaceArguments) -> Result<Config, ConfigError> {
-    hint::remember(arguments.config.as_deref(), arguments.outbox.as_deref());
+    invocation::remember(arguments.config.as_deref(), arguments.outbox.as_deref());
     Config::load(arguments.config.as_deref(), &Environment::of_process())
 }
 

@@ -16,7 +16,6 @@ use super::arguments::{PlaceArguments, parse_time};
 use super::place::Place;
 use super::{stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox prove`.
@@ -50,7 +49,7 @@ impl ProveCommand {
         let place = Place::open(&self.place).await?;
         // Each statement ends by itself, and cannot write.
         let reading = place.reading(1).await?;
-        let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let publisher = place.publisher().await.map_err(CommandError::failed)?;
         let inboxes = self.inboxes(&reading).await?;
         let request = ProofRequest::new(self.since, self.until)
             .rows_kept(
@@ -212,7 +211,7 @@ impl Print for Proof {
         named(&mut text, "inversion", &self.inversions);
         for reason in &self.reasons {
             let _ = writeln!(text, "- {}", plain(&reason.what));
-            text.push_str(&hint::lines(&reason.next, "  "));
+            text.push_str(&output::next_lines(&reason.next, "  "));
         }
         Some(text)
     }

@@ -8,7 +8,6 @@ use outbox_admin::{Numbers, Reader, Readers, earlier_events};
 use super::place::Place;
 use super::stream;
 use super::stream_view::inboxes;
-use crate::failure::CommandError;
 
 /// Reads the inboxes in the databases of all `places` with the stream of this one. The message comes with its stream sequence.
 pub(super) async fn of(
@@ -32,7 +31,7 @@ pub(super) async fn of(
     let mut earlier = Vec::new();
     match place.ask(earlier_events(&place.store, message)).await {
         Ok(found) => earlier = found,
-        Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+        Err(error) => {
             unseen.push(format!("earlier events of its aggregate: {error}"));
         }
     }
@@ -100,7 +99,7 @@ async fn count(
         };
         match found {
             Ok(found) => positions.extend(found),
-            Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+            Err(error) => {
                 unseen.push(format!("consumers that go by numbers: {error}"));
             }
         }

@@ -5,14 +5,12 @@ use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
 use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 use outbox_admin::{
-    CauseNow, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, doubled, quoted,
+    CauseNow, Command, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, doubled, quoted,
 };
 
 use super::place::Place;
 use super::stream;
-use crate::failure::CommandError;
-use crate::hint;
-use crate::output::plain;
+use crate::output::{self, plain};
 
 /// Asks how the stream stands. Returns what says why a message would be refused, or why the stream cannot be asked.
 pub(super) async fn refuses(
@@ -27,7 +25,8 @@ pub(super) async fn refuses(
 }
 
 fn refused(refusal: &Refusal, message: &Message) -> Refused {
-    let edit = |stream: &str, flags: &str| format!("nats stream edit {} {flags}", quoted(stream));
+    let edit =
+        |stream: &str, flags: &str| Command::new(format!("nats stream edit {} {flags}", quoted(stream)));
     let (obstacle, next) = match refusal {
         Refusal::NoStream { .. } => (
             Obstacle::NoStream,
@@ -39,7 +38,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
         Refusal::NotCaptured { stream, subject } => (
             Obstacle::NotCaptured,
             Next::and_advice(
-                format!("nats stream info {}", quoted(stream)),
+                Command::from("nats stream info").arg(stream),
                 format!(
                     "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
                     quoted(stream),
@@ -57,7 +56,10 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
             Obstacle::TooLarge,
             Next::advice("raise max_payload of the server and max_msg_size of the stream"),
         ),
-        _ => (Obstacle::Unsendable, format!("outbox show {}", message.id).into()),
+        _ => (
+            Obstacle::Unsendable,
+            Command::from("outbox show").arg(message.id).into(),
+        ),
     };
     Refused {
         obstacle,
@@ -67,7 +69,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
 }
 
 /// The command that doubles a limit. A limit per subject is removed, as by `outbox doctor`: a doubled one would be reached again.
-fn raised(edit: impl Fn(&str) -> String, limit: &Limit) -> Next {
+fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
     match limit {
         Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),
         Limit::Bytes(most) => edit(&doubled("max-bytes", *most)).into(),
@@ -81,9 +83,7 @@ pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Ve
     names.sort();
     names.dedup();
     let client = place.client().await.map_err(|error| error.to_string())?;
-    let consumers = stream::consumers_of(place, client).map_err(|error| match error {
-        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
-    })?;
+    let consumers = stream::consumers_of(place, client).map_err(|error| error.to_string())?;
     let rows = tokio::time::timeout(place.timeout, outbox_admin::consumers(&consumers, names)).await;
     match rows {
         Ok(rows) => rows.map_err(|error| place.explain(&error)),
@@ -100,7 +100,7 @@ pub(super) fn line(cause: &CauseNow) -> String {
         plain(&cause.what)
     );
     if cause.holds != Holds::Gone {
-        line.push_str(&hint::lines(&cause.next, "            "));
+        line.push_str(&output::next_lines(&cause.next, "            "));
     }
     line
 }

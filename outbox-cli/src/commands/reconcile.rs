@@ -70,7 +70,7 @@ impl ReconcileCommand {
             ));
         }
         let place = Place::open_to_change(&self.place).await?;
-        let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let publisher = place.publisher().await.map_err(CommandError::failed)?;
         let (found, operation, effects) = if self.make.yes {
             let count = async { Ok(self.missing(&place, &publisher, span).await?.0.missing) };
             self.make.confirm.check(&place, count).await?;

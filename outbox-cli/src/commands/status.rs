@@ -13,7 +13,7 @@ use super::relay::log;
 use super::relay::log_row::LogRow;
 use super::{doctor, foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::invocation;
 use crate::output::{self, Print, plain, say};
 
 /// How long the answer about consumers is waited for.
@@ -47,10 +47,8 @@ impl StatusCommand {
                 Ok(status) => status,
                 // The others may have something to say, too.
                 Err(error) => {
-                    if let Some(CommandError::Configuration(earlier) | CommandError::Failed(earlier)) =
-                        failure.replace(error)
-                    {
-                        say(&format!("error: {earlier:?}"));
+                    if let Some(earlier) = failure.replace(error) {
+                        say(&format!("error: {earlier}"));
                     }
                     continue;
                 }
@@ -140,9 +138,7 @@ async fn look(place: &Place) -> Look {
 }
 
 fn text_of(error: CommandError) -> String {
-    match error {
-        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
-    }
+    error.to_string()
 }
 
 /// The first line: which outbox, and how it stands.
@@ -170,14 +166,14 @@ impl StatusRow {
     /// Lets the commands that come next name the outbox.
     fn name_outbox(&mut self) {
         for reason in &mut self.status.reasons {
-            hint::name_outbox(&mut reason.next, &self.outbox);
+            invocation::name_outbox(&mut reason.next, &self.outbox);
         }
         for prospect in self
             .forecast
             .iter_mut()
             .flat_map(|forecast| &mut forecast.prospects)
         {
-            hint::name_outbox(&mut prospect.next, &self.outbox);
+            invocation::name_outbox(&mut prospect.next, &self.outbox);
         }
     }
 }
@@ -234,7 +230,7 @@ impl Print for StatusRow {
         // Writing to a `String` does not fail.
         for reason in reasons {
             let _ = writeln!(text, "  {:<8}  {}", reason.state.as_str(), plain(&reason.what));
-            text.push_str(&hint::lines(&reason.next, "            "));
+            text.push_str(&output::next_lines(&reason.next, "            "));
         }
         let oldest = backlog.oldest_unpublished.map(text::duration);
         let _ = writeln!(

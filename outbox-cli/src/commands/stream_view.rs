@@ -104,9 +104,7 @@ pub(super) async fn inboxes(
 
 /// The error of a command, for people.
 pub(super) fn text(error: CommandError) -> String {
-    match error {
-        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
-    }
+    error.to_string()
 }
 
 #[async_trait]

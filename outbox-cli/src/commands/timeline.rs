@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use outbox::core::{Aggregate, Selection};
-use outbox_admin::{Effect, Timeline, TimelineEvent, quoted};
+use outbox_admin::{Command, Effect, Timeline, TimelineEvent};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
@@ -15,7 +15,6 @@ use super::place::Place;
 use super::stream_view::Stream;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Print, plain, say_next};
 
 /// Arguments of `outbox timeline`.
@@ -49,7 +48,7 @@ impl TimelineCommand {
         timeline.follow(&place.store, &stream, place.timeout).await;
         output::one(self.place.output, &timeline)?;
         if timeline.events.is_empty() {
-            say_next(format!("outbox why {}", quoted(&self.aggregate.to_string())));
+            say_next(Command::from("outbox why").arg(&self.aggregate));
             return Ok(Outcome::NothingMatched);
         }
         Ok(Outcome::Well)
@@ -121,7 +120,10 @@ impl Print for Timeline {
             }
             if event.is_not_on_stream {
                 text.push_str("    not on the stream\n");
-                text.push_str(&hint::line(&format!("outbox why {}", event.id).into(), "      "));
+                text.push_str(&output::next_line(
+                    &Command::from("outbox why").arg(event.id),
+                    "      ",
+                ));
             }
             for effect in &event.effects {
                 let _ = writeln!(

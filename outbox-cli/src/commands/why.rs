@@ -10,7 +10,6 @@ use super::place::Place;
 use super::stream_view::Stream;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox why`.
@@ -58,10 +57,10 @@ impl Print for Explanation {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", finding.cause.as_str(), plain(&finding.what));
             for next in &finding.next {
-                text.push_str(&hint::line(next, "  "));
+                text.push_str(&output::next_line(next, "  "));
             }
             if let Some(advice) = &finding.advice {
-                text.push_str(&hint::advice(advice, "  "));
+                text.push_str(&output::advice_line(advice, "  "));
             }
         }
         for unseen in &self.unseen {

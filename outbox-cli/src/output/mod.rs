@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
+use outbox_admin::{Command, Next};
 use serde::Serialize;
 
 pub(crate) use grid::Column;
@@ -16,7 +17,7 @@ pub(crate) use grid::Column;
 pub(crate) use crate::plain::plain;
 
 use crate::failure::CommandError;
-use crate::hint::{called_here_in_json, complete};
+use crate::invocation;
 use crate::plain::harmless;
 
 /// The form of the data.
@@ -75,7 +76,7 @@ fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Resu
 
 fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(thing).map_err(CommandError::failed)?;
-    Ok(format!("{}\n", escaped(&called_here_in_json(text))))
+    Ok(format!("{}\n", escaped(&text)))
 }
 
 /// JSON in which the characters are escaped that a terminal may obey and JSON allows: they only stand within strings.
@@ -104,14 +105,34 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
 
 /// Says something to people.
 pub(crate) fn say(words: &str) {
-    // Nobody can be told that nobody listens.
-    let _ = writeln!(std::io::stderr(), "{}", complete(&harmless(words)));
+    // A closed standard error leaves no place for the report of this failure.
+    let _ = writeln!(std::io::stderr(), "{}", harmless(words));
 }
 
 /// Prints the next command to the standard error.
-pub(crate) fn say_next(command: impl Into<outbox_admin::Command>) {
-    // A closed standard error leaves no place for the report of this failure.
-    let _ = write!(std::io::stderr(), "{}", crate::hint::line(&command.into(), ""));
+pub(crate) fn say_next(command: impl Into<Command>) {
+    // As above.
+    let _ = write!(std::io::stderr(), "{}", next_line(&command.into(), ""));
+}
+
+/// The next step, in lines with this margin. Arguments may come from a row, so their control characters are escaped.
+pub(crate) fn next_lines(next: &Next, margin: &str) -> String {
+    let mut text = String::new();
+    if let Some(command) = &next.command {
+        text.push_str(&next_line(command, margin));
+    }
+    if let Some(advice) = &next.advice {
+        text.push_str(&advice_line(advice, margin));
+    }
+    text
+}
+
+pub(crate) fn next_line(command: &Command, margin: &str) -> String {
+    format!("{margin}next: {}\n", plain(&invocation::command(command)))
+}
+
+pub(crate) fn advice_line(advice: &str, margin: &str) -> String {
+    format!("{margin}advice: {}\n", plain(advice))
 }
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ use std::future::Future;
 use time::OffsetDateTime;
 
 use crate::message::{Aggregate, MessageId};
-use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, StoreError};
-
-pub use crate::store::LEFT_TO_LOG;
+use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 
 /// A place in the log. Positions rise from commit to commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -38,7 +36,7 @@ pub trait MessageLog: Send + Sync + 'static {
 
     /// Looks for failures that are foreseeable: as
     /// [`OutboxStore::preflight`](crate::OutboxStore::preflight).
-    fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+    fn preflight(&self) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
     /// Begins to read behind the stored position, if no other relay reads. Returns `None` if one
     /// does.

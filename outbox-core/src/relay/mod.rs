@@ -37,7 +37,7 @@ use crate::log::source::{Part, SecondSource};
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::retry::Backoff;
-use crate::store::{LEFT_TO_LOG, OutboxStore, Registration, RelayMode, StoreError, within};
+use crate::store::{OutboxStore, Registration, RelayMode, SetupKind, SetupProblem, StoreError, within};
 use crate::telemetry;
 
 pub use agreement::Disagreement;
@@ -300,14 +300,15 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let checked = self.store.preflight(self.config.retention.deletes());
         match within(bound, "the database could not be checked", checked).await {
             Ok(warnings) => {
-                let is_news =
-                    |warning: &&String| self.part.mode() == RelayMode::Polling || *warning != LEFT_TO_LOG;
+                let is_news = |warning: &&SetupProblem| {
+                    self.part.mode() == RelayMode::Polling || warning.kind != SetupKind::LeftToLog
+                };
                 for warning in warnings.iter().filter(is_news) {
                     tracing::warn!(%warning, "outbox database");
                 }
                 Ok(None)
             }
-            Err(error @ StoreError::Setup { .. }) => Err(error.into()),
+            Err(error @ StoreError::Setup(_)) => Err(error.into()),
             Err(error) => Ok(Some(describe(&error))),
         }
     }

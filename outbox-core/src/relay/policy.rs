@@ -55,8 +55,12 @@ pub(super) fn judge(
         | FailureClass::Transient
         | FailureClass::Backpressure
         | FailureClass::Configuration => blocked(false),
-        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => blocked(true),
-        FailureClass::Unclassified | FailureClass::Permanent => {
+        FailureClass::Uncaptured | FailureClass::Unclassified
+            if row.attempts.saturating_add(1) < policy.attempts_max =>
+        {
+            blocked(true)
+        }
+        FailureClass::Uncaptured | FailureClass::Unclassified | FailureClass::Permanent => {
             Outcome::Settled(dead_letter(describe(error), row, config))
         }
     }
@@ -271,7 +275,7 @@ mod tests {
         let config = RelayConfig::default().policy(EventPolicy::default().attempts_max(3));
         let dead = |halt| {
             Outcome::Settled(Verdict::Dead {
-                error: "refused (permanent): disk".to_owned(),
+                error: "permanent: refused: disk".to_owned(),
                 halt,
             })
         };

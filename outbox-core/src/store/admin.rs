@@ -114,10 +114,6 @@ pub trait OutboxAdmin: OutboxStore {
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
 
-/// What a store says at the start of a relay whose table gets no new messages, because they are the log's. A relay that reads the log does not repeat it.
-pub const LEFT_TO_LOG: &str = "new messages are the log's, and a polling relay publishes only what a log relay leaves to the table; \
-     let a log relay run (`LogRelay`, `log.read = true`), or take the log down (`outbox relay log drop`)";
-
 /// The status of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {

@@ -36,6 +36,7 @@ mod reader;
 mod relay;
 mod row_key;
 mod search;
+mod setup;
 
 use std::error::Error;
 use std::future::Future;
@@ -45,7 +46,7 @@ use std::time::Duration;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin};
+pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin};
 pub use admin::{PageFrom, Place, Selection, StoredMessage};
 pub use audit::{
     INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
@@ -61,6 +62,7 @@ pub use relay::{
 };
 pub use row_key::{RowKey, Settlement};
 pub use search::{FoundPublished, PublishedFound, PublishedSearch};
+pub use setup::{SetupKind, SetupProblem};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
@@ -89,13 +91,13 @@ pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait OutboxStore: Send + Sync + 'static {
     /// Looks for failures that are foreseeable before the first message: the server's version, the tables, settings
-    /// that break a promise. Returns warnings, each with the action to take.
+    /// that break a promise. Returns warnings.
     ///
     /// `deletes`: whether the relay will delete messages that are published. One that keeps them needs no right to.
     ///
     /// [`StoreError::Setup`] if the store cannot work until somebody acts. A database that only reads for now, as during
     /// a failover, is [`StoreError::Database`], as one that is away.
-    fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+    fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
     /// Announces that this relay is alive for `ttl` from now, and registers what it does. Returns the number of live relays by the fitness that each announced
     /// last, this one included, and how many of them registered another destination. A registration without a destination agrees with every other.
@@ -368,6 +370,13 @@ pub async fn within<T>(
     tokio::time::timeout(bound, call).await.unwrap_or_else(silent)
 }
 
+impl StoreError {
+    /// A problem that an operator has to solve, see [`SetupProblem::new`].
+    pub fn setup(kind: SetupKind, seen: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self::Setup(SetupProblem::new(kind, seen, repair))
+    }
+}
+
 /// Why a call of the store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -399,11 +408,8 @@ pub enum StoreError {
         waited: Duration,
     },
     /// The store cannot work until somebody acts: a table is missing, the server is too old, it refuses the login, or its certificate is not trusted.
-    #[error("{context}")]
-    Setup {
-        /// What is wrong and how to repair it.
-        context: String,
-    },
+    #[error("{0}")]
+    Setup(SetupProblem),
     /// The database holds something that this library did not write.
     #[error("outbox is not as this version wrote it: {context}")]
     Corrupt {

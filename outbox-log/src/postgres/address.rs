@@ -14,6 +14,7 @@ use sea_orm::sqlx::ConnectOptions as _;
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::LogError;
+use super::failure::setup;
 
 /// How often the server is told how far the log may be freed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -42,8 +43,11 @@ impl fmt::Debug for Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, LogError> {
-        let fail = |reason: &str| LogError::Address {
-            reason: reason.to_owned(),
+        // The address itself may hold a password.
+        let fail = |reason: &str| {
+            setup(format!(
+                "the address of the replication connection cannot be used: {reason}"
+            ))
         };
         if !matches!(url.split_once("://"), Some(("postgres" | "postgresql", _))) {
             return Err(fail("use postgres://user:password@host:5432/database"));

@@ -1,33 +1,15 @@
 //! Why a log cannot be set up, and what a failed statement means to the relay.
 
-use outbox_core::StoreError;
+use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbErr, RuntimeErr};
 
 /// Why the log of an outbox cannot be used or set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The pool is not PostgreSQL's.
-    #[error("only PostgreSQL's log can be read; use a polling relay (`Relay`) for other databases")]
-    Database,
-    /// The address of the replication connection cannot be used.
-    #[error("the address of the replication connection cannot be used: {reason}")]
-    Address {
-        /// What is wrong and how to repair it. Never the address itself, which may hold a password.
-        reason: String,
-    },
-    /// A name that PostgreSQL takes for no slot.
-    #[error("`{name}` cannot name a log; use 1 to 50 characters of a to z, 0 to 9 and _")]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// The server or the database has to be changed first.
-    #[error("{context}")]
-    Setup {
-        /// What is wrong and how to repair it.
-        context: String,
-    },
+    /// The address, the name, the server or the database has to be changed first.
+    #[error("{0}")]
+    Setup(SetupProblem),
     /// The database failed or could not be reached. What was done stays done; call again.
     #[error("{context}")]
     Failed {
@@ -38,10 +20,8 @@ pub enum LogError {
     },
 }
 
-pub(crate) fn setup(context: impl Into<String>) -> LogError {
-    LogError::Setup {
-        context: context.into(),
-    }
+pub(crate) fn setup(seen: impl Into<String>) -> LogError {
+    LogError::Setup(SetupProblem::new(SetupKind::Setting, seen, ""))
 }
 
 pub(crate) fn failed(context: &'static str) -> impl Fn(DbErr) -> LogError {
@@ -70,9 +50,7 @@ impl From<LogError> for StoreError {
     fn from(error: LogError) -> Self {
         match error {
             LogError::Failed { context, source } => trouble(context)(source),
-            error => Self::Setup {
-                context: error.to_string(),
-            },
+            LogError::Setup(problem) => Self::Setup(problem),
         }
     }
 }

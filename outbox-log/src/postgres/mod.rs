@@ -20,9 +20,9 @@ mod unclaimed;
 
 use std::fmt;
 
-use outbox_core::StoreError;
 use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
 use outbox_core::{MessageId, OutboxStore as _, Pause, PurgeRequest, Purged};
+use outbox_core::{SetupKind, SetupProblem, StoreError};
 use outbox_sea_orm::{SqlStore, TableNames};
 use sea_orm::{DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
@@ -50,11 +50,13 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Database`] if the pool is not for PostgreSQL, [`LogError::Address`] if the
-    /// address is invalid or requires TLS.
+    /// [`LogError::Setup`] if the pool is not for PostgreSQL, or if the address is invalid or
+    /// requires TLS.
     pub fn new(db: DatabaseConnection, url: &str) -> Result<Self, LogError> {
         if db.get_database_backend() != DbBackend::Postgres {
-            return Err(LogError::Database);
+            return Err(failure::setup(
+                "only PostgreSQL's log can be read; use a polling relay (`Relay`) for other databases",
+            ));
         }
         Ok(Self {
             address: Address::parse(url)?,
@@ -69,7 +71,7 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Name`] unless the name has 1 to 50 characters of `a` to `z`, `0` to `9` and `_`.
+    /// [`LogError::Setup`] unless the name has 1 to 50 characters of `a` to `z`, `0` to `9` and `_`.
     pub fn named(mut self, name: &str) -> Result<Self, LogError> {
         self.names = self.names.named(name)?;
         Ok(self)
@@ -151,7 +153,7 @@ impl fmt::Debug for PostgresLog {
 impl MessageLog for PostgresLog {
     type Reader = PostgresLogReader;
 
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self) -> Result<Vec<SetupProblem>, StoreError> {
         setup::preflight(&self.db, &self.names).await
     }
 
@@ -177,9 +179,7 @@ impl MessageLog for PostgresLog {
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
         let store = SqlStore::new(self.db.clone()).with_names(&self.tables);
-        let store = store.map_err(|error| StoreError::Setup {
-            context: error.to_string(),
-        })?;
+        let store = store.map_err(|error| StoreError::setup(SetupKind::Setting, error.to_string(), ""))?;
         store.pauses().await
     }
 }

@@ -5,13 +5,13 @@
 //! the stored position has not passed. A commit is then either in the new slot, or visible to that adoption, because a slot is complete only when the
 //! transactions that were open have ended. A crash at any await leaves a log that is mended by the next opening.
 
-use outbox_core::StoreError;
 use outbox_core::log::Position;
+use outbox_core::{SetupKind, StoreError};
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
 use super::check::{Publication, not_set_up, publication, version_of_publication, wrong_publication};
-use super::failure::{sqlstate, trouble};
+use super::failure::{setup, sqlstate, trouble};
 use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, PostgresLogReader, table};
@@ -118,9 +118,7 @@ async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<()
 }
 
 fn off(names: &Names) -> StoreError {
-    StoreError::Setup {
-        context: not_set_up(names),
-    }
+    setup(not_set_up(names)).into()
 }
 
 /// Makes the slot anew. Returns its position; `None` if another relay does so now.
@@ -133,9 +131,7 @@ async fn mend(
     let reason = match &slot {
         None => "it does not exist",
         Some(slot) if !slot.is_of_a_log() => {
-            return Err(StoreError::Setup {
-                context: foreign_slot(names),
-            });
+            return Err(setup(foreign_slot(names)).into());
         }
         Some(slot) if slot.is_lost() => "the server has given it up",
         Some(_) if !stored.is_published => {
@@ -225,11 +221,11 @@ fn is_in_use(error: &PgWireError) -> bool {
 /// The replication connection failed.
 fn refused(error: PgWireError) -> StoreError {
     match error {
-        PgWireError::Auth(_) => StoreError::Setup {
-            context: format!(
-                "the server refuses the replication connection: {error}; correct user and password, and give the user the attribute REPLICATION"
-            ),
-        },
+        PgWireError::Auth(_) => StoreError::setup(
+            SetupKind::Login,
+            format!("the server refuses the replication connection: {error}"),
+            "correct user and password, and give the user the attribute REPLICATION",
+        ),
         error => StoreError::Database {
             context: "the replication connection could not be opened",
             source: Box::new(error),

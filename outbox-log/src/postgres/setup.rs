@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use outbox_core::StoreError;
 use outbox_core::log::Position;
+use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -189,21 +189,29 @@ impl PostgresLog {
 }
 
 /// What is foreseeable. A log that is off is no failure here: opening it says so.
-pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<Vec<String>, StoreError> {
+pub(crate) async fn preflight(
+    db: &DatabaseConnection,
+    names: &Names,
+) -> Result<Vec<SetupProblem>, StoreError> {
     let mut warnings = Vec::new();
     check_server(db).await?;
     let keep = setting(db, "max_slot_wal_keep_size").await?;
     if keep == "-1" {
-        warnings.push(
-            "max_slot_wal_keep_size is -1: if no relay reads the slot, it fills the server's disk; set it, for example to half of the free disk"
-                .to_owned(),
-        );
+        warnings.push(SetupProblem::new(
+            SetupKind::Setting,
+            "max_slot_wal_keep_size is -1: if no relay reads the slot, it fills the server's disk",
+            "set it, for example to half of the free disk",
+        ));
     }
     let idle = setting(db, "idle_replication_slot_timeout").await?;
     if !matches!(&*idle, "" | "0" | "0s") {
-        warnings.push(format!(
-            "idle_replication_slot_timeout is {idle}: a relay that stands still for longer publishes from the table what it may have missed, and some \
-             messages twice; set it to 0, or longer than your outages"
+        warnings.push(SetupProblem::new(
+            SetupKind::Setting,
+            format!(
+                "idle_replication_slot_timeout is {idle}: a relay that stands still for longer publishes from the table what it may have missed, and \
+                 some messages twice"
+            ),
+            "set it to 0, or longer than your outages",
         ));
     }
     if let Publication::Wrong = publication(db, names).await? {
@@ -211,9 +219,7 @@ pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<
     }
     match stored(db, names).await? {
         Some((_, true)) => Ok(warnings),
-        _ => Err(StoreError::Setup {
-            context: not_set_up(names),
-        }),
+        _ => Err(setup(not_set_up(names)).into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The replication slot, as the server shows it, and how it is made.
 
 use outbox_core::log::Position;
+use outbox_core::{SetupKind, SetupProblem};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
 use super::failure::{failed, setup, sqlstate};
@@ -131,9 +132,15 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
                 .ok()
                 .flatten()
                 .and_then(|row| row.try_get::<Option<String>>("", "them").ok().flatten());
-            setup(format!(
-                "the replication slot begins when all open transactions have ended, and did not within {WAITS}; end them and call again: {}",
-                them.unwrap_or_else(|| "none is open any more".to_owned())
+            LogError::Setup(SetupProblem::new(
+                SetupKind::OpenTransactions,
+                format!(
+                    "the replication slot begins when all open transactions have ended, and did not within {WAITS}"
+                ),
+                format!(
+                    "end them and call again: {}",
+                    them.unwrap_or_else(|| "none is open any more".to_owned())
+                ),
             ))
         }
         Some("53400") => no_free_slot(),

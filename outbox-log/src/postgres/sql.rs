@@ -4,6 +4,7 @@ use outbox_sea_orm::TableNames;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::LogError;
+use super::failure::setup;
 
 /// The status of a message that is the log's.
 pub(crate) const LOGGED: i16 = 4;
@@ -33,9 +34,9 @@ impl Names {
     pub(crate) fn named(self, name: &str) -> Result<Self, LogError> {
         let is_valid = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
         if !(1..=50).contains(&name.len()) || !name.bytes().all(is_valid) {
-            return Err(LogError::Name {
-                name: name.to_owned(),
-            });
+            return Err(setup(format!(
+                "`{name}` cannot name a log; use 1 to 50 characters of a to z, 0 to 9 and _"
+            )));
         }
         Ok(Self {
             slot: format!("{name}_log"),

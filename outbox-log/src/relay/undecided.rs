@@ -17,7 +17,8 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::{RowKey, WaitingRequest};
 use outbox_core::{
     Aggregate, Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, LiveRelay,
-    MessageId, OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, StoreError, Verdict,
+    MessageId, OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, SetupProblem,
+    StoreError, Verdict,
 };
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -250,7 +251,7 @@ impl Candidate {
 }
 
 impl<L: MessageLog> OutboxStore for Undecided<L> {
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<SetupProblem>, StoreError> {
         self.log.preflight().await
     }
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport};
+use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport, SetupKind};
 use outbox_log::{LogConfig, LogError, LogHealthCheck, LogRelay, PostgresLog};
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
@@ -336,7 +336,7 @@ pub(crate) fn quick() -> RelayConfig {
 pub(crate) async fn init(log: &PostgresLog) {
     for _ in 0..3 {
         match log.init().await {
-            Err(LogError::Setup { context }) if context.contains("begins when all open transactions") => {}
+            Err(LogError::Setup(problem)) if problem.kind == SetupKind::OpenTransactions => {}
             done => return done.unwrap(),
         }
     }

@@ -116,7 +116,7 @@ pub(super) async fn provision(context: &Context, spec: &DedupBucketSpec) -> Resu
             None => create(context, spec).await?,
         }
     }
-    Err(ProvisionError::Contended { stream })
+    Err(ProvisionError::contended(&stream))
 }
 
 async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), ProvisionError> {
@@ -139,15 +139,11 @@ async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), Provisi
 /// Refuses a bucket that could forget claims.
 fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
     let stream = stream_name(bucket);
-    if seen.retention != RetentionPolicy::Limits {
-        return Err(ProvisionError::Retention {
-            stream,
-            seen: seen.retention,
-        });
-    }
+    ProvisionError::check_retention(&stream, seen)?;
     if !captures(&seen.subjects, &subjects(bucket)) {
-        return Err(ProvisionError::Subject {
+        return Err(ProvisionError::Uncaptured {
             stream,
+            what: format!("bucket `{bucket}`"),
             subject: subjects(bucket),
             seen: seen.subjects.clone(),
         });
@@ -157,7 +153,7 @@ fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
         return Err(ProvisionError::Setting {
             stream,
             setting: "discard",
-            seen: "old",
+            seen: "old".to_owned(),
             needed: "new: a full bucket must refuse claims instead of forgetting what is done",
         });
     }

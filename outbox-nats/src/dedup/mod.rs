@@ -76,7 +76,7 @@ impl KvDedupStore {
     /// # Errors
     ///
     /// [`ProvisionError`] names the value seen, the value needed and the remedy; its streams are called `KV_<bucket>`. Only
-    /// [`ProvisionError::Unavailable`] and [`ProvisionError::Contended`] may pass by themselves.
+    /// [`ProvisionError::Unavailable`] may pass by itself.
     pub async fn open(client: Client, spec: &DedupBucketSpec) -> Result<Self, ProvisionError> {
         let store = Self {
             context: ContextBuilder::new()

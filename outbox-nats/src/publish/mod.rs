@@ -208,7 +208,7 @@ impl JetStreamPublisher {
             return Ok(());
         }
         let context = not_captured(name, subject, message.id);
-        Err(PublishError::new(FailureClass::Unclassified, context))
+        Err(PublishError::new(FailureClass::Uncaptured, context))
     }
 
     /// Sends and waits for the acknowledgement.

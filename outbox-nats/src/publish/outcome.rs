@@ -17,9 +17,8 @@
 //! | 10071, 10164 wrong last sequence | unknown: fenced off, or stored by an earlier attempt |
 //! | 10060 wrong stream, 10109 sealed, 10076 and 10039 JetStream switched off | configuration |
 //! | larger than `max_payload`, 10054, 10097, malformed subject | permanent |
+//! | a subject of the message's own that the stream does not capture: not sent | uncaptured |
 //! | anything else | unclassified |
-//!
-//! A subject of the message's own that the stream does not capture is not sent, and unclassified as well.
 
 use std::error::Error;
 use std::time::Duration;

@@ -17,7 +17,9 @@ use async_nats::Client;
 use outbox_core::{EventDescriptor, Message};
 
 use crate::publish::{JetStreamPublisher, PublisherConfig};
-use crate::stream::subject::{SubjectError, SubjectPrefix, is_plain_name, shard_token, without_covered};
+use crate::stream::subject::{
+    SubjectError, SubjectPrefix, captures, is_plain_name, shard_token, without_covered,
+};
 use crate::subscribe::JetStreamSubscriber;
 
 /// Name of the stream unless another one is given.
@@ -111,6 +113,13 @@ impl EventStream {
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, SubjectError> {
         self.prefix = SubjectPrefix::new(prefix)?;
         Ok(self)
+    }
+
+    /// Whether a stream with these subjects captures the default subjects of messages.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_captured_by(&self, subjects: &[String]) -> bool {
+        captures(subjects, &self.prefix.wildcard())
     }
 
     /// Adds a subject that the stream captures. With the first one, `<prefix>.>` is no longer implied. Fixed subjects of events are added when the stream is

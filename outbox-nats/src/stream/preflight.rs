@@ -12,7 +12,7 @@ use outbox_core::{FailureClass, PublishError};
 
 use crate::connect::connection::Live;
 use crate::stream::EventStream;
-use crate::stream::subject::{captures, overlap};
+use crate::stream::subject::overlap;
 
 /// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
@@ -93,7 +93,7 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
     let name = &wanted.name;
     let subjects = wanted.prefix.wildcard();
     let broken = |context: String| Err(PublishError::new(FailureClass::Configuration, context));
-    if !captures(&stream.subjects, &subjects) {
+    if !wanted.is_captured_by(&stream.subjects) {
         return broken(format!(
             "stream `{name}` captures {}, and messages are published on `{subjects}`; call `EventStream::provision`, or correct the prefix",
             stream.subjects.join(", ")

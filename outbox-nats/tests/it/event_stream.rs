@@ -103,7 +103,7 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
     let orders = nats.stream().with_subject(format!("{}.order.>", nats.prefix));
     let error = refused(async || orders.provision(&nats.client).await).await;
     assert!(
-        matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "account.credited"),
+        matches!(&error, ProvisionError::Uncaptured { what, .. } if what == "event `account.credited`"),
         "{error}"
     );
     let report = answered(async || nats.stream().provision(&nats.client).await).await;

@@ -85,8 +85,8 @@ async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
     assert!(
         matches!(
             error,
-            ProvisionError::Retention {
-                seen: RetentionPolicy::WorkQueue,
+            ProvisionError::Setting {
+                setting: "retention",
                 ..
             }
         ),
@@ -99,7 +99,7 @@ async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
     let spec = nats.stream().with_subject(subject);
     let error = refusal(nats, &spec, &[&PLACED, &SHIPPED]).await;
     assert!(
-        matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "order.shipped"),
+        matches!(&error, ProvisionError::Uncaptured { what, .. } if what == "event `order.shipped`"),
         "{error}"
     );
 

@@ -25,11 +25,6 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     driver::has_code(error, codes)
 }
 
-/// Whether a table or column is missing.
-pub(crate) fn is_table_missing(error: &DbErr) -> bool {
-    driver::is_table_missing(error)
-}
-
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod driver {
     use sea_orm::sqlx::error::DatabaseError;
@@ -78,16 +73,6 @@ mod driver {
         let code = answer(error).and_then(DatabaseError::code);
         code.is_some_and(|code| codes.contains(&&*code))
     }
-
-    pub(super) fn is_table_missing(error: &DbErr) -> bool {
-        let Some(answer) = answer(error) else {
-            return false;
-        };
-        let code = answer.code().unwrap_or_default();
-        ["42P01", "42703", "3F000", "42S02", "42S22"].contains(&&*code)
-            || (&*code == "1" && answer.message().starts_with("no such"))
-            || answer.message().contains("has no column named")
-    }
 }
 
 /// Without a driver, there are no answers.
@@ -104,10 +89,6 @@ mod driver {
     }
 
     pub(super) fn has_code(_: &DbErr, _: &[&str]) -> bool {
-        false
-    }
-
-    pub(super) fn is_table_missing(_: &DbErr) -> bool {
         false
     }
 }

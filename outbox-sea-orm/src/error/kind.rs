@@ -5,7 +5,7 @@
 
 use sea_orm::DbErr;
 
-use crate::error::code::is_table_missing;
+use crate::error::answer::DatabaseAnswer;
 
 /// What the caller can do about an error: see [`SaveError::kind`](crate::SaveError::kind) and [`ErrorKind::of`].
 ///
@@ -49,7 +49,7 @@ impl ErrorKind {
         match error {
             DbErr::ConnectionAcquire(_) => Self::Unavailable,
             DbErr::RecordNotUpdated | DbErr::RecordNotFound(_) => Self::RowMissing,
-            _ if is_table_missing(error) => Self::Misconfigured,
+            _ if DatabaseAnswer::lacks_tables(error) => Self::Misconfigured,
             _ => driver::kind(error),
         }
     }

@@ -1,5 +1,6 @@
 //! Errors of recording and saving, sorted by what the caller can do.
 
+pub(crate) mod answer;
 pub(crate) mod code;
 pub(crate) mod kind;
 
@@ -7,7 +8,7 @@ use outbox_core::EventError;
 use sea_orm::DbErr;
 
 use crate::connect::is_out_of_reach;
-use crate::error::code::is_table_missing;
+use crate::error::answer::DatabaseAnswer;
 use crate::error::kind::{ErrorKind, is_conflict};
 
 /// Why events were not recorded. Roll the transaction back, which belongs to the caller.
@@ -75,7 +76,7 @@ pub enum RecordError {
 
 /// What to do about a database error, as the end of a message.
 fn what_to_do(error: &DbErr) -> &'static str {
-    if is_table_missing(error) {
+    if DatabaseAnswer::lacks_tables(error) {
         ", because its tables are missing or from an older version; run the migration of outbox-sea-orm"
     } else {
         whether_to_repeat(error)

@@ -41,7 +41,8 @@ use futures_util::future::BoxFuture;
 use outbox_core::{
     Aggregate, Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay,
     Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest,
-    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    Purged, Relays, Selection, Settlement, SetupKind, SetupProblem, StoreError, StoredMessage,
+    WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -59,11 +60,11 @@ use self::fetch::durability::{Durability, durable};
 use self::fetch::memory::Memory;
 use self::fetch::sql::Scope;
 use self::fetch::waiting;
-use self::preflight::setup;
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
 use crate::connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 use crate::connect::{ConnectError, connect_error};
+use crate::error::answer::DatabaseAnswer;
 use crate::error::code::has_code;
 use crate::names::usage;
 use crate::names::{NameError, TableNames};
@@ -200,12 +201,18 @@ impl SqlStore {
         F: Future<Output = Result<T, Failed>> + Send + 'static,
     {
         self.call(work).await.map_err(|error| match error {
-            Failed::Setup(context) => setup(context),
-            Failed::Database(error) if is_missing(&error) && error.to_string().contains("outbox_operations") => setup(format!(
-                "table {} is missing, and without it no change is made ({}); run `outbox migrate`, or `outbox_sea_orm::migrate`",
-                self.dialect.operations,
-                outbox_core::describe(&error)
-            )),
+            Failed::Setup(problem) => StoreError::Setup(problem),
+            Failed::Database(error) if DatabaseAnswer::is_table_missing(&error, "outbox_operations") => {
+                StoreError::setup(
+                    SetupKind::Tables,
+                    format!(
+                        "table {} is missing, and without it no change is made ({})",
+                        self.dialect.operations,
+                        outbox_core::describe(&error)
+                    ),
+                    "run `outbox migrate`, or `outbox_sea_orm::migrate`",
+                )
+            }
             Failed::Database(error) => self.failed(context, error),
         })
     }
@@ -239,12 +246,12 @@ impl SqlStore {
 }
 
 impl OutboxStore for SqlStore {
-    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         let (pool, untested) = (self.db.clone(), self.allows_untested);
         // The checks below report a connection error.
         let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
         if let Ok(InMemory::CanBeLost) = in_memory {
-            return Err(setup(CAN_BE_LOST.to_owned()));
+            return Err(StoreError::setup(SetupKind::Setting, CAN_BE_LOST, ""));
         }
         self.call(move |db| async move { preflight::preflight(&pool, &db, deletes, untested).await })
             .await
@@ -451,9 +458,4 @@ impl OutboxAdmin for SqlStore {
         self.call(move |db| async move { message::published(&db, recorded, after, limit).await })
             .await
     }
-}
-
-/// The codes for a table or column that is missing: PostgreSQL, MySQL, SQLite.
-fn is_missing(error: &DbErr) -> bool {
-    has_code(error, &["42P01", "42703", "42S02", "42S22", "1"])
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{OutboxStore as _, Relay, RelayError, StoreError};
+use outbox_core::{OutboxStore as _, Relay, RelayError, SetupKind, StoreError};
 use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect, migration};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, eventually, free_port, not_applicable};
@@ -54,9 +54,11 @@ async fn is_refused_at_the_start(url: &str, user: &str) {
     let store = SqlStore::new(Database::connect(options).await.unwrap());
     let relay = Relay::new(store, MemoryBroker::new().publisher());
     let error = soon(relay.run(CancellationToken::new())).await.unwrap_err();
-    let RelayError::Store(StoreError::Setup { context }) = &error else {
+    let RelayError::Store(StoreError::Setup(problem)) = &error else {
         panic!("{error:?}")
     };
+    assert_eq!(problem.kind, SetupKind::Login);
+    let context = &problem.seen;
     assert!(
         context.contains(&format!("user `{user}`")) && context.contains("refuses the login"),
         "{context}"

@@ -2,7 +2,7 @@
 //!
 //! MariaDB needs a server with a slow disk: see `stress/tests/it/durable.rs`.
 
-use outbox_core::{Events, OutboxStore as _, Verdict};
+use outbox_core::{Events, OutboxStore as _, SetupProblem, Verdict};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
@@ -33,7 +33,7 @@ async fn commits_are_durable_before_they_are_fetched() {
     assert!(
         warnings
             .iter()
-            .any(|warning| warning.contains("synchronous_commit")),
+            .any(|warning| warning.seen.contains("synchronous_commit")),
         "{warnings:?}"
     );
     let (_, leases) = test.lease_all().await;
@@ -69,22 +69,20 @@ async fn a_counter_of_row_ids_behind_the_rows_is_named() {
         };
         let named = async |what: &str| {
             let warnings = test.store().preflight(true).await.unwrap();
-            let named: Vec<String> = warnings
-                .into_iter()
-                .filter(|warning| warning.contains("counter") && warning.contains(what))
-                .collect();
-            named
+            let is_named =
+                |warning: &SetupProblem| warning.seen.contains("counter") && warning.seen.contains(what);
+            warnings.into_iter().filter(is_named).collect::<Vec<_>>()
         };
-        assert_eq!(named("").await, [""; 0]);
+        assert_eq!(named("").await, []);
         for n in 1..=3 {
             test.record([Probe::noted("a", n)]).await.unwrap();
         }
         test.set_back_row_ids().await;
         let warnings = named("below the row id 3").await;
         assert_eq!(warnings.len(), 1, "{backend:?}");
-        let (_, repair) = warnings[0].rsplit_once("; ").unwrap();
+        let repair = &warnings[0].repair;
         text(&test.db, &format!("SELECT ({repair})::text")).await;
-        assert_eq!(named("").await, [""; 0], "the printed statement repairs it");
+        assert_eq!(named("").await, [], "the printed statement repairs it");
         let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
         let sequence = text(&test.db, &sequence).await;
         test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
-    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Relay, RelayError, Selection, StoreError,
-    Verdict,
+    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Relay, RelayError, Selection, SetupKind,
+    StoreError, Verdict,
 };
 use outbox_sea_orm::SqlStore;
 use outbox_testing::MemoryBroker;
@@ -26,17 +26,15 @@ crate::on_every_backend!(
 
 /// The relay does not start; its error names the table and the migration that creates it.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
-    assert_eq!(test.warnings(&test.store()).await, [""; 0]);
+    assert_eq!(test.warnings(&test.store()).await, []);
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
         .await;
     let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
     let ended = tokio::time::timeout(Duration::from_secs(30), relay.run(CancellationToken::new())).await;
     match ended.expect("a relay that does not start") {
-        Err(RelayError::Store(StoreError::Setup { context })) => {
-            assert!(
-                context.contains("outbox_relays") && context.contains("migration"),
-                "{context}"
-            );
+        Err(RelayError::Store(StoreError::Setup(problem))) => {
+            assert_eq!(problem.kind, SetupKind::Tables);
+            assert!(problem.seen.contains("outbox_relays"), "{problem}");
         }
         other => panic!("{other:?}"),
     }

@@ -113,10 +113,10 @@ async fn refusal_of_relay(store: SqlStore) -> String {
     let relay = Relay::new(store, MemoryBroker::new().publisher());
     let run = tokio::time::timeout(SOON, relay.run(CancellationToken::new()));
     let error = run.await.expect("no waiting").unwrap_err();
-    let RelayError::Store(StoreError::Setup { context }) = error else {
+    let RelayError::Store(StoreError::Setup(problem)) = error else {
         panic!("{error:?}");
     };
-    context
+    problem.to_string()
 }
 
 #[tokio::test]

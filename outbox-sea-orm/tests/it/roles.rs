@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_core::{
     Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest,
-    Selection, StoreError, Verdict,
+    Selection, SetupKind, StoreError, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use outbox_testing::conformance::probe::Probe;
@@ -118,15 +118,14 @@ pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, delet
             // Days are made and dropped by the owner of the tables.
             Ok(mut warnings) => {
                 // The test servers do not sync.
-                warnings.retain(|warning| !warning.contains("so a crash loses commits"));
+                warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
                 let by_day = role.test.backend == Backend::PostgresByDay;
                 assert_eq!(warnings.len(), usize::from(by_day), "{warnings:?}");
                 return;
             }
-            Err(StoreError::Setup { context }) => {
-                let (_, grants) = context
-                    .split_once("let their owner run: ")
-                    .expect("statements to run");
+            Err(StoreError::Setup(problem)) => {
+                assert_eq!(problem.kind, SetupKind::Rights);
+                let (_, grants) = problem.repair.split_once(": ").expect("statements to run");
                 println!("{grants}");
                 role.test.execute(grants).await;
             }
@@ -296,8 +295,8 @@ async fn a_database_that_only_reads_is_named_at_the_start() {
         let pool = read_only(&test).await;
         let store = SqlStore::new(pool).with_names(&test.names).unwrap();
         match store.preflight(true).await {
-            Err(StoreError::Setup { context }) if backend == Backend::Sqlite => {
-                assert!(context.contains("for writing"), "{context}");
+            Err(StoreError::Setup(problem)) if backend == Backend::Sqlite => {
+                assert!(problem.repair.contains("for writing"), "{problem}");
             }
             Err(StoreError::Database { context, .. }) if backend != Backend::Sqlite => {
                 assert!(context.contains("primary"), "{context}");

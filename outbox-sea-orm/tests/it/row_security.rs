@@ -1,6 +1,6 @@
 //! Row-level security hides rows from a relay that is not the owner of the tables.
 
-use outbox_core::{OutboxStore, StoreError};
+use outbox_core::{OutboxStore, SetupKind, StoreError};
 use sea_orm::DbBackend;
 
 use crate::roles::{Role, grant_what_is_asked_for};
@@ -21,13 +21,11 @@ async fn row_level_security_is_refused_at_the_start_by_table() {
                 .execute(&format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
                 .await;
             let refused = store.preflight(true).await;
-            let Err(StoreError::Setup { context }) = refused else {
+            let Err(StoreError::Setup(problem)) = refused else {
                 panic!("{table} passes: {refused:?}");
             };
-            assert!(
-                context.contains(&table) && context.contains(&role.name),
-                "{context}"
-            );
+            assert_eq!(problem.kind, SetupKind::RowSecurity(vec![table.clone()]));
+            assert!(problem.repair.contains(&role.name), "{problem}");
             // Policies do not bind the owner of the tables.
             role.test.store().preflight(true).await.unwrap();
             role.test

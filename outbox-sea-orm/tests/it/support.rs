@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict,
-    WaitingRequest,
+    FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, SetupProblem,
+    Verdict, WaitingRequest,
 };
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
@@ -203,9 +203,9 @@ impl TestDb {
     }
 
     /// The warnings of a preflight. Durability warnings are left out: the test servers do not sync.
-    pub async fn warnings(&self, store: &SqlStore) -> Vec<String> {
+    pub async fn warnings(&self, store: &SqlStore) -> Vec<SetupProblem> {
         let mut warnings = store.preflight(true).await.expect("the preflight passes");
-        warnings.retain(|warning| !warning.contains("so a crash loses commits"));
+        warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
         warnings
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Relay, RelayError, StoreError, describe};
+use outbox_core::{Relay, RelayError, SetupKind, StoreError, describe};
 use outbox_sea_orm::{ConnectError, SqlStore, connect};
 use outbox_testing::MemoryBroker;
 use rustls::pki_types::pem::PemObject as _;
@@ -135,10 +135,11 @@ async fn a_relay_whose_database_is_not_trusted_does_not_start() {
         let relay = Relay::new(store, MemoryBroker::new().publisher());
         let ended = tokio::time::timeout(SOON, relay.run(CancellationToken::new())).await;
         let error = ended.expect("no waiting").unwrap_err();
-        let RelayError::Store(StoreError::Setup { context }) = &error else {
+        let RelayError::Store(StoreError::Setup(problem)) = &error else {
             panic!("{error:?}")
         };
-        assert_names_what_is_wrong(context, "UnknownIssuer");
+        assert_eq!(problem.kind, SetupKind::Tls);
+        assert_names_what_is_wrong(&problem.seen, "UnknownIssuer");
     }
 }
 

@@ -32,7 +32,7 @@ impl OutboxStore for MemoryStore {
     store_methods!(self, on_state_and_wake; finish_pauses);
     store_methods!(self, on_leases; announce relays acquire renew release leave);
 
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<SetupProblem>, StoreError> {
         self.call("preflight", |_| Vec::new())
     }
 

@@ -10,7 +10,8 @@ use crate::{MemoryLog, MemoryStore};
 use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
 use outbox_core::message::MessageId;
 use outbox_core::store::{
-    MessageStatus, OutboxAdmin as _, Pause, PurgeRequest, Purged, Selection, StoreError,
+    MessageStatus, OutboxAdmin as _, Pause, PurgeRequest, Purged, Selection, SetupKind, SetupProblem,
+    StoreError,
 };
 
 pub use mistake::LogMistake;
@@ -43,11 +44,13 @@ impl WrongLog {
 impl MessageLog for WrongLog {
     type Reader = WrongLogReader;
 
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self) -> Result<Vec<SetupProblem>, StoreError> {
         if self.has(LogMistake::AlwaysComplains) {
-            return Err(StoreError::Setup {
-                context: "there is always something".to_owned(),
-            });
+            return Err(StoreError::setup(
+                SetupKind::Setting,
+                "there is always something",
+                "",
+            ));
         }
         self.inner.preflight().await
     }

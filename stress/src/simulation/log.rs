@@ -10,7 +10,9 @@ use std::time::Duration;
 use outbox_core::log::{LogEvent, LogReader, Logged, Look, LookRequest, MessageLog, Position, Retained};
 use outbox_core::message::MessageId;
 use outbox_core::relay::Retention;
-use outbox_core::store::{MessageStatus, OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
+use outbox_core::store::{
+    MessageStatus, OutboxStore as _, Pause, PurgeRequest, Purged, SetupProblem, StoreError,
+};
 use outbox_testing::wrong::{WrongLog, WrongLogReader};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
@@ -73,7 +75,7 @@ fn note_position(world: &World, shared: &mut Shared) {
 impl MessageLog for SimLog {
     type Reader = SimLogReader;
 
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self) -> Result<Vec<SetupProblem>, StoreError> {
         self.call("check the log", |_, _| Ok(Vec::new())).await
     }
 

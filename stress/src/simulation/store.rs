@@ -200,7 +200,7 @@ impl SimStore {
 }
 
 impl OutboxStore for SimStore {
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<SetupProblem>, StoreError> {
         self.call("preflight", |_, _, _| Ok(Vec::new())).await
     }
 

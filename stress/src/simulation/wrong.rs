@@ -14,7 +14,7 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::publisher::FailureClass;
 use outbox_core::store::{
     Announcement, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
-    Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
+    Purged, Relays, RowKey, Settlement, SetupKind, StoreError, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
 use outbox_testing::wrong::{LogMistake, StoreMistake, WrongStore};
@@ -348,8 +348,10 @@ impl Backend {
 /// The store in memory never waits.
 pub(super) fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     call.now_or_never().unwrap_or_else(|| {
-        Err(StoreError::Setup {
-            context: "the store in memory waited".to_owned(),
-        })
+        Err(StoreError::setup(
+            SetupKind::Setting,
+            "the store in memory waited",
+            "",
+        ))
     })
 }

@@ -34,6 +34,29 @@ const LOCAL_FOLDERS: [&str; 4] = [
 /// Markers of unfinished work, in two parts for the same reason.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
+/// Calls that match a literal in a text. A literal of several words is taken for a part of a message.
+const TEXT_MATCHES: [&str; 8] = [
+    ".contains(\"",
+    ".starts_with(\"",
+    ".ends_with(\"",
+    ".split_once(\"",
+    ".rsplit_once(\"",
+    ".strip_prefix(\"",
+    ".strip_suffix(\"",
+    ".find(\"",
+];
+
+/// Files that match texts of servers, drivers and other libraries.
+const FOREIGN_TEXTS: [&str; 7] = [
+    "outbox-cli/src/config/file.rs",
+    "outbox-core/src/failure.rs",
+    "outbox-core/src/payload/reason.rs",
+    "outbox-inbox/src/dedup/constraint.rs",
+    "outbox-nats/src/reports.rs",
+    "outbox-sea-orm/src/error/answer.rs",
+    "outbox-sea-orm/src/many/rows.rs",
+];
+
 pub(crate) fn run() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let mut problems = problems(&workspace.root)?;
@@ -97,6 +120,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
             ));
         }
     }
+    problems.extend(matched_texts(path, text));
     if path.ends_with(".md") {
         problems.extend(tables(path, text));
     }
@@ -156,6 +180,29 @@ fn inheritance(path: &str, text: &str) -> Option<String> {
     let missing = keys.into_iter().find(|line| !has(line));
     let missing = missing.or((!text.contains("[lints]\nworkspace = true\n")).then(|| "[lints]".to_owned()));
     missing.map(|line| format!("{path}: does not inherit from the workspace: {line}"))
+}
+
+/// Code decides by types. Texts of servers, drivers and other libraries are matched in few files.
+fn matched_texts(path: &str, text: &str) -> Vec<String> {
+    let is_checked = is_source(path) && path.starts_with("outbox") && !path.starts_with("outbox-testing/");
+    if !is_checked || path.contains("test") || path.contains("/plans") || FOREIGN_TEXTS.contains(&path) {
+        return Vec::new();
+    }
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let matches_text = |line: &str| {
+        TEXT_MATCHES.iter().any(|call| {
+            let mut literals = line.split(call).skip(1).filter_map(|rest| rest.split('"').next());
+            literals.any(|literal| literal.trim().contains(' '))
+        })
+    };
+    let lines = (1..).zip(code.lines()).filter(|(_, line)| matches_text(line));
+    lines
+        .map(|(number, _)| {
+            format!(
+                "{path}:{number}: matches words of a text; carry a type, or list the file with foreign texts"
+            )
+        })
+        .collect()
 }
 
 /// The first line of a numbered example is the command that runs it.
@@ -224,6 +271,24 @@ mod tests {
                 Some("store.rs:2: marks"),
             );
         }
+    }
+
+    #[test]
+    fn code_matches_no_words_of_a_message() {
+        let code = |call: &str| format!("//! A.\nfn f(text: &str) -> bool {{ text.{call} }}\n");
+        let path = "outbox-admin/src/words.rs";
+        check(
+            path,
+            &code("contains(\"let their owner run\")"),
+            Some("words.rs:2: matches"),
+        );
+        check(path, &code("starts_with(\"inbox_\")"), None);
+        check(FOREIGN_TEXTS[0], &code("contains(\"no such table\")"), None);
+        let test = format!(
+            "//! A.\n#[cfg(test)]\nmod tests {{\n{}",
+            code("contains(\"a b\")")
+        );
+        check(path, &test, None);
     }
 
     #[test]

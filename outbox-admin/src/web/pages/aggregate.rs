@@ -88,7 +88,7 @@ fn events(visit: &Visit, timeline: &Timeline) -> Markup {
                 ": the rows were deleted. Not known: whether the events were published before."
             }
         }
-        @for unseen in &timeline.unseen { (layout::not_seen(visit, unseen)) }
+        @for unseen in &timeline.unseen { (layout::not_seen(unseen)) }
     }
 }
 

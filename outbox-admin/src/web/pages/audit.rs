@@ -73,7 +73,7 @@ async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Resu
             .await
         {
             Ok(of_inbox) => rows.extend(of_inbox),
-            Err(problem) => unseen = unseen_inbox(&problem),
+            Err(problem) => unseen = Some(format!("operations on consumers: {}", problem.text())),
         }
         // Both lists by the same order, so the first ones of both together are among those that were read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
@@ -94,18 +94,10 @@ async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Resu
         (form(visit, of))
         @if rows.is_empty() { p { "No operation matches." } } @else { (table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        @if let Some(unseen) = &unseen { (layout::not_seen(visit, unseen)) }
+        @if let Some(unseen) = &unseen { (layout::not_seen(unseen)) }
     };
     let data = json!({ "operations": rows, "next": next, "unseen": unseen });
     Ok(Page::new("Audit", &data, body))
-}
-
-/// What to say of operations on consumers that cannot be listed. A database without an inbox has none.
-fn unseen_inbox(problem: &Problem) -> Option<String> {
-    let text = problem.text();
-    let words = ["does not exist", "doesn't exist", "no such table"];
-    let is_missing = words.iter().any(|words| text.contains(words)) && text.contains("inbox_");
-    (!is_missing).then(|| format!("operations on consumers: {text}"))
 }
 
 fn form(visit: &Visit, of: &Of) -> Markup {
@@ -174,11 +166,7 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
     let id = operation_id(id)?;
     let mut detail = app.ask(show_operation(&app.store, id)).await?;
     if let (None, Some(operations), Some(letters)) = (&detail, &app.inbox_operations, &app.letters) {
-        let of_inbox = app.ask(show_inbox_operation(operations, letters, id)).await;
-        detail = match of_inbox {
-            Err(problem) if unseen_inbox(&problem).is_some() => return Err(problem),
-            of_inbox => of_inbox.ok().flatten(),
-        };
+        detail = app.ask(show_inbox_operation(operations, letters, id)).await?;
     }
     let missing = || {
         Problem::NotFound("there is no such operation; one that changed nothing leaves no trace".to_owned())

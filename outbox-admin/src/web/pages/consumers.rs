@@ -70,14 +70,14 @@ pub(super) fn table(visit: &Visit, sample: &Sample) -> Markup {
     ];
     html! {
         @if let Some(error) = &sample.consumers_error {
-            p.error { "The consumers are not known: " (visit.prose(error)) }
+            p.error { "The consumers are not known: " (error) }
         } @else if sample.consumers.is_empty() {
             p { "The stream has no durable consumer that this program knows of." }
         } @else {
             @let lines: Vec<Markup> = sample.consumers.iter().map(|row| line(visit, sample, row)).collect();
             (layout::table("Consumers of the stream", &columns, &lines))
             @for reason in unseen(sample) {
-                (layout::not_seen(visit, &format!("dead letters and pauses of consumers: {reason}")))
+                (layout::not_seen(&format!("dead letters and pauses of consumers: {reason}")))
             }
         }
     }

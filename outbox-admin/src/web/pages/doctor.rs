@@ -28,7 +28,6 @@ async fn make<S: OutboxAudit>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, 
         Ok(examined) => examined,
         // A dashboard that cannot examine is no error of whoever asks.
         Err(Problem::NotFound(why)) => {
-            let why = visit.prose(&why);
             let body = html! { p.note { (why) } };
             return Ok(Page::new("Doctor", &json!({ "error": why }), body));
         }
@@ -62,7 +61,7 @@ fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examine
             (layout::state(state)) " " (examined.examination.tally()) "."
         }
         @if !findings.is_empty() { (layout::table("What does not fit, the worst first", &columns, &rows)) }
-        @for unseen in unseen { (layout::not_seen(visit, unseen)) }
+        @for unseen in unseen { (layout::not_seen(unseen)) }
         h2 { "All checks" }
         ul.checks {
             @for check in Check::ALL {
@@ -86,8 +85,8 @@ fn line(visit: &Visit, finding: &Diagnosis) -> Markup {
     html! {
         td { (layout::state(finding.state)) }
         th scope="row" { (finding.check.as_str()) @if !finding.subject.is_empty() { " " code { (finding.subject) } } }
-        td { (visit.prose(&finding.seen)) }
-        td { (visit.prose(&finding.needed)) }
+        td { (&finding.seen) }
+        td { (&finding.needed) }
         td { (layout::next(visit, &finding.next)) }
     }
 }

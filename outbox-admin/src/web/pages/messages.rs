@@ -186,11 +186,11 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
                     li {
                         (layout::state(finding.state)) " " strong { (finding.cause.as_str()) } ": " (finding.what)
                         @for command in &finding.next { " " (layout::command(visit, command)) }
-                        @if let Some(advice) = &finding.advice { " " (visit.prose(advice)) }
+                        @if let Some(advice) = &finding.advice { " " (advice) }
                     }
                 }
             }
-            @for unseen in &why.unseen { (layout::not_seen(visit, unseen)) }
+            @for unseen in &why.unseen { (layout::not_seen(unseen)) }
         }
     }
 }

@@ -83,7 +83,7 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         (pages::consumers::table(visit, sample))
         h2 { "Relays" }
         @if sample.relays.is_empty() { p { "No relay is known." } } @else { (relays(&sample.relays)) }
-        @if let Some(error) = &sample.log_error { (layout::not_seen(visit, &format!("the log: {error}"))) }
+        @if let Some(error) = &sample.log_error { (layout::not_seen(&format!("the log: {error}"))) }
         p.quiet { "Read at " (layout::time(sample.sampled_at)) " UTC." }
     }
 }

@@ -4,20 +4,40 @@
 //! kept, and takes the place of what was found instead.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outbox::nats::async_nats::{Event, ServerError};
+use outbox_admin::Command;
 use outbox_admin::doctor::{Check, Diagnosis, Examination};
-use outbox_admin::quoted;
 
 use crate::config::Outbox;
 
 /// Where answers arrive. Each connection has a subject of its own below.
 const INBOX: &str = "_INBOX.";
 
+/// Where the server is asked about a stream.
+const STREAM_INFO: &str = "$JS.API.STREAM.INFO.";
+
+/// A request that the server denies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Denial {
+    Publish(String),
+    Subscribe(String),
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish(subject) => write!(f, "publish on `{subject}`"),
+            Self::Subscribe(subject) => write!(f, "subscribe to `{subject}`"),
+        }
+    }
+}
+
 /// What was denied, each once.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Denied(Arc<Mutex<BTreeSet<String>>>);
+pub(super) struct Denied(Arc<Mutex<BTreeSet<Denial>>>);
 
 impl Denied {
     /// Keeps a denial, and nothing else.
@@ -36,13 +56,14 @@ impl Denied {
             return;
         }
         // The stream itself can be wrong only if it could be looked at.
-        let was_seen = !denials
-            .iter()
-            .any(|denial| denial.contains("$JS.API.STREAM.INFO."));
+        let is_of_stream =
+            |denial: &Denial| matches!(denial, Denial::Publish(subject) if subject.starts_with(STREAM_INFO));
+        let was_seen = !denials.iter().any(is_of_stream);
         found
             .findings
             .retain(|finding| finding.check != Check::Nats && (was_seen || finding.check != Check::Stream));
-        let seen = Vec::from_iter(denials).join(", ");
+        let seen: Vec<String> = denials.iter().map(Denial::to_string).collect();
+        let seen = seen.join(", ");
         found.findings.push(Diagnosis::failed(
             Check::Nats,
             format!("nats denies this login to {seen}"),
@@ -51,38 +72,36 @@ impl Denied {
         ));
     }
 
-    fn set<T>(&self, act: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
+    fn set<T>(&self, act: impl FnOnce(&mut BTreeSet<Denial>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Reads `Permissions Violation for Publish to "events.order.1.placed"`.
-fn denial(reason: &str) -> Option<String> {
+fn denial(reason: &str) -> Option<Denial> {
     let (what, rest) = reason.split_once('"')?;
     let (subject, _) = rest.split_once('"')?;
     let what = what.to_ascii_lowercase();
     let subject = match subject.starts_with(INBOX) {
-        true => "_INBOX.>",
-        false => subject,
+        true => "_INBOX.>".to_owned(),
+        false => subject.to_owned(),
     };
     match what.trim_end() {
-        "permissions violation for publish to" => Some(format!("publish on `{subject}`")),
-        "permissions violation for subscription to" => Some(format!("subscribe to `{subject}`")),
+        "permissions violation for publish to" => Some(Denial::Publish(subject)),
+        "permissions violation for subscription to" => Some(Denial::Subscribe(subject)),
         _ => None,
     }
 }
 
-fn command(outbox: &Outbox, as_relay: bool) -> String {
+fn command(outbox: &Outbox, as_relay: bool) -> Command {
     let stream = &outbox.section.stream;
-    let roles = match as_relay {
-        true => "--role relay --role viewer",
-        false => "--role viewer",
+    let command = match as_relay {
+        true => "outbox print nats-permissions --role relay --role viewer",
+        false => "outbox print nats-permissions --role viewer",
     };
-    format!(
-        "outbox print nats-permissions {roles} --stream {} --prefix {}",
-        quoted(&stream.name),
-        quoted(&stream.prefix)
-    )
+    Command::from(command)
+        .option("--stream", &stream.name)
+        .option("--prefix", &stream.prefix)
 }
 
 #[cfg(test)]
@@ -107,7 +126,8 @@ mod tests {
             ("maximum connections exceeded", None),
             (r#"no such thing as "a""#, None),
         ] {
-            assert_eq!(denial(reason).as_deref(), told, "{reason}");
+            let said = denial(reason).map(|denial| denial.to_string());
+            assert_eq!(said.as_deref(), told, "{reason}");
         }
     }
 }

@@ -10,9 +10,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::log::LEFT_TO_LOG;
-use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
-use outbox::sea_orm::reach;
+use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, SetupKind, SetupProblem};
+use outbox::sea_orm::{DatabaseAnswer, reach};
 use outbox_admin::doctor::{
     Check, Diagnosis, Examination, Limits, PauseFacts, Wanted, database_facts, of_database, of_leases,
     of_pauses, of_relays, of_setup,
@@ -21,12 +20,12 @@ use outbox_admin::{Next, State};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::advice::{Advice, Trouble};
+use super::advice::Advice;
 use super::arguments::{PlaceArguments, parse_duration};
 use super::place::Place;
 use super::relay::log;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::invocation;
 use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox doctor`.
@@ -101,7 +100,7 @@ impl DoctorCommand {
         if rows.len() > 1 {
             for DoctorRow { outbox, findings, .. } in &mut rows {
                 for finding in findings {
-                    hint::name_outbox(&mut finding.next, outbox);
+                    invocation::name_outbox(&mut finding.next, outbox);
                 }
             }
         }
@@ -113,40 +112,30 @@ impl DoctorCommand {
 
 /// The finding of an error with which nothing else can be asked.
 fn away(advice: &Advice) -> Diagnosis {
-    let next = advice.next.clone();
-    match advice.trouble {
-        Trouble::OlderTables => Diagnosis::failed(
+    let (check, needed) = match advice.answer {
+        Some(DatabaseAnswer::ColumnMissing) => (
             Check::Tables,
-            &advice.error,
             "the tables of this version, where `schema` and `prefix` say",
-            next,
         ),
-        Trouble::Locked => Diagnosis::failed(
+        Some(DatabaseAnswer::Locked) => (
             Check::Database,
-            advice.seen(),
             "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
-            next,
         ),
-        Trouble::NotOpened => Diagnosis::failed(
+        Some(DatabaseAnswer::NotOpened | DatabaseAnswer::NoDatabase) => (
             Check::Database,
-            advice.seen(),
             "a file that is a database, and that the user of this program may read and write",
-            next,
         ),
-        Trouble::Other => Diagnosis::failed(
-            Check::Database,
-            advice.seen(),
-            "a database that answers",
-            match next.is_empty() {
-                true => Next::advice("correct DATABASE_URL, or start the server"),
-                false => next,
-            },
-        ),
-    }
+        _ => (Check::Database, "a database that answers"),
+    };
+    let next = match advice.next.is_empty() {
+        true => Next::advice("correct DATABASE_URL, or start the server"),
+        false => advice.next.clone(),
+    };
+    Diagnosis::failed(check, advice.seen(), needed, next)
 }
 
 fn unanswered(place: &Place) -> Diagnosis {
-    away(&Advice::unknown(&format!("no answer within {:?}", place.timeout)))
+    away(&Advice::unknown(format!("no answer within {:?}", place.timeout)))
 }
 
 async fn look_at_database(
@@ -194,9 +183,9 @@ async fn look_at_database(
             found.made([Check::Log]);
             found.findings.extend(findings);
         }
-        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(
-            format!("the log: {failure}; `outbox print grants --log` has the right to look at it"),
-        ),
+        Err(failure) => found.unseen.push(format!(
+            "the log: {failure}; `outbox print grants --log` has the right to look at it"
+        )),
     }
     look_at_server(place, &closely, found).await
 }
@@ -211,7 +200,7 @@ pub(super) async fn only_reads(place: &Place) -> bool {
 async fn look_as_relay(place: &Place, found: &mut Examination) {
     let deletes = place.outbox.section.relay.retention != Retention::Keep;
     match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-        Ok(Err(error)) if place.advice(&error).trouble.is_of_file() => {
+        Ok(Err(error)) if place.advice(&error).is_of_file() => {
             found.findings.push(away(&place.advice(&error)));
         }
         Ok(checked) => {
@@ -226,7 +215,7 @@ async fn look_as_relay(place: &Place, found: &mut Examination) {
                 ];
                 found.made(checks);
             }
-            let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
+            let is_news = |warning: &SetupProblem| !reads_log || warning.kind != SetupKind::LeftToLog;
             let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
             found.findings.extend(of_setup(checked));
         }
@@ -252,7 +241,7 @@ async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) 
             let advice = place.advice(&error);
             found.findings.push(away(&advice));
             // Each further question would meet the same, and may wait for it.
-            if advice.trouble.is_of_file() {
+            if advice.is_of_file() {
                 return false;
             }
         }
@@ -303,7 +292,7 @@ async fn look_at_server(
             // The preflight of a relay has named its tables.
             let is_known = |finding: &Diagnosis| {
                 let is_it =
-                    |known: &Diagnosis| known.check == finding.check && known.seen.contains(&finding.subject);
+                    |known: &Diagnosis| known.check == finding.check && known.subject == finding.subject;
                 finding.check == Check::RowSecurity && found.findings.iter().any(is_it)
             };
             let mut of_facts = of_database(&facts, &closely.limits);
@@ -384,7 +373,7 @@ impl Print for DoctorRow {
                 plain(&finding.seen)
             );
             let _ = writeln!(text, "            needed: {}", plain(&finding.needed));
-            text.push_str(&hint::lines(&finding.next, "            "));
+            text.push_str(&output::next_lines(&finding.next, "            "));
         }
         for unseen in &self.unseen {
             let _ = writeln!(text, "  not seen: {}", plain(unseen));

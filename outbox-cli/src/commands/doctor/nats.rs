@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use outbox::core::{FailureClass, Publisher as _, describe};
+use outbox::core::{FailureClass, PublishError, Publisher as _, describe};
 use outbox::nats::async_nats::jetstream::consumer::{self, AckPolicy, ReplayPolicy};
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, RetentionPolicy, StorageType};
 use outbox::nats::async_nats::{Client, jetstream};
+use outbox::nats::{JetStreamPublisher, StreamOutlook};
 use outbox_admin::doctor::{
     Check, ConsumerFacts, Diagnosis, Examination, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer,
     of_stream,
 };
-use outbox_admin::{ConsumerRow, Next, quoted};
+use outbox_admin::{Command, ConsumerRow, Next, quoted};
 
 use super::denied::Denied;
 use super::handlers;
@@ -70,8 +71,9 @@ async fn ask(
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             found.made([Check::Nats]);
-            let finding = unfit_stream(place, publisher.client().clone(), wanted, &describe(&error)).await;
-            found.findings.push(finding);
+            found
+                .findings
+                .push(unfit_stream(place, &publisher, wanted, &error).await);
             return Ok(());
         }
         Ok(Err(error)) => {
@@ -96,36 +98,49 @@ async fn ask(
 }
 
 /// A stream that is missing, or does not take the messages of the outbox, with the command after which no check of a stream finds anything, unless the file asks
-/// for it. The library's own advice is for programs that link it.
-async fn unfit_stream(place: &Place, client: Client, wanted: &Wanted, error: &str) -> Diagnosis {
+/// for it.
+async fn unfit_stream(
+    place: &Place,
+    publisher: &JetStreamPublisher,
+    wanted: &Wanted,
+    error: &PublishError,
+) -> Diagnosis {
     let section = &place.outbox.section.stream;
-    let (seen, advice) = error.split_once("; ").unwrap_or((error, ""));
-    let next: Next = match section.event_stream() {
-        Ok(_) if !seen.contains("does not exist") && !seen.contains(" captures ") => {
-            Next::and_advice(format!("nats stream info {}", quoted(&section.name)), advice)
-        }
-        Ok(mut stream) => match jetstream::new(client).get_stream(&section.name).await {
-            Ok(there) => edit_command(
-                &there.cached_info().config.subjects,
-                &section.name,
-                &section.prefix,
-            ),
-            Err(_) => {
-                if section.max_bytes.is_none() {
-                    stream = stream.with_max_bytes(MAX_BYTES);
-                }
-                if section.max_age.is_none() {
-                    // As long as the outbox keeps what is published, which may be for ever.
-                    let age = wanted.retention.map(|kept| stream.max_age().max(kept));
-                    stream = stream.with_max_age(age.unwrap_or_default());
-                }
-                Next::and_advice(
-                    stream.add_command(),
-                    "a relay with `provision = true` in its file makes the stream, too",
-                )
+    let name = &section.name;
+    let (seen, next) = match (section.event_stream(), publisher.outlook().await) {
+        (Err(wrong), _) => (describe(error), Next::advice(describe(&wrong))),
+        (Ok(mut stream), Ok(StreamOutlook { subjects: None, .. })) => {
+            if section.max_bytes.is_none() {
+                stream = stream.with_max_bytes(MAX_BYTES);
             }
-        },
-        Err(error) => Next::advice(describe(&error)),
+            if section.max_age.is_none() {
+                // As long as the outbox keeps what is published, which may be for ever.
+                let age = wanted.retention.map(|kept| stream.max_age().max(kept));
+                stream = stream.with_max_age(age.unwrap_or_default());
+            }
+            let next = Next::and_advice(
+                Command::new(stream.add_command()),
+                "a relay with `provision = true` in its file makes the stream, too",
+            );
+            (format!("stream `{name}` does not exist"), next)
+        }
+        (
+            Ok(stream),
+            Ok(StreamOutlook {
+                subjects: Some(subjects),
+                ..
+            }),
+        ) if !stream.is_captured_by(&subjects) => {
+            let captured = subjects.join(", ");
+            let prefix = &section.prefix;
+            let seen =
+                format!("stream `{name}` captures {captured}, and messages are published on `{prefix}.>`");
+            (seen, edit_command(&subjects, name, prefix))
+        }
+        _ => (
+            describe(error),
+            Command::from("nats stream info").arg(name).into(),
+        ),
     };
     Diagnosis::failed(
         Check::Stream,
@@ -149,7 +164,7 @@ fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> Next {
         quoted(stream),
         quoted(&all.join(","))
     );
-    Next::and_advice(command, "or correct `prefix` in the file")
+    Next::and_advice(Command::new(command), "or correct `prefix` in the file")
 }
 
 async fn look_closely(
@@ -199,7 +214,7 @@ async fn look_closely(
     }
     let (rows, error) = stream::watched(place, client)
         .await
-        .map_err(|error| text(&error))?;
+        .map_err(|error| error.to_string())?;
     found.made(OF_STREAM);
     match error {
         None => {
@@ -291,12 +306,6 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
         paused: row.as_ref().and_then(|row| row.paused.clone()),
         row,
         memory,
-    }
-}
-
-fn text(error: &CommandError) -> String {
-    match error {
-        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: nothing is changed.
 
 use clap::Args;
-use outbox_admin::{LetterGroup, quoted};
+use outbox_admin::{Command, LetterGroup};
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
@@ -44,11 +44,11 @@ impl GroupLettersCommand {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         };
-        say_next(format!(
-            "outbox dead-letters list --consumer {} --group {}",
-            quoted(&first.consumer),
-            first.fingerprint
-        ));
+        say_next(
+            Command::from("outbox dead-letters list")
+                .option("--consumer", &first.consumer)
+                .option("--group", &first.fingerprint),
+        );
         Ok(Outcome::Well)
     }
 }

@@ -49,7 +49,7 @@ impl PrintCommand {
     ///
     /// # Errors
     ///
-    /// [`CommandError::Configuration`] if the names cannot be names, [`CommandError::Failed`] if the standard output takes no more.
+    /// Exit code 2 if the names cannot be names, 1 if the standard output takes no more.
     pub fn run(self) -> Result<(), CommandError> {
         let text = match self {
             Self::Config => DEFAULT_FILE.to_owned(),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use outbox::core::{Aggregate, Operation, OperationKind, OperationScope};
 use outbox::inbox::DeadLetters;
-use outbox_admin::{ForgetPreview, ForgetRow, quoted};
+use outbox_admin::{Command, ForgetPreview, ForgetRow};
 use serde::Serialize;
 
 use super::super::arguments::{PlaceArguments, parse_aggregate};
@@ -16,7 +16,6 @@ use super::super::intent::MakeArguments;
 use super::super::place::Place;
 use super::super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
 use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox purge aggregate`.
@@ -171,7 +170,7 @@ impl Print for Forgot {
                 "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends",
                 plain(left)
             );
-            text.push_str(&hint::line(&format!("outbox why {}", quoted(left)).into(), "  "));
+            text.push_str(&output::next_line(&Command::from("outbox why").arg(left), "  "));
         }
         if let Some(erased) = self.dead_letters {
             let _ = writeln!(

@@ -188,7 +188,7 @@ pub(in crate::commands) fn of(outbox: &Outbox, db: DatabaseConnection) -> Result
 }
 
 fn of_place(place: &Place) -> Result<PostgresLog, CommandError> {
-    of(&place.outbox, place.store.connection().clone()).map_err(CommandError::Configuration)
+    of(&place.outbox, place.store.connection().clone()).map_err(CommandError::configuration)
 }
 
 async fn asked(place: &Place) -> Result<SlotStatus, CommandError> {
@@ -261,14 +261,11 @@ pub(in crate::commands) async fn findings(
     }
     if status.is_on {
         for warning in place.ask(log.preflight()).await.unwrap_or_default() {
-            let (seen, next) = warning
-                .rsplit_once("; ")
-                .unwrap_or((&warning, "change it, if it is not meant"));
             findings.push(found(
                 State::Degraded,
-                seen.to_owned(),
+                warning.seen,
                 "a setting with which neither the disk fills up nor the slot is given up early",
-                Next::advice(next),
+                Next::advice(warning.repair),
             ));
         }
     }
@@ -282,7 +279,7 @@ pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     }
     match asked(place).await {
         Ok(status) => is_there(&status).then(|| LogRow::of(status)),
-        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => {
+        Err(failure) => {
             say(&format!("the log cannot be looked at: {failure}"));
             None
         }
@@ -296,7 +293,7 @@ pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason
     }
     match asked(place).await {
         Ok(status) => Ok(is_there(&status).then(|| log_row::fault(&status)).flatten()),
-        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => Err(failure.to_string()),
+        Err(failure) => Err(failure.to_string()),
     }
 }
 

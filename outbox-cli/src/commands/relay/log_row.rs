@@ -8,8 +8,7 @@ use outbox_admin::{Next, Reason, State};
 use serde::Serialize;
 
 use super::super::text;
-use crate::hint;
-use crate::output::{Print, plain};
+use crate::output::{self, Print, plain};
 
 /// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
@@ -201,7 +200,7 @@ impl Print for LogRow {
             let _ = write!(text, "{would}");
         } else if let Some(fault) = &self.next {
             let _ = writeln!(text, "  {}", plain(&fault.what));
-            text.push_str(&hint::lines(&fault.next, "  "));
+            text.push_str(&output::next_lines(&fault.next, "  "));
         }
         Some(text)
     }

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
 use crate::failure::{CommandError, Outcome};
-use crate::{hint, output};
+use crate::{invocation, output};
 pub use list::ListRelaysCommand;
 pub use log::{LogChangeCommand, LogCommand, LogStatusCommand};
 
@@ -53,7 +53,7 @@ impl RelayCommand {
     ///
     /// # Errors
     ///
-    /// [`CommandError::Configuration`] if file or environment are wrong, [`CommandError::Failed`] if a server refuses what a relay needs.
+    /// Exit code 2 if file or environment are wrong, 1 if a server refuses what a relay needs.
     ///
     /// # Cancellation
     ///
@@ -65,13 +65,13 @@ impl RelayCommand {
             Self::List(command) => return command.run().await,
             Self::Log(command) => return command.run().await,
         };
-        hint::remember(arguments.config.as_deref(), None);
+        invocation::remember(arguments.config.as_deref(), None);
         let environment = Environment::of_process();
         let config =
             Config::load(arguments.config.as_deref(), &environment).map_err(CommandError::configuration)?;
         let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
         for outbox in &config.outboxes {
-            check::check(outbox).await.map_err(CommandError::Configuration)?;
+            check::check(outbox).await.map_err(CommandError::configuration)?;
         }
         if is_run {
             logging::start(&config.log, filter);

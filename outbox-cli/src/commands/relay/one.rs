@@ -154,7 +154,7 @@ async fn provision(stream: &EventStream, client: &Client) -> Result<(), Failure>
     loop {
         match stream.provision_for(client, []).await {
             Ok(_) => return Ok(()),
-            Err(error @ (ProvisionError::Unavailable { .. } | ProvisionError::Contended { .. })) => {
+            Err(error @ ProvisionError::Unavailable { .. }) => {
                 let reason = outbox::core::describe(&error);
                 tracing::warn!(reason, "waiting for the stream");
             }

@@ -59,7 +59,7 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         // The probes answer until the last relay has stopped.
         () = http_server::serve(listener, router, BOUNDS, CancellationToken::new()) => Ok(()),
     };
-    outcome.map_err(CommandError::Failed)
+    outcome.map_err(CommandError::failed)
 }
 
 /// Waits for all outboxes, in the order of the file. The first failure is the result, the others are logged.

@@ -26,7 +26,7 @@ use super::relay::logging;
 use super::stream_view::Stream;
 use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::invocation;
 use crate::output::{self, Format, say};
 use login::Login;
 use users::Users;
@@ -127,7 +127,7 @@ impl ServeCommand {
     ///
     /// # Errors
     ///
-    /// [`CommandError::Configuration`]: the configuration is wrong, for example several outboxes without `outbox`. The database and NATS are connected to when a page first
+    /// Exit code 2: the configuration is wrong, for example several outboxes without `outbox`. The database and NATS are connected to when a page first
     /// asks for them.
     ///
     /// # Cancellation
@@ -178,7 +178,7 @@ impl ServeCommand {
         let dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
             .with_dead_letters(letters)
             .with_inbox_operations(operations)
-            .with_program(hint::name())
+            .with_program(invocation::name())
             .with_shown(place.shown())
             .with_timeout(self.timeout)
             .with_stream(Stream::new(&reading, &self.arguments()));

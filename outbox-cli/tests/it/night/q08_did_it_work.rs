@@ -25,9 +25,7 @@ async fn an_operation_says_what_is_published_what_waits_and_what_has_failed_agai
     let list = ask(&planted.place, &["audit", "--kind", "retry", "-o", "name"]).expect(0);
     let show = format!("audit show {}", list.out.trim_end());
     assert!(
-        retried
-            .said
-            .contains(&format!("what became of it: outbox {show}")),
+        retried.said.contains(&format!("next: outbox {show}")),
         "{retried:?}"
     );
     let words: Vec<&str> = show.split(' ').collect();

@@ -89,7 +89,7 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     );
 
     stream(place, |config| config.max_message_size = 1_000_000).await;
-    expect(&retry(place), &[("gone", "too-large", 1)]);
+    expect(&retry(place), &[("gone", "unsendable", 1)]);
     stream(place, |config| {
         config.subjects = vec![format!("{}.other", place.name)]
     })
@@ -170,7 +170,7 @@ async fn a_resume_and_a_replay_say_whether_they_would_be_in_vain() {
     let (_, leases) = planted.relay(Fitness::Fit).await;
     let full = Verdict::Blocked {
         delay: LONG,
-        error: Some("stream `S` is full or throttles, message 1 waits (backpressure)".to_owned()),
+        error: Some("backpressure: stream `S` is full or throttles, message 1 waits".to_owned()),
         attempt: false,
     };
     planted.settle(&leases, waits, full).await;

@@ -174,7 +174,7 @@ fn commands_about_one_of_several_outboxes_name_it() {
         let words = [words, &["--timeout", "5s", "--config", config]].concat();
         let answer = run(&words, &variables);
         for name in ["a", "b"] {
-            let named = format!("next: outbox resume --config {config} --outbox {name} ");
+            let named = format!("order --outbox {name} --config {config}\n");
             assert!(answer.out.contains(&named), "{named}: {answer:?}");
         }
     }

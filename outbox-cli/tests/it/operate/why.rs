@@ -241,7 +241,7 @@ async fn what_the_broker_refuses(kind: Kind) {
     let throttled = planted.placed("2").await;
     let full = Verdict::Blocked {
         delay: LONG,
-        error: Some("stream `S` is full or throttles, message 1 waits (backpressure)".to_owned()),
+        error: Some("backpressure: stream `S` is full or throttles, message 1 waits".to_owned()),
         attempt: false,
     };
     planted.settle(&leases, throttled, full).await;

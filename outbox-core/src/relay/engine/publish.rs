@@ -141,7 +141,10 @@ impl Publish {
             let is_news = self.outage.failed(false);
             tell_outage!(is_news, %reason, ?pause, "broker trouble, relay pauses");
         }
-        if !matches!(class, FailureClass::Permanent | FailureClass::Unclassified) {
+        if !matches!(
+            class,
+            FailureClass::Permanent | FailureClass::Uncaptured | FailureClass::Unclassified
+        ) {
             shared.breaker.in_vain();
             shared.end_trial();
         }

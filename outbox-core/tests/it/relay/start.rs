@@ -79,7 +79,7 @@ async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay
     let ended = tokio::time::timeout(Duration::from_secs(600), relay.run(CancellationToken::new())).await;
     let error = ended.expect("it ends").unwrap_err();
     assert!(
-        matches!(&error, RelayError::Store(StoreError::Setup { context }) if context == "no tables"),
+        matches!(&error, RelayError::Store(StoreError::Setup(problem)) if problem.kind == SetupKind::Tables),
         "{error:?}"
     );
 }
@@ -171,12 +171,10 @@ macro_rules! away {
 }
 
 impl OutboxStore for ComesUp {
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<SetupProblem>, StoreError> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0..3 => self.away(),
-            _ => Err(StoreError::Setup {
-                context: "no tables".to_owned(),
-            }),
+            _ => Err(StoreError::setup(SetupKind::Tables, "no tables", "")),
         }
     }
 

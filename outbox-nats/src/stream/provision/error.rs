@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::jetstream::stream::RetentionPolicy;
+use async_nats::jetstream::stream::{Config, RetentionPolicy};
 use outbox_core::CatalogueError;
 
 use crate::publish::outcome::is_temporary;
@@ -38,16 +38,6 @@ pub enum ProvisionError {
         /// A command of the NATS command line tool that creates it.
         command: String,
     },
-    /// The stream deletes messages once they are acknowledged, and with them the ids of published messages.
-    #[error(
-        "stream `{stream}` has retention {seen:?}, which forgets published ids; it must be Limits, and cannot be changed: create another stream"
-    )]
-    Retention {
-        /// The stream's name.
-        stream: String,
-        /// Its retention.
-        seen: RetentionPolicy,
-    },
     /// A setting makes the stream useless for an outbox.
     #[error("stream `{stream}` has `{setting}` = {seen}; it must be {needed}")]
     Setting {
@@ -56,7 +46,7 @@ pub enum ProvisionError {
         /// The setting.
         setting: &'static str,
         /// Its value.
-        seen: &'static str,
+        seen: String,
         /// The value that is needed, and why.
         needed: &'static str,
     },
@@ -70,23 +60,13 @@ pub enum ProvisionError {
         /// The window that is needed, as [`EventStream::with_duplicate_window`] says.
         needed: Duration,
     },
-    /// No subject of the stream captures an event.
-    #[error("event `{event_type}` has no place on stream `{stream}` ({}); add subject `{subject}` to it", seen.join(", "))]
+    /// No subject of the stream captures an event, or a subject of the description.
+    #[error("{what} has no place on stream `{stream}` ({}); add subject `{subject}` to it", seen.join(", "))]
     Uncaptured {
         /// The stream's name.
         stream: String,
-        /// The event type.
-        event_type: String,
-        /// The subject to add.
-        subject: String,
-        /// Subjects of the stream.
-        seen: Vec<String>,
-    },
-    /// A subject of the description is missing, and no events were given that could tell whether it is needed.
-    #[error("stream `{stream}` ({}) does not capture subject `{subject}`; add it", seen.join(", "))]
-    Subject {
-        /// The stream's name.
-        stream: String,
+        /// The event or the subject.
+        what: String,
         /// The subject to add.
         subject: String,
         /// Subjects of the stream.
@@ -104,15 +84,16 @@ pub enum ProvisionError {
         /// The stream that has it.
         other: String,
     },
-    /// The server refused to read, create or change the stream.
-    #[error("server refused stream `{stream}`")]
+    /// The server refused to read, create or change the stream, or its answer cannot be read. Waiting does not help.
+    #[error("stream `{stream}` cannot be read, created or changed")]
     Refused {
         /// The stream's name.
         stream: String,
-        /// The server's reason.
-        source: jetstream::Error,
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
     },
-    /// No usable answer: the server is unreachable, its cluster has no leader or no majority, JetStream is off, or permissions deny the request.
+    /// No usable answer: the server is unreachable, its cluster has no leader or no majority, JetStream is off, permissions deny the request, or other processes
+    /// kept changing the stream.
     #[error(
         "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
     )]
@@ -121,22 +102,6 @@ pub enum ProvisionError {
         stream: String,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
-    },
-    /// The stream's configuration has a value that this version of the library does not know. Waiting does not help.
-    #[error(
-        "the configuration of stream `{stream}` cannot be read; it may be from a newer server: use a newer version of this library, or set the stream back"
-    )]
-    Unreadable {
-        /// The stream's name.
-        stream: String,
-        /// What cannot be read.
-        source: serde_json::Error,
-    },
-    /// Other processes kept changing the stream.
-    #[error("stream `{stream}` is being changed by other processes; try again")]
-    Contended {
-        /// The stream's name.
-        stream: String,
     },
 }
 
@@ -148,6 +113,24 @@ impl ProvisionError {
         }
     }
 
+    /// Other processes kept changing the stream.
+    pub(crate) fn contended(stream: &str) -> Self {
+        Self::unavailable(stream, "other processes keep changing it")
+    }
+
+    /// Refuses a stream that deletes messages once they are acknowledged, and with them the ids of published messages.
+    pub(crate) fn check_retention(stream: &str, seen: &Config) -> Result<(), Self> {
+        match seen.retention {
+            RetentionPolicy::Limits => Ok(()),
+            retention => Err(Self::Setting {
+                stream: stream.to_owned(),
+                setting: "retention",
+                seen: format!("{retention:?}"),
+                needed: "Limits, because others forget published ids, and cannot be changed: create another stream",
+            }),
+        }
+    }
+
     /// Sorts an error that the server answered.
     pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
         if is_temporary(&source) {
@@ -155,7 +138,7 @@ impl ProvisionError {
         }
         Self::Refused {
             stream: stream.to_owned(),
-            source,
+            source: source.into(),
         }
     }
 

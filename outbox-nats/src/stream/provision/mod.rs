@@ -57,12 +57,12 @@ impl EventStream {
     /// missing subjects are added and a shorter duplicate window is raised, and nothing else is touched.
     ///
     /// Usually two or three requests. Each ends within 5 s; if other processes keep changing the stream, it gives up after 20 rounds of two requests
-    /// ([`ProvisionError::Contended`]). Cancelling leaves at most a stream that the next call completes.
+    /// ([`ProvisionError::Unavailable`]). Cancelling leaves at most a stream that the next call completes.
     ///
     /// # Errors
     ///
-    /// [`ProvisionError`] names the value seen, the value needed and the remedy. Only [`ProvisionError::Unavailable`] and
-    /// [`ProvisionError::Contended`] may pass by themselves.
+    /// [`ProvisionError`] names the value seen, the value needed and the remedy. Only [`ProvisionError::Unavailable`] may
+    /// pass by itself.
     pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
         let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {
             stream: self.name.clone(),
@@ -131,9 +131,7 @@ impl EventStream {
             }
             sleep(SETTLE).await;
         }
-        Err(ProvisionError::Contended {
-            stream: self.name.clone(),
-        })
+        Err(ProvisionError::contended(&self.name))
     }
 
     /// The subjects that were given and the fixed subjects of events.
@@ -212,9 +210,10 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     // A single server has no cluster name.
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
-    let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Unreadable {
+    // A newer server may have values that this version of the library does not know.
+    let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Refused {
         stream: name.to_owned(),
-        source,
+        source: source.into(),
     })?;
     Ok(Some(Seen {
         typed,

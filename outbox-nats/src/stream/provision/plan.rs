@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use outbox_core::EventDescriptor;
 
 use super::error::ProvisionError;
@@ -114,8 +114,9 @@ pub(super) fn compare(
         check_captured(stream, &seen.subjects, events)?;
         if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
             let subject = subject.clone();
-            return Err(ProvisionError::Subject {
+            return Err(ProvisionError::Uncaptured {
                 stream: stream.name.clone(),
+                what: "the description".to_owned(),
                 subject,
                 seen: seen.subjects.clone(),
             });
@@ -138,13 +139,7 @@ pub(super) fn compare(
 
 /// Refuses settings that make a stream useless for an outbox. None of them can or should be changed here.
 fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError> {
-    let name = || stream.name.clone();
-    if seen.retention != RetentionPolicy::Limits {
-        return Err(ProvisionError::Retention {
-            stream: name(),
-            seen: seen.retention,
-        });
-    }
+    ProvisionError::check_retention(&stream.name, seen)?;
     if let Some(Unfit {
         setting,
         seen,
@@ -152,9 +147,9 @@ fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError
     }) = unfit(seen, &stream.prefix.wildcard())
     {
         return Err(ProvisionError::Setting {
-            stream: name(),
+            stream: stream.name.clone(),
             setting,
-            seen,
+            seen: seen.to_owned(),
             needed,
         });
     }
@@ -174,7 +169,7 @@ pub(super) fn check_captured(
         if let Some(subject) = uncaptured {
             return Err(ProvisionError::Uncaptured {
                 stream: stream.name.clone(),
-                event_type: event.event_type(),
+                what: format!("event `{}`", event.event_type()),
                 subject,
                 seen: subjects.to_vec(),
             });
@@ -208,6 +203,8 @@ fn warnings(stream: &EventStream, seen: &Config) -> Vec<StreamWarning> {
 
 #[cfg(test)]
 mod tests {
+    use async_nats::jetstream::stream::RetentionPolicy;
+
     use super::*;
 
     const fn event(name: &'static str, subject: Option<&'static str>) -> EventDescriptor {
@@ -255,8 +252,8 @@ mod tests {
 
         let refused = run(&verify_only(), &existing(&stream), &[&PLACED, &LEGACY]).unwrap_err();
         assert!(
-            matches!(&refused, ProvisionError::Uncaptured { event_type, subject, .. }
-            if event_type == "order.shipped" && subject == "legacy.shipped")
+            matches!(&refused, ProvisionError::Uncaptured { what, subject, .. }
+            if what == "event `order.shipped`" && subject == "legacy.shipped")
         );
     }
 
@@ -282,7 +279,7 @@ mod tests {
         assert!(run(&verify_only(), &seen, &[&PLACED]).unwrap().is_empty());
         assert!(matches!(
             run(&verify_only(), &seen, &[]),
-            Err(ProvisionError::Subject { .. })
+            Err(ProvisionError::Uncaptured { .. })
         ));
     }
 
@@ -319,7 +316,10 @@ mod tests {
             };
             assert!(matches!(
                 run(&stream, &seen, &[]),
-                Err(ProvisionError::Retention { .. })
+                Err(ProvisionError::Setting {
+                    setting: "retention",
+                    ..
+                })
             ));
         }
     }

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
-    OperationMessages, OutboxAudit, PauseRequest, StoreError,
+    OperationMessages, OutboxAudit, PauseRequest, SetupKind, SetupProblem, StoreError,
 };
 use sea_orm::DbErr;
 use uuid::Uuid;
@@ -160,9 +160,8 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
 async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
     if !operation.kind.takes_messages() {
         let id = operation.id;
-        return Err(Failed::Setup(format!(
-            "operation {id} is no retry, skip, replay or purge"
-        )));
+        let seen = format!("operation {id} is no retry, skip, replay or purge");
+        return Err(Failed::Setup(SetupProblem::new(SetupKind::Operation, seen, "")));
     }
     let mut operation = find(db, operation.id).await?.unwrap_or(operation);
     if operation.kind == OperationKind::Purge {

@@ -4,7 +4,7 @@
 //! grow, because that time is past. With daily tables the rows are deleted one by one, and no day is dropped: dropping one needs the owner of the table, and locks out
 //! writers.
 
-use outbox_core::{Operation, OperationId};
+use outbox_core::{Operation, OperationId, SetupKind, SetupProblem};
 use sea_orm::DbErr;
 use uuid::Uuid;
 
@@ -54,9 +54,9 @@ pub(super) async fn advance(
 }
 
 fn no_purge(id: OperationId) -> Failed {
-    Failed::Setup(format!(
-        "the scope of operation {id} is not what a purge takes: published messages before a time"
-    ))
+    let seen =
+        format!("the scope of operation {id} is not what a purge takes: published messages before a time");
+    Failed::Setup(SetupProblem::new(SetupKind::Operation, seen, ""))
 }
 
 /// Deletes a batch and counts it, in one transaction. Returns false, and has done nothing, if the operation has moved on meanwhile. The first batch writes the operation

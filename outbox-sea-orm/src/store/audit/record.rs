@@ -2,7 +2,7 @@
 //!
 //! Invariant: a transaction that inserts or claims an operation keeps its row locked until the transaction ends.
 
-use outbox_core::{Operation, OperationId};
+use outbox_core::{Operation, OperationId, SetupProblem};
 use sea_orm::DbErr;
 
 use super::sql::{self, OperationsSql};
@@ -49,7 +49,7 @@ pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Resul
 
 /// Why an operation failed.
 pub(crate) enum Failed {
-    Setup(String),
+    Setup(SetupProblem),
     Database(DbErr),
 }
 

@@ -93,7 +93,9 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
         let due = dialect.time(&sql.placeholder(block.due_micros.unwrap_or_default()));
         let halted_by = sql.placeholder(Value::BigInt(block.halted_by));
         sql.push(if n == 0 { "(" } else { ", (" });
-        sql.push(&format!("{aggregate_type}, {id}, {partition}, {due}, {halted_by})"));
+        sql.push(&format!(
+            "{aggregate_type}, {id}, {partition}, {due}, {halted_by})"
+        ));
     }
     sql.push(match dialect.backend {
         DbBackend::MySql => {

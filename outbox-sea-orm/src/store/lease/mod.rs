@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::LEASE_TTL_MAX;
-use outbox_core::{Lease, OwnerId, PartitionOwner, StoreError};
+use outbox_core::{Lease, OwnerId, PartitionOwner, SetupKind, StoreError};
 use sea_orm::{DbBackend, DbErr, QueryResult};
 use uuid::Uuid;
 
-use super::preflight::setup;
 use super::relay;
 use super::row::since;
 use super::session::Session;
@@ -53,11 +52,15 @@ impl LeaseRows {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());
         }
-        Err(setup(format!(
-            "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
-             without its rows; run `outbox migrate` (`outbox::migrate`), which inserts them",
-            dialect.leases, self.present
-        )))
+        Err(StoreError::setup(
+            SetupKind::Tables,
+            format!(
+                "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
+                 without its rows",
+                dialect.leases, self.present
+            ),
+            "run `outbox migrate` (`outbox::migrate`), which inserts them",
+        ))
     }
 }
 

@@ -4,14 +4,13 @@ mod rows;
 mod settings;
 mod tables;
 
-use outbox_core::{StoreError, describe};
+use outbox_core::{SetupKind, SetupProblem, StoreError, describe};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
-pub(super) use self::tables::setup;
 use self::tables::{CONTEXT, text};
 use super::failed;
 use super::session::Session;
-use crate::connect::{check_sessions, connect_error};
+use crate::connect::{ConnectError, check_sessions, connect_error};
 use crate::server::{untested_engine, version_query};
 
 /// A server and its version.
@@ -40,11 +39,11 @@ pub(super) async fn preflight(
     db: &Session,
     deletes: bool,
     untested: bool,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<SetupProblem>, StoreError> {
     let version = text(db, version_query(db.dialect.backend)).await;
     // First: behind a pooler that shares sessions, other statements may fail or affect other clients.
     let kept = check_sessions(pool, version.as_ref().err()).await;
-    kept.map_err(|error| setup(describe(&error)))?;
+    kept.map_err(|error| lasting(&error))?;
     let version = version.map_err(|error| unavailable(pool, error))?;
     check_engine(&version, untested)?;
     check_version(db.dialect.backend, &version)?;
@@ -63,10 +62,10 @@ pub(super) async fn preflight(
 /// What the first statement's error means. A missing driver, a refused login and TLS that fails are no outages: nobody would wait for their end.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
-        return setup(text);
+        return setting(text, "");
     }
     match connect_error(pool, error) {
-        lasting if lasting.is_lasting() => setup(describe(&lasting)),
+        error if error.is_lasting() => lasting(&error),
         error => StoreError::Database {
             context: CONTEXT,
             source: Box::new(error),
@@ -74,17 +73,36 @@ fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     }
 }
 
+fn lasting(error: &ConnectError) -> StoreError {
+    let kind = match error {
+        ConnectError::Refused { .. } => SetupKind::Login,
+        ConnectError::Tls { .. } => SetupKind::Tls,
+        _ => SetupKind::Setting,
+    };
+    StoreError::setup(kind, describe(error), "")
+}
+
+fn setting(seen: impl Into<String>, repair: &str) -> StoreError {
+    StoreError::setup(SetupKind::Setting, seen, repair)
+}
+
+fn warning(seen: impl Into<String>, repair: &str) -> SetupProblem {
+    SetupProblem::new(SetupKind::Setting, seen, repair)
+}
+
 /// A user who may not make and drop days can still relay, so that is a warning.
 #[cfg(feature = "postgres")]
-async fn postgres(db: &Session) -> Result<Vec<String>, StoreError> {
+async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let encoding = text(db, "SELECT current_setting('server_encoding')")
         .await
         .map_err(failed(CONTEXT))?;
     if encoding != "UTF8" {
-        return Err(setup(format!(
-            "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding UTF8: `CREATE \
-             DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
-        )));
+        return Err(setting(
+            format!(
+                "the database has the encoding {encoding}, which cannot store all texts of messages and errors"
+            ),
+            "use a database with the encoding UTF8: `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`",
+        ));
     }
     let row = db.one(super::purge::day::sql::rights_on_days(&db.dialect)).await;
     let row = row.map_err(failed(CONTEXT))?;
@@ -95,10 +113,12 @@ async fn postgres(db: &Session) -> Result<Vec<String>, StoreError> {
     let mut warnings = settings::durability(db).await?;
     warnings.extend(settings::row_ids(db).await?);
     if !may {
-        warnings.push(format!(
-            "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
-             owns the tables, with CREATE on their schema",
-            db.dialect.messages
+        warnings.push(warning(
+            format!(
+                "{} is partitioned by day, but this user may neither make nor drop days",
+                db.dialect.messages
+            ),
+            "make the relay's user a member of the role that owns the tables, with CREATE on their schema",
         ));
     }
     // What `outbox_log::PostgresLog::init` changes.
@@ -108,39 +128,43 @@ async fn postgres(db: &Session) -> Result<Vec<String>, StoreError> {
         db.dialect.messages.replace('\'', "''")
     );
     if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
-        warnings.push(outbox_core::store::LEFT_TO_LOG.to_owned());
+        warnings.push(SetupProblem::new(
+            SetupKind::LeftToLog,
+            "new messages are the log's, and a polling relay publishes only what a log relay leaves to the table",
+            "let a log relay run (`LogRelay`, `log.read = true`), or take the log down (`outbox relay log drop`)",
+        ));
     }
     Ok(warnings)
 }
 
-async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
+async fn mysql(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
     // Newer servers only have the format ROW, and no such variable.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
-        return Err(setup(
-            "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED"
-                .to_owned(),
+        return Err(setting(
+            "binlog_format is STATEMENT, with which READ COMMITTED cannot write",
+            "set it to ROW or MIXED",
         ));
     }
     let mut warnings = settings::durability(db).await?;
     let galera = text(db, "SELECT CAST(@@wsrep_on AS CHAR)").await;
     if galera.is_ok_and(|on| on == "1") {
-        warnings.push(
-            "this is a Galera cluster: let all writers and relays use one node, because keys of several are not in the order \
-             of commits"
-                .to_owned(),
-        );
+        warnings.push(warning(
+            "this is a Galera cluster, and the keys of several nodes are not in the order of commits",
+            "let all writers and relays use one node",
+        ));
     }
     Ok(warnings)
 }
 
-async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
+async fn sqlite(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let mode = text(db, "PRAGMA journal_mode").await.map_err(failed(CONTEXT))?;
     Ok(match mode.as_str() {
         "memory" => Vec::new(),
         "wal" => settings::durability(db).await?,
-        _ => vec![format!(
-            "journal_mode is {mode}, with which readers and the writer block each other; run `PRAGMA journal_mode = WAL` once"
+        _ => vec![warning(
+            format!("journal_mode is {mode}, with which readers and the writer block each other"),
+            "run `PRAGMA journal_mode = WAL` once",
         )],
     })
 }
@@ -148,10 +172,13 @@ async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
 /// Refuses an engine that only speaks the protocol, unless it is allowed.
 fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
     match untested_engine(version) {
-        Some(engine) if !is_allowed => Err(setup(format!(
-            "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the outbox relies on; use PostgreSQL, MySQL, \
-             MariaDB or SQLite, or allow it with `SqlStore::allow_untested_engine` (program: `allow_untested_engine = true`)"
-        ))),
+        Some(engine) if !is_allowed => Err(StoreError::setup(
+            SetupKind::Version,
+            format!(
+                "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the outbox relies on"
+            ),
+            "use PostgreSQL, MySQL, MariaDB or SQLite, or allow it with `SqlStore::allow_untested_engine` (program: `allow_untested_engine = true`)",
+        )),
         _ => Ok(()),
     }
 }
@@ -160,7 +187,7 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
 async fn check_settings(db: &Session) -> Result<(), StoreError> {
     match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
         None => Ok(()),
-        Some(setting) => Err(setup(setting.to_string())),
+        Some(unfit) => Err(setting(unfit.to_string(), "")),
     }
 }
 
@@ -175,10 +202,11 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let (name, oldest) = server.oldest();
     let text = text.strip_prefix("PostgreSQL ").unwrap_or(text);
     match parse_version(server, text) {
-        Some(version) if version < oldest => Err(setup(format!(
-            "the server is {name} {text}; use {name} {}.{}.{} or later",
-            oldest[0], oldest[1], oldest[2]
-        ))),
+        Some(version) if version < oldest => Err(StoreError::setup(
+            SetupKind::Version,
+            format!("the server is {name} {text}"),
+            format!("use {name} {}.{}.{} or later", oldest[0], oldest[1], oldest[2]),
+        )),
         _ => Ok(()),
     }
 }
@@ -204,7 +232,7 @@ mod tests {
     use super::*;
 
     fn is_refused(backend: DbBackend, text: &str) -> bool {
-        matches!(check_version(backend, text), Err(StoreError::Setup { .. }))
+        matches!(check_version(backend, text), Err(StoreError::Setup(problem)) if problem.kind == SetupKind::Version)
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! Without these checks a relay that sees nothing looks like a relay that has nothing to do.
 
-use outbox_core::StoreError;
+use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
 
-use super::tables::{CONTEXT, setup, text};
+use super::tables::{CONTEXT, text};
 use crate::sql::Dialect;
 use crate::store::session::Session;
 use crate::store::{failed, lease};
@@ -27,11 +27,18 @@ async fn check_policies(db: &Session) -> Result<(), StoreError> {
     }
     let user = text(db, "SELECT pg_catalog.quote_ident(current_user)").await;
     let user = user.map_err(failed(CONTEXT))?;
-    let first = hiding.split(", ").next().unwrap_or_default();
-    Err(setup(format!(
-        "row-level security hides rows of {hiding} from the relay's user, so their messages would never be published; let a superuser run: \
-         ALTER ROLE {user} BYPASSRLS; or the owner: ALTER TABLE {first} DISABLE ROW LEVEL SECURITY;"
-    )))
+    let tables: Vec<String> = hiding.split(", ").map(str::to_owned).collect();
+    let repair = format!(
+        "let a superuser run: ALTER ROLE {user} BYPASSRLS; or the owner: ALTER TABLE {} DISABLE ROW LEVEL SECURITY;",
+        tables[0]
+    );
+    Err(StoreError::setup(
+        SetupKind::RowSecurity(tables),
+        format!(
+            "row-level security hides rows of {hiding} from the relay's user, so their messages would never be published"
+        ),
+        repair,
+    ))
 }
 
 /// The names of those of these tables, as SQL text, whose rows row-level security filters for the current user; separated by `, `.

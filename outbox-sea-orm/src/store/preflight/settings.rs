@@ -1,9 +1,9 @@
 //! Settings of the server that break a promise, for the preflight of relays and for `outbox
 //! doctor`.
 //!
-//! Each warning ends with `; ` and the statement or setting to change. Nothing is changed here.
+//! Nothing is changed here.
 
-use outbox_core::StoreError;
+use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
 
 use super::tables::{CONTEXT, text};
@@ -86,14 +86,17 @@ impl Setting {
         }
     }
 
-    fn warning(self, value: &str) -> String {
-        let (name, repair) = (self.name(), self.repair());
-        format!("{name} is {value}, so a crash loses commits that the database has confirmed; {repair}")
+    fn warning(self, value: &str) -> SetupProblem {
+        let seen = format!(
+            "{} is {value}, so a crash loses commits that the database has confirmed",
+            self.name()
+        );
+        SetupProblem::new(SetupKind::Setting, seen, self.repair())
     }
 }
 
 /// Warns of settings with which the server loses commits that it has confirmed.
-pub(super) async fn durability(db: &Session) -> Result<Vec<String>, StoreError> {
+pub(super) async fn durability(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let mut warnings = Vec::new();
     for setting in Setting::of(db.dialect.backend) {
         let value = setting.value(db).await.map_err(failed(CONTEXT))?;
@@ -120,7 +123,7 @@ struct RowIdCounter {
 impl RowIdCounter {
     /// A relay copes, because it orders by `sequence`. But its fetches take longer, and the rows of
     /// different messages are hard to tell apart.
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<SetupProblem> {
         let Self {
             name,
             cache,
@@ -130,16 +133,18 @@ impl RowIdCounter {
         let mut warnings = Vec::new();
         if last.is_some_and(|last| last < *highest) {
             let last = last.unwrap_or_default();
-            warnings.push(format!(
-                "the counter {name} of row ids is at {last}, below the row id {highest} of a message that is not published, so row ids are assigned twice; \
-                 SELECT pg_catalog.setval('{name}', {highest})"
-            ));
+            let seen = format!(
+                "the counter {name} of row ids is at {last}, below the row id {highest} of a message that is not published, so row ids are assigned twice"
+            );
+            let repair = format!("SELECT pg_catalog.setval('{name}', {highest})");
+            warnings.push(SetupProblem::new(SetupKind::Setting, seen, repair));
         }
         if *cache > 1 {
-            warnings.push(format!(
-                "the counter {name} of row ids has CACHE {cache}, so row ids are not in the order of commits and fetches are slower; \
-                 ALTER SEQUENCE {name} CACHE 1"
-            ));
+            let seen = format!(
+                "the counter {name} of row ids has CACHE {cache}, so row ids are not in the order of commits and fetches are slower"
+            );
+            let repair = format!("ALTER SEQUENCE {name} CACHE 1");
+            warnings.push(SetupProblem::new(SetupKind::Setting, seen, repair));
         }
         warnings
     }
@@ -148,7 +153,7 @@ impl RowIdCounter {
 /// Warns of a counter of row ids that is behind the rows, or cached by sessions. MySQL and SQLite
 /// assign a row id above those in the table.
 #[cfg(feature = "postgres")]
-pub(super) async fn row_ids(db: &Session) -> Result<Vec<String>, StoreError> {
+pub(super) async fn row_ids(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let messages = &db.dialect.messages;
     let highest = |status: &str| {
         format!("COALESCE((SELECT row_id FROM {messages} WHERE {status} ORDER BY row_id DESC LIMIT 1), 0)")
@@ -195,7 +200,7 @@ mod tests {
                 durable.iter().all(|value| setting.is_durable(value)),
                 "{setting:?}"
             );
-            assert!(setting.warning(lossy).contains(setting.name()));
+            assert!(setting.warning(lossy).seen.contains(setting.name()));
         }
     }
 
@@ -209,7 +214,13 @@ mod tests {
         };
         assert_eq!(counter(1, Some(7), 7).warnings().len(), 0);
         assert_eq!(counter(1, None, 7).warnings().len(), 0, "the value is not known");
-        assert!(counter(1, Some(6), 7).warnings()[0].ends_with("; SELECT pg_catalog.setval('ids', 7)"));
-        assert!(counter(50, Some(7), 7).warnings()[0].ends_with("; ALTER SEQUENCE ids CACHE 1"));
+        assert_eq!(
+            counter(1, Some(6), 7).warnings()[0].repair,
+            "SELECT pg_catalog.setval('ids', 7)"
+        );
+        assert_eq!(
+            counter(50, Some(7), 7).warnings()[0].repair,
+            "ALTER SEQUENCE ids CACHE 1"
+        );
     }
 }

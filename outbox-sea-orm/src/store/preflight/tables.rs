@@ -3,8 +3,8 @@
 //! Method: statements of each kind that find no row. The database refuses them as it would refuse the relay's own, and nothing is changed or locked
 //! but, on SQLite, the file for a moment.
 
-use outbox_core::StoreError;
 use outbox_core::message::PARTITIONS;
+use outbox_core::{SetupKind, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
 
 use crate::sql::Key;
@@ -181,21 +181,27 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
 /// stays as it is until somebody acts.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
-        DbBackend::Sqlite => setup(format!(
-            "the database can only be read ({error}); open the file for writing, as a user who may write to it and to its folder"
-        )),
+        DbBackend::Sqlite => StoreError::setup(
+            SetupKind::Setting,
+            format!("the database can only be read ({error})"),
+            "open the file for writing, as a user who may write to it and to its folder",
+        ),
         _ => failed(
             "the database only reads, as a replica does; unless a failover is under way, connect the relay to the primary, as a user whose transactions may write",
         )(error),
     }
 }
 
+/// What makes the tables.
+const MIGRATE: &str =
+    "run the migration of outbox-sea-orm (`outbox::migrate`, `outbox_sea_orm::migrate`, or docs/sql)";
+
 fn missing(table: &str, error: &DbErr) -> StoreError {
-    setup(format!(
-        "table {table} is missing, from an older version, or in a schema that this user may not use ({}); run the migration of outbox-sea-orm (`outbox::migrate`, \
-         `outbox_sea_orm::migrate`, or docs/sql)",
+    let seen = format!(
+        "table {table} is missing, from an older version, or in a schema that this user may not use ({})",
         outbox_core::describe(error)
-    ))
+    );
+    StoreError::setup(SetupKind::Tables, seen, MIGRATE)
 }
 
 /// The error with the statements that give the rights.
@@ -222,10 +228,11 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     for (table, rights) in lacking {
         grants.push(format!("GRANT {} ON {table} TO {user}", rights.join(", ")));
     }
-    Ok(setup(format!(
-        "the relay's user lacks rights on the tables ({words}); let their owner run: {};",
-        grants.join("; ")
-    )))
+    Ok(StoreError::setup(
+        SetupKind::Rights,
+        format!("the relay's user lacks rights on the tables ({words})"),
+        format!("let their owner run: {};", grants.join("; ")),
+    ))
 }
 
 /// Runs the statements that name an index, without a row: on MySQL and SQLite they fail where the index is missing.
@@ -277,8 +284,4 @@ pub(super) async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
         .await?
         .ok_or_else(|| DbErr::RecordNotFound(sql.to_owned()))?;
     row.try_get_by_index(0)
-}
-
-pub(crate) fn setup(context: String) -> StoreError {
-    StoreError::Setup { context }
 }

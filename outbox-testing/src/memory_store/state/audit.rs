@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use outbox_core::message::{Aggregate, MessageId};
 use outbox_core::store::{
     Forgotten, MessageStatus, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
-    OperationMessages, PauseRequest, StoreError,
+    OperationMessages, PauseRequest, SetupKind, StoreError,
 };
 
 use super::{Row, State};
@@ -30,9 +30,11 @@ impl State {
         at_most: NonZeroU32,
     ) -> Result<Operation, StoreError> {
         if !operation.kind.takes_messages() {
-            return Err(StoreError::Setup {
-                context: format!("operation {} is no retry, skip, replay or purge", operation.id),
-            });
+            return Err(StoreError::setup(
+                SetupKind::Operation,
+                format!("operation {} is no retry, skip, replay or purge", operation.id),
+                "",
+            ));
         }
         let written = self.operations.get(&operation.id);
         let is_written = written.is_some();
@@ -87,8 +89,11 @@ impl State {
         at_most: NonZeroU32,
     ) -> Result<Operation, StoreError> {
         let Some(before) = operation.scope.purges_before() else {
-            let context = no_purge(operation.id);
-            return Err(StoreError::Setup { context });
+            return Err(StoreError::setup(
+                SetupKind::Operation,
+                no_purge(operation.id),
+                "",
+            ));
         };
         let limit = operation
             .left()

@@ -76,10 +76,14 @@ use forward;
 impl OutboxStore for WrongStore {
     store_methods!(self, forward; pauses);
 
-    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         if self.mistake == M::AlwaysComplains {
-            let context = "the server is too new; install an older one".to_owned();
-            return Err(StoreError::Setup { context });
+            let kind = SetupKind::Version;
+            return Err(StoreError::setup(
+                kind,
+                "the server is too new",
+                "install an older one",
+            ));
         }
         self.inner.preflight(deletes).await
     }

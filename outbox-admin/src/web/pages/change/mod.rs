@@ -47,9 +47,9 @@ async fn make_preview<S: OutboxAudit>(
     } = previewed(app, visit, &task).await?;
     let body = html! {
         p.sentence { (sentence) }
-        ul { @for effect in &effects { li { (visit.prose(effect)) } } }
+        ul { @for effect in &effects { li { (effect) } } }
         (details)
-        @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
+        @for unseen in &unseen { (layout::not_seen(unseen)) }
         @if can_be_made { (form(visit, asked, task.may_be_made(&app.changes))) }
     };
     let mut page = Page::new(format!("Preview of {}", asked.change), &data, body);

@@ -78,7 +78,7 @@ pub(super) async fn previewed<S: OutboxAudit>(
             }
             let name = layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id);
             Ok(Preview {
-                sentence: html! { (name) ": " (visit.prose(&preview.effect)) "." },
+                sentence: html! { (name) ": " (&preview.effect) "." },
                 details: layout::causes(visit, &shown(&preview.causes)),
                 unseen,
                 ..Preview::new("", &[], &preview, preview.can_resume)

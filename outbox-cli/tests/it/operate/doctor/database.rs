@@ -250,7 +250,7 @@ async fn pauses_that_were_forgotten_or_hold_nothing_are_found(kind: Kind) {
     assert_eq!(found(&answer), [of("Order")], "no order of that type is known");
     assert_eq!(
         next(&answer, "pauses"),
-        "outbox resume --aggregate-type Order --yes"
+        "outbox resume --yes --aggregate-type Order"
     );
     run(place, &next(&answer, "pauses")).await;
     assert_eq!(

@@ -1,0 +1,190 @@
+//! What a database answers to a statement that an operator can mend: a missing table, a missing
+//! right, a locked file.
+//!
+//! Decided by SQLSTATE, by the numbers of MySQL and by the result codes of SQLite. Only names of
+//! objects, and the two conditions that SQLite reports with one code, are read from the server's text.
+
+use std::error::Error;
+
+/// An answer that an operator can mend.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatabaseAnswer {
+    /// A table is missing. Its name has no schema; it is empty if the answer does not have it.
+    TableMissing(String),
+    /// A column is missing.
+    ColumnMissing,
+    /// The login lacks a right on this object, named as above.
+    Denied(String),
+    /// SQLite: another process holds the file locked.
+    Locked,
+    /// SQLite: the file cannot be opened.
+    NotOpened,
+    /// SQLite: the file is no database.
+    NoDatabase,
+}
+
+impl DatabaseAnswer {
+    /// The answer among an error and its causes.
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut level = Some(error);
+        while let Some(error) = level {
+            if let Some(answer) = driver::answer(error) {
+                return Some(answer);
+            }
+            level = error.source();
+        }
+        None
+    }
+
+    /// Whether a table or a column is missing.
+    pub(crate) fn lacks_tables(error: &(dyn Error + 'static)) -> bool {
+        matches!(Self::of(error), Some(Self::TableMissing(_) | Self::ColumnMissing))
+    }
+
+    /// Whether this table is missing. The name has no prefix.
+    #[must_use]
+    pub fn is_table_missing(error: &(dyn Error + 'static), table: &str) -> bool {
+        matches!(Self::of(error), Some(Self::TableMissing(missing)) if missing.ends_with(table))
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod driver {
+    use std::error::Error;
+
+    use sea_orm::{DbErr, RuntimeErr};
+
+    use super::DatabaseAnswer as Answer;
+
+    pub(super) fn answer(error: &(dyn Error + 'static)) -> Option<Answer> {
+        // A transparent error hides the error of SeaORM and shows the cause of that error.
+        let cause = match error.downcast_ref::<DbErr>() {
+            Some(DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause)) => Some(cause),
+            _ => error.downcast_ref::<RuntimeErr>(),
+        };
+        let Some(RuntimeErr::SqlxError(error)) = cause else {
+            return None;
+        };
+        let answer = error.as_database_error()?;
+        let code = answer.code().unwrap_or_default();
+        let text = answer.message();
+        #[cfg(feature = "mysql")]
+        if let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
+            return super::of_mysql(answer.number(), text);
+        }
+        super::of_code(&code, text)
+    }
+}
+
+/// Without a driver, there are no answers.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+mod driver {
+    pub(super) fn answer(_: &(dyn std::error::Error + 'static)) -> Option<super::DatabaseAnswer> {
+        None
+    }
+}
+
+#[cfg(any(feature = "mysql", test))]
+fn of_mysql(number: u16, text: &str) -> Option<DatabaseAnswer> {
+    match number {
+        // Table 'shop.outbox_messages' doesn't exist
+        1146 => Some(DatabaseAnswer::TableMissing(name(text.split('\'').nth(1)))),
+        1054 => Some(DatabaseAnswer::ColumnMissing),
+        // … command denied to user 'relay'@'%' for table `shop`.`outbox_messages`
+        1044 | 1142 | 1143 | 1227 | 1370 => Some(DatabaseAnswer::Denied(name(text.split(' ').next_back()))),
+        _ => None,
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
+fn of_code(code: &str, text: &str) -> Option<DatabaseAnswer> {
+    match code {
+        // relation "shop.outbox_messages" does not exist
+        "42P01" | "3F000" => Some(DatabaseAnswer::TableMissing(name(text.split('"').nth(1)))),
+        "42703" => Some(DatabaseAnswer::ColumnMissing),
+        // permission denied for table outbox_messages
+        "42501" => Some(DatabaseAnswer::Denied(name(text.split(' ').next_back()))),
+        // no such table: main.outbox_messages
+        "1" => match text.strip_prefix("no such table: ") {
+            Some(table) => Some(DatabaseAnswer::TableMissing(name(Some(table)))),
+            None => (text.starts_with("no such column") || text.contains("has no column named"))
+                .then_some(DatabaseAnswer::ColumnMissing),
+        },
+        // Its other codes are about sessions of this process, and about snapshots that were overtaken.
+        "5" => Some(DatabaseAnswer::Locked),
+        // The higher bytes have the cause.
+        code if code.len() < 5 => match code.parse::<u32>().ok()? & 0xff {
+            14 => Some(DatabaseAnswer::NotOpened),
+            26 => Some(DatabaseAnswer::NoDatabase),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A name without its schema and quotes.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
+fn name(qualified: Option<&str>) -> String {
+    let last = qualified.and_then(|name| name.rsplit('.').next());
+    last.unwrap_or_default().trim_matches(['"', '\'', '`']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_follow_codes_and_keep_names() {
+        use DatabaseAnswer::{ColumnMissing, Denied, Locked, NoDatabase, NotOpened, TableMissing};
+        let messages = || "outbox_messages".to_owned();
+        for (code, text, expected) in [
+            (
+                "42P01",
+                "relation \"shop.outbox_messages\" does not exist",
+                Some(TableMissing(messages())),
+            ),
+            (
+                "42501",
+                "permission denied for table outbox_messages",
+                Some(Denied(messages())),
+            ),
+            ("42703", "column \"name\" does not exist", Some(ColumnMissing)),
+            (
+                "1",
+                "no such table: main.outbox_messages",
+                Some(TableMissing(messages())),
+            ),
+            (
+                "1",
+                "table outbox_messages has no column named name",
+                Some(ColumnMissing),
+            ),
+            ("1", "near \"SELEC\": syntax error", None),
+            ("5", "database is locked", Some(Locked)),
+            ("517", "database is locked", None),
+            ("526", "unable to open database file", Some(NotOpened)),
+            ("26", "file is not a database", Some(NoDatabase)),
+            ("23505", "duplicate key", None),
+        ] {
+            assert_eq!(of_code(code, text), expected, "{code} {text}");
+        }
+        for (number, text, expected) in [
+            (
+                1146,
+                "Table 'shop.outbox_messages' doesn't exist",
+                Some(TableMissing(messages())),
+            ),
+            (
+                1142,
+                "SELECT command denied to user 'relay'@'%' for table `shop`.`outbox_messages`",
+                Some(Denied(messages())),
+            ),
+            (1054, "Unknown column 'name' in 'SELECT'", Some(ColumnMissing)),
+            (1213, "Deadlock found", None),
+        ] {
+            assert_eq!(of_mysql(number, text), expected, "{number} {text}");
+        }
+    }
+}
