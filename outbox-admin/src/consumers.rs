@@ -14,7 +14,6 @@ use crate::words::{at_least, counted, in_words};
 /// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// Why the dead letters of a consumer are not known.
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
                        its strategy writes no rows";
 
