@@ -24,10 +24,37 @@ pub(super) struct Activities<'a> {
     pub(super) fetching: Slot<'a, FetchDone>,
     pub(super) settling: Slot<'a, SettleDone>,
     pub(super) renewing: Slot<'a, Result<Renewal, StoreError>>,
+    pub(super) upkeep: UpkeepActivities<'a>,
+}
+
+/// The activities that no message waits for.
+#[derive(Default)]
+pub(super) struct UpkeepActivities<'a> {
     pub(super) releasing: Slot<'a, Result<(), StoreError>>,
     pub(super) probing: Slot<'a, Result<(), Unfit>>,
     pub(super) purging: Slot<'a, Result<Purged, StoreError>>,
     pub(super) counting: Slot<'a, Result<Backlog, StoreError>>,
+}
+
+/// The end of one of the [`UpkeepActivities`].
+pub(super) enum Ended {
+    Released(Result<(), StoreError>),
+    Purged(Result<Purged, StoreError>),
+    Counted(Result<Backlog, StoreError>),
+    Probed(Result<(), Unfit>),
+}
+
+impl UpkeepActivities<'_> {
+    /// Waits for the end of one. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Ended {
+        tokio::select! {
+            biased;
+            released = done(&mut self.releasing) => Ended::Released(released),
+            purged = done(&mut self.purging) => Ended::Purged(purged),
+            counted = done(&mut self.counting) => Ended::Counted(counted),
+            probed = done(&mut self.probing) => Ended::Probed(probed),
+        }
+    }
 }
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
@@ -42,9 +69,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.stopping.is_some() {
             return;
         }
-        if self.leases.check_up(shared) && under_way.probing.is_none() {
+        if self.leases.check_up(shared) && under_way.upkeep.probing.is_none() {
             let deletes = shared.config.retention.deletes();
-            under_way.probing = Some(Box::pin(probe(store, publisher, deletes, bound)));
+            under_way.upkeep.probing = Some(Box::pin(probe(store, publisher, deletes, bound)));
         }
         if under_way.renewing.is_none()
             && let Some(renewal) = self.leases.step(shared)
@@ -52,11 +79,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.settle.recorder.begin_renewal();
             under_way.renewing = Some(Box::pin(renewal.run(store)));
         }
-        if under_way.releasing.is_none()
+        if under_way.upkeep.releasing.is_none()
             && let Some(leases) = self.leases.surplus(shared)
         {
             let owner = shared.ownership.owner();
-            under_way.releasing = Some(Box::pin(async move {
+            under_way.upkeep.releasing = Some(Box::pin(async move {
                 let released = store.release(owner, &leases);
                 within(bound, "leases could not be released", released).await
             }));
@@ -67,16 +94,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             under_way.fetching = Some(Box::pin(asked.run(store, bound)));
         }
         let bound = bound * UNHURRIED;
-        if under_way.purging.is_none()
+        if under_way.upkeep.purging.is_none()
             && let Some(request) = self.upkeep.step(shared)
         {
             let purged = store.purge(request);
             let purged = within(bound, "published messages could not be purged", purged);
-            under_way.purging = Some(Box::pin(purged));
+            under_way.upkeep.purging = Some(Box::pin(purged));
         }
-        if under_way.counting.is_none() && self.upkeep.counts(shared) {
+        if under_way.upkeep.counting.is_none() && self.upkeep.counts(shared) {
             let counted = within(bound, "the backlog could not be counted", store.backlog());
-            under_way.counting = Some(Box::pin(counted));
+            under_way.upkeep.counting = Some(Box::pin(counted));
         }
     }
 

@@ -32,7 +32,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use activities::{Activities, done};
+use activities::{Activities, Ended, done};
 use fetch::Fetch;
 use leases::Leases;
 use publish::{Publish, PublishDone, send};
@@ -185,20 +185,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 Some(publish) = publishing.next(), if !publishing.is_empty() => {
                     self.publishes_done(publish, &mut publishing)
                 }
-                released = done(&mut self.under_way.releasing) => {
-                    Leases::released(&mut self.shared, released);
-                    Ok(())
-                }
-                purged = done(&mut self.under_way.purging) => {
-                    self.upkeep.purged(&mut self.shared, purged);
-                    Ok(())
-                }
-                counted = done(&mut self.under_way.counting) => {
-                    self.upkeep.counted(&self.shared, counted);
-                    Ok(())
-                }
-                probed = done(&mut self.under_way.probing) => {
-                    Leases::probed(&mut self.shared, probed);
+                ended = self.under_way.upkeep.next() => {
+                    self.ended(ended);
                     Ok(())
                 }
                 () = commits.notified() => {
@@ -216,11 +204,21 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 }
             }
         }
+        let unconfirmed = publishing.len();
+        drop(publishing);
+        self.finish(unconfirmed, outcome).await
+    }
+
+    /// Gives the leases back, and reports the run.
+    async fn finish(
+        mut self,
+        unconfirmed: usize,
+        mut outcome: Result<(), RelayError>,
+    ) -> Result<RelayReport, RelayError> {
         if let Some(refusal) = self.settle.refusal.take() {
             outcome = outcome.and(Err(refusal.into()));
         }
-        let unconfirmed = publishing.len();
-        drop(publishing);
+        let owner = self.shared.ownership.owner();
         self.leave(unconfirmed).await;
         let report = RelayReport {
             failed: self.publish.failed,
@@ -228,6 +226,17 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         };
         tracing::info!(%owner, ?report, "relay stopped");
         outcome.map(|()| report)
+    }
+
+    /// Applies the end of an activity that no message waits for.
+    fn ended(&mut self, ended: Ended) {
+        let shared = &mut self.shared;
+        match ended {
+            Ended::Released(released) => Leases::released(shared, released),
+            Ended::Purged(purged) => self.upkeep.purged(shared, purged),
+            Ended::Counted(counted) => self.upkeep.counted(shared, counted),
+            Ended::Probed(probed) => Leases::probed(shared, probed),
+        }
     }
 
     /// Applies the result of a publish, and the results that are available already.
@@ -331,7 +340,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if under_way.renewing.is_none() {
             at(Some(shared.ownership.renewal_at()));
         }
-        if under_way.probing.is_none() {
+        if under_way.upkeep.probing.is_none() {
             at(self.leases.next_probe_at(shared));
         }
         // A drain that has found everything polls no more, and must not wake up for it.
@@ -341,7 +350,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if shared.in_flight.is_ready() && !shared.pauses.all() {
             at(shared.breaker.pause_end());
         }
-        if under_way.purging.is_none() {
+        if under_way.upkeep.purging.is_none() {
             at(self.upkeep.next_at(shared));
         }
         next
@@ -360,7 +369,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             self.fetch.forget();
         }
         if self.leases.hands_over {
-            self.under_way.probing = None;
+            self.under_way.upkeep.probing = None;
         }
         if renewed.proves {
             self.settle.recorder.proved(&mut self.shared);
