@@ -116,13 +116,13 @@ impl Serialize for Command {
 
 impl PartialEq<&str> for Command {
     fn eq(&self, line: &&str) -> bool {
-        self.to_string() == *line
+        self.called_as(OUTBOX) == *line
     }
 }
 
 impl PartialEq<String> for Command {
     fn eq(&self, line: &String) -> bool {
-        self.to_string() == *line
+        self.called_as(OUTBOX) == *line
     }
 }
 

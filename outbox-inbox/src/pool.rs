@@ -65,10 +65,6 @@ impl ConnectionTrait for Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Future, poll_fn};
-    use std::pin::pin;
-    use std::task::Poll;
-
     use outbox_testing::backend_url;
     use sea_orm::{ConnectOptions, Database};
     use uuid::Uuid;
@@ -98,38 +94,18 @@ mod tests {
             db.execute_unprepared(&format!("CREATE TABLE {table} (n INT)"))
                 .await
                 .unwrap();
-            let (mut written, mut left_open) = (0, false);
-            for polls in 1..10 {
-                cancel(polls, db.begin()).await;
-                // A plain write, to see that this number of polls leaves a transaction open.
-                db.execute_raw(insert()).await.unwrap();
-                left_open |= seen().await < written + 1;
-                database.pool().execute_raw(insert()).await.unwrap();
-                written += 2;
-                assert_eq!(seen().await, written, "{variable}: {polls} polls");
-                cancel(polls, db.begin()).await;
-                if database.begin().await.is_err() {
-                    database.begin().await.unwrap();
-                }
+            // What a cancelled `begin` leaves in the pool.
+            db.execute_unprepared("BEGIN").await.unwrap();
+            database.pool().execute_raw(insert()).await.unwrap();
+            assert_eq!(seen().await, 1, "{variable}");
+            db.execute_unprepared("BEGIN").await.unwrap();
+            // MariaDB refuses `SET TRANSACTION` in a transaction; then the connection is closed.
+            if database.begin().await.is_err() {
+                database.begin().await.unwrap();
             }
-            assert!(left_open, "{variable}: the driver is repaired");
             db.execute_unprepared(&format!("DROP TABLE {table}"))
                 .await
                 .unwrap();
         }
-    }
-
-    /// Drops a future at a wakeup.
-    async fn cancel<T>(polls: usize, future: impl Future<Output = T>) {
-        let mut future = pin!(future);
-        let mut left = polls;
-        poll_fn(|cx| {
-            left -= 1;
-            match future.as_mut().poll(cx).is_ready() || left == 0 {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
     }
 }

@@ -47,6 +47,11 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
             "the tables of this version, where `schema` and `prefix` say",
             "outbox migrate --yes".into(),
         ),
+        SetupKind::Leases => (
+            Check::Leases,
+            "a row for each partition",
+            "outbox migrate --yes".into(),
+        ),
         SetupKind::RowSecurity(tables) => {
             let needed = "tables without row-level security, or a login with BYPASSRLS";
             let of_table = |table: String| {

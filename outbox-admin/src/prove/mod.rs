@@ -17,7 +17,7 @@
 //! | open | no row, and the consumer has not acknowledged the event |
 //!
 //! **Cannot be known**: whether the event of a hole was published before its row was deleted; a hole behind the last row of an aggregate in the span, see
-//! [`why`](fn@crate::why); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
+//! [`Question`](crate::Question); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
 //! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
 //! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
 //! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that
@@ -29,7 +29,7 @@
 //! is not seen. Clocks of writers, database and broker may differ by an hour.
 //!
 //! Invariants: memory is bounded by [`MEMORY_MAX`], whatever the span, the rest goes to temporary files without a name, of about 80 bytes for each row and each
-//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
+//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`Timeline`](crate::Timeline).
 
 mod fact;
 mod read;

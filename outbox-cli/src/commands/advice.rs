@@ -7,7 +7,8 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use outbox::core::describe;
+use outbox::core::{SetupKind, StoreError, describe};
+use outbox::log::LogError;
 use outbox::sea_orm::DatabaseAnswer;
 use outbox_admin::rights::{Object, Role, grants};
 use outbox_admin::{Command, Next, quoted};
@@ -94,7 +95,33 @@ pub(super) struct Login<'a> {
 
 /// The error, and what mends it if that is known.
 pub(super) fn advise(error: &(dyn Error + 'static), login: &Login<'_>) -> Advice {
-    advised(DatabaseAnswer::of(error), describe(error), login)
+    let mut advice = advised(DatabaseAnswer::of(error), describe(error), login);
+    if advice.answer.is_none() {
+        advice.next.command = setup_kind(error).and_then(of_setup);
+    }
+    advice
+}
+
+fn setup_kind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SetupKind> {
+    let of_log = error.downcast_ref().and_then(|error| match error {
+        LogError::Setup(problem) => Some(&problem.kind),
+        _ => None,
+    });
+    let of_store = || match error.downcast_ref()? {
+        StoreError::Setup(problem) => Some(&problem.kind),
+        _ => None,
+    };
+    of_log.or_else(of_store)
+}
+
+/// The command that sets up what is missing.
+pub(super) fn of_setup(kind: &SetupKind) -> Option<Command> {
+    match kind {
+        SetupKind::Tables => Some("outbox migrate".into()),
+        SetupKind::Leases => Some("outbox migrate --yes".into()),
+        SetupKind::LogMissing => Some("outbox relay log init".into()),
+        _ => None,
+    }
 }
 
 fn advised(answer: Option<DatabaseAnswer>, error: String, login: &Login<'_>) -> Advice {

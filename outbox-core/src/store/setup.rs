@@ -27,6 +27,8 @@ pub enum SetupKind {
     Version,
     /// A table, a column or a row of this version is missing.
     Tables,
+    /// The table of leases lacks rows of partitions.
+    Leases,
     /// The login lacks rights.
     Rights,
     /// Row-level security hides the rows of these tables from the login.
@@ -36,6 +38,8 @@ pub enum SetupKind {
     /// A polling relay gets no new messages, because the log has them. A relay that reads the log
     /// expects this.
     LeftToLog,
+    /// The log that a relay is to read is not set up.
+    LogMissing,
     /// A replication slot waits for open transactions.
     OpenTransactions,
     /// The call does not fit the operation.

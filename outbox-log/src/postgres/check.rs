@@ -1,6 +1,7 @@
 //! Finds out which parts of a log are set up, and what would prevent its set-up. Nothing here changes the database.
 
 use outbox_core::log::Position;
+use outbox_core::{SetupKind, SetupProblem};
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use super::failure::{failed, setup, sqlstate};
@@ -82,7 +83,12 @@ async fn check_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogEr
 }
 
 pub(crate) fn no_table() -> LogError {
-    setup("the table of the outbox does not exist; run the migration first")
+    let seen = "the table of the outbox does not exist";
+    LogError::Setup(SetupProblem::new(
+        SetupKind::Tables,
+        seen,
+        "run the migration first",
+    ))
 }
 
 /// The stored position, and whether the log is on.
@@ -107,13 +113,12 @@ pub(crate) async fn stored(
     }
 }
 
-/// What a log says that is not set up.
-pub(crate) fn not_set_up(names: &Names) -> String {
-    format!(
-        "the log {} is not set up in this database; call `PostgresLog::init` or `outbox relay log init` as the owner of the tables. To use a polling relay instead, \
-         call `PostgresLog::drop` or `outbox relay log drop`",
-        names.slot
-    )
+/// The log is not set up, or was taken down.
+pub(crate) fn not_set_up(names: &Names) -> LogError {
+    let seen = format!("the log {} is not set up in this database", names.slot);
+    let repair = "call `PostgresLog::init` or `outbox relay log init` as the owner of the tables. To use a polling relay instead, \
+         call `PostgresLog::drop` or `outbox relay log drop`";
+    LogError::Setup(SetupProblem::new(SetupKind::LogMissing, seen, repair))
 }
 
 /// The name of the log that has this slot.

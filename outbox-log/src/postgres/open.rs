@@ -118,7 +118,7 @@ async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<()
 }
 
 fn off(names: &Names) -> StoreError {
-    setup(not_set_up(names)).into()
+    not_set_up(names).into()
 }
 
 /// Makes the slot anew. Returns its position; `None` if another relay does so now.

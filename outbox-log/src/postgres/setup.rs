@@ -219,7 +219,7 @@ pub(crate) async fn preflight(
     }
     match stored(db, names).await? {
         Some((_, true)) => Ok(warnings),
-        _ => Err(setup(not_set_up(names)).into()),
+        _ => Err(not_set_up(names).into()),
     }
 }
 

@@ -242,7 +242,7 @@ async fn server_without_jetstream_is_named() {
     };
     let nats = Nats::at(&server.url()).await;
     let error = nats.subscriber().subscribe(&consumer(&[&PLACED])).await;
-    let error = error.err().expect("no JetStream").to_string();
+    let error = error.expect_err("no JetStream").to_string();
     assert!(
         error.contains("JetStream is not enabled; start nats-server with `-js`"),
         "{error}"

@@ -76,6 +76,7 @@ async fn a_place_that_was_interrupted_is_finished(nats: &Nats) {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let mut spare = config_of(nats, "billing").await.unwrap();
     spare.durable_name = Some("billing-is-placed-anew".to_owned());
+    spare.name.clone_from(&spare.durable_name);
     stream.create_consumer(spare).await.unwrap();
     stream.delete_consumer("billing").await.unwrap();
     let standing = answered(async || operator.standing("billing").await).await;

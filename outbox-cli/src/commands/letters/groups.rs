@@ -47,7 +47,7 @@ impl GroupLettersCommand {
         say_next(
             Command::from("outbox dead-letters list")
                 .option("--consumer", &first.consumer)
-                .option("--group", &first.fingerprint),
+                .option("--group", first.fingerprint),
         );
         Ok(Outcome::Well)
     }

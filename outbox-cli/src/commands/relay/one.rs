@@ -5,7 +5,7 @@
 use std::thread;
 
 use outbox::core::shutdown::CancellationToken;
-use outbox::core::{Relay, RelayError, StoreError};
+use outbox::core::{Relay, RelayError, SetupKind, StoreError};
 use outbox::log::LogRelay;
 use outbox::nats::async_nats::Client;
 use outbox::nats::{EventStream, ProvisionError, hints};
@@ -19,8 +19,9 @@ use super::check;
 use super::log;
 use super::metrics::Metrics;
 use super::probes::Probes;
-use crate::commands::servers;
+use crate::commands::{advice, servers};
 use crate::config::Outbox;
+use crate::invocation;
 
 /// Threads of an outbox. A relay waits far more than it computes.
 const THREADS: usize = 2;
@@ -85,9 +86,17 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
 /// The library's advice about missing tables is for programs that link it.
 fn explain(error: RunError, outbox: &Outbox) -> Failure {
     match error {
-        RunError::Relay(error @ RelayError::Store(StoreError::Setup { .. })) if !outbox.section.migrate => {
-            let text = outbox::core::describe(&error);
-            format!("{text}; if tables are missing, `migrate = true` in the file makes them").into()
+        RunError::Relay(RelayError::Store(StoreError::Setup(problem))) => {
+            let next = match (&problem.kind, outbox.section.migrate) {
+                (SetupKind::Tables, false) => {
+                    "; `migrate = true` in the file makes missing tables".to_owned()
+                }
+                (kind, _) => advice::of_setup(kind).map_or_else(String::new, |next| {
+                    format!("; next: `{}`", invocation::command(&next))
+                }),
+            };
+            let text = outbox::core::describe(&RelayError::Store(StoreError::Setup(problem)));
+            format!("{text}{next}").into()
         }
         error => error.into(),
     }

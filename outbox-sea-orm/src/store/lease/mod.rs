@@ -53,7 +53,7 @@ impl LeaseRows {
             return Ok(());
         }
         Err(StoreError::setup(
-            SetupKind::Tables,
+            SetupKind::Leases,
             format!(
                 "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
                  without its rows",
