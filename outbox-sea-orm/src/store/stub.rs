@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement};
+use sea_orm::{DatabaseConnection, DbErr, ExecResult, QueryResult, Statement};
 
 use super::no_driver;
 use crate::sql::Dialect;

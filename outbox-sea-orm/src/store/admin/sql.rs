@@ -2,7 +2,9 @@
 
 use outbox_core::Selection;
 use outbox_core::store::RowKey;
-use sea_orm::{DbBackend, Statement};
+#[cfg(feature = "postgres")]
+use sea_orm::DbBackend;
+use sea_orm::Statement;
 use uuid::Uuid;
 
 use crate::sql::Dialect;
