@@ -89,7 +89,7 @@ fn explain(error: RunError, outbox: &Outbox) -> Failure {
         RunError::Relay(RelayError::Store(StoreError::Setup(problem))) => {
             let next = match (&problem.kind, outbox.section.migrate) {
                 (SetupKind::Tables, false) => {
-                    "; `migrate = true` in the file makes missing tables".to_owned()
+                    "; if tables are missing, `migrate = true` in the file makes them".to_owned()
                 }
                 (kind, _) => advice::of_setup(kind).map_or_else(String::new, |next| {
                     format!("; next: `{}`", invocation::command(&next))
