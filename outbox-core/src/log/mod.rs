@@ -22,7 +22,7 @@ pub struct Position(pub u64);
 /// # Contract
 ///
 /// * Every message that was recorded as logged and committed comes once in each reading, unless the
-///   stored position has passed it. Messages of one   transaction come together, in the order of
+///   stored position has passed it. Messages of one transaction come together, in the order of
 ///   their recording, and transactions in the order of their commits.
 /// * What was rolled back never comes.
 /// * A reading that has nothing more to give says up to where ([`LogEvent::Idle`]), at its
@@ -56,8 +56,8 @@ pub trait MessageLog: Send + Sync + 'static {
     /// The table adopts the messages that are logged and that the stored position has not passed:
     /// they become pending. All others stay as they are. Only a reader that was replaced, or a call
     /// that was given up and is carried out late, asks for what is passed, and that is decided.
-    /// Returns the messages that are in the table now, in any state, and those of which it is
-    /// certain that the table does not hold them any more. A commit may be in the log before others
+    /// Returns the messages that are in the table now, in any state, and the messages that the
+    /// table certainly does not hold any more. A commit may be in the log before others
     /// see it in the table; such a message is not returned, and asked for again.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 

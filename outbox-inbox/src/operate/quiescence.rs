@@ -1,7 +1,9 @@
 //! Waits until nothing of a paused consumer runs, as far as that can be known.
 //!
-//! Three things can be known: the pause is old enough for every process to have noticed it; the broker says that nobody asks for messages; and the transactions
-//! of handlers that ran have ended. Not known is a process that stands still as a whole (SIGSTOP, a paused machine) and goes on later.
+//! Three facts are checked: the pause is older than the interval at which processes read pauses;
+//! the broker has no open request for messages; the transactions of earlier handlers have ended. A
+//! process that is stopped as a whole (SIGSTOP, a paused machine) and continues later is not
+//! detected.
 
 use std::time::Duration;
 

@@ -162,9 +162,9 @@ impl<L: MessageLog> Undecided<L> {
 
     /// The messages that may be published now, and those that the table is to adopt.
     ///
-    /// A message must not be adopted while an earlier one of its aggregate is undecided: after a
-    /// crash the earlier one would come from the log, and the relay of the table would not know of
-    /// it. So it stays where it is until then.
+    /// The table adopts a message only after all earlier messages of its aggregate are decided.
+    /// Otherwise, after a crash, an earlier message would come from the log, and the relay of the
+    /// table would not wait for it.
     fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
@@ -182,8 +182,8 @@ impl<L: MessageLog> Undecided<L> {
             return fetched;
         }
         let window = self.shared.window();
-        // Aggregates of which an earlier message is undecided, those of which an earlier one has to
-        // wait, and those of which it is not known whose an earlier one is.
+        // Aggregates by the state of their earlier messages: `open` (undecided), `waiting` (must
+        // wait), `unknown` (log or table, not known yet).
         let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
         let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
@@ -266,8 +266,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let fitness = announcement.fitness;
         let reads = self.readings.current().is_some();
         if self.follows {
-            // What it was able to do when it last read says nothing while another one reads: two
-            // relays that both seem ailing keep what they have.
+            // While another relay reads the log, the fitness of this relay's last reading proves
+            // nothing: two relays that both announce `ailing` keep their leases.
             let stands_by = !reads && self.shared.status().stands_by;
             // Without the log it has nothing to try with, and nobody would hand over to a relay
             // that tries.
