@@ -139,7 +139,6 @@ pub mod telemetry;
 
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "migration")]
 pub mod migration;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -159,7 +158,6 @@ pub use handler::{
 pub use hook::{DeadDelivery, Handled};
 pub use interest::Interest;
 pub use layer::{Middleware, Next};
-#[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use operate::{
     AggregatePosition, ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX, Memory, MemoryRows,

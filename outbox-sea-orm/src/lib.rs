@@ -86,7 +86,6 @@ mod store;
 mod task;
 mod write;
 
-#[cfg(feature = "migration")]
 pub mod migration;
 #[cfg(all(
     feature = "sqlx",
@@ -101,7 +100,6 @@ pub use connect::{ConnectError, connect};
 pub use error::code::is_commit_refused;
 pub use error::kind::ErrorKind;
 pub use error::{RecordError, SaveError};
-#[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use server::UnfitSetting;

@@ -139,7 +139,9 @@ pub use outbox_core::Failure;
 #[doc(inline)]
 pub use outbox_sea_orm::connect;
 pub use runner::{RunError, RunReport, Runner};
-pub use tables::{migrate, migrate_with, migrations};
+#[cfg(feature = "migrator")]
+pub use tables::migrations;
+pub use tables::{migrate, migrate_with};
 
 /// Events, messages, the relay, and the seams to stores and brokers.
 #[doc(inline)]

@@ -5,13 +5,14 @@
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};
+#[cfg(feature = "migrator")]
 use sea_orm_migration::MigrationTrait;
 
 /// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start: what is there already stays as it is.
 ///
 /// Several processes may call it at once. One of them migrates under a lock in the database while the others wait. The tables `outbox_migrations` and
-/// `inbox_migrations` record the applied migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use [`migrations`]
-/// instead, but not both ways in one database.
+/// `inbox_migrations` record the applied migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use `migrations` (feature
+/// `migrator`) instead, but not both ways in one database.
 ///
 /// # Errors
 ///
@@ -40,7 +41,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
     outbox_inbox::migration::migrate_with(db, names).await
 }
 
-/// The migrations of outbox and inbox, for the application's own migrator, which records them in `seaql_migrations`.
+/// The migrations of outbox and inbox, for the application's own migrator, which records them in `seaql_migrations`. Needs the feature `migrator`.
 ///
 /// They depend on no other migrations. Their names start with `outbox_` and `inbox_`.
 ///
@@ -57,6 +58,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 ///     }
 /// }
 /// ```
+#[cfg(feature = "migrator")]
 #[must_use]
 pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
     let mut migrations = outbox_sea_orm::migration::migrations(names);

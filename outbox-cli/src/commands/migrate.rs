@@ -8,7 +8,6 @@ use outbox::inbox::{InboxOperations, migration as of_inbox};
 use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
-use sea_orm_migration::MigrationTrait;
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
@@ -72,12 +71,12 @@ impl PartArgument {
         }
     }
 
-    fn migrations(self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
+    fn versions(self, names: &TableNames) -> Vec<String> {
         match self {
-            Self::Outbox => of_outbox::migrations(names),
-            Self::OutboxByDay => partitioned::migrations(names),
-            Self::Writers => writers::migrations(names),
-            Self::Inbox => of_inbox::migrations(names),
+            Self::Outbox => of_outbox::versions(names),
+            Self::OutboxByDay => partitioned::versions(names),
+            Self::Writers => writers::versions(names),
+            Self::Inbox => of_inbox::versions(names),
         }
     }
 
@@ -253,11 +252,7 @@ async fn look(
         Some(table) => exists(db, &names.table(backend, table)).await?,
         None => false,
     };
-    let migrations: Vec<String> = part
-        .migrations(names)
-        .iter()
-        .map(|migration| migration.name().to_owned())
-        .collect();
+    let migrations = part.versions(names);
     // Tables without a note of any of these are of another layout, or were made in another way.
     let is_foreign = exists && !migrations.iter().any(|migration| noted.contains(migration));
     let rows = migrations.into_iter().map(|migration| MigrationRow {

@@ -1,13 +1,16 @@
-//! The tables, as SeaORM migrations and as plain SQL.
+//! The tables, as migrations and as plain SQL.
 //!
-//! The same forms as in [`outbox_sea_orm::migration`]: [`migrate`] at start-up, [`migrations`] inside the application's own migrator,
-//! [`InboxMigrator`] for SeaORM's command line, [`sql`] for database administrators. A service that only consumes needs these tables; one
+//! The same forms as in [`outbox_sea_orm::migration`]: [`migrate`] at start-up, `migrations` inside the application's own migrator and
+//! `InboxMigrator` for SeaORM's command line (feature `migrator`), [`sql`] for database administrators. A service that only consumes needs these tables; one
 //! whose handlers record follow-up events also needs the tables of the outbox. Invariant: a migration that was released is never edited; a
 //! change is a new one.
 
 use outbox_sea_orm::migration::{Migrations, SqlMigration, SqlTemplates};
 use outbox_sea_orm::{__templates as templates, NameError, TableNames};
-use sea_orm::{DbBackend, DynIden};
+use sea_orm::DbBackend;
+#[cfg(feature = "migrator")]
+use sea_orm::DynIden;
+#[cfg(feature = "migrator")]
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 /// Creates and drops the first tables, the table of pauses, and the table of operations.
@@ -28,9 +31,11 @@ const TABLES: Migrations = Migrations {
 /// them were applied.
 ///
 /// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the same work under a lock.
+#[cfg(feature = "migrator")]
 #[derive(Debug, Clone, Copy)]
 pub struct InboxMigrator;
 
+#[cfg(feature = "migrator")]
 impl MigratorTrait for InboxMigrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
         migrations(&TableNames::new())

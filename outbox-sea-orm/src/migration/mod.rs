@@ -1,10 +1,10 @@
-//! The tables, as SeaORM migrations and as plain SQL.
+//! The tables, as migrations and as plain SQL.
 //!
 //! | you | use |
 //! |---|---|
 //! | have no migrator, or want no extra step | [`migrate`] at start-up |
-//! | have a SeaORM migrator | [`migrations`] inside its `migrations()` |
-//! | run SeaORM's command line for the outbox alone | [`OutboxMigrator`] |
+//! | have a SeaORM migrator | `migrations` inside its `migrations()` (feature `migrator`) |
+//! | run SeaORM's command line for the outbox alone | `OutboxMigrator` (feature `migrator`) |
 //! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | record millions of messages a day on PostgreSQL, and keep them for days | [`partitioned`] instead |
 //! | also record from programs in other languages | [`writers`] in addition |
@@ -12,6 +12,8 @@
 //! The DDL is written by hand for each database, because generated column types are too small or too coarse on MySQL (64 KiB payloads,
 //! whole seconds). Schemas are not created. Invariant: a migration that was released is never edited; a change is a new one.
 
+#[cfg(feature = "migrator")]
+mod migrator;
 pub mod partitioned;
 mod repair;
 mod runner;
@@ -19,16 +21,17 @@ mod set;
 mod template;
 pub mod writers;
 
-use sea_orm::{DbBackend, DynIden};
-use sea_orm_migration::{MigrationTrait, MigratorTrait};
+use sea_orm::DbBackend;
 
+#[cfg(feature = "migrator")]
+pub use migrator::OutboxMigrator;
 #[doc(hidden)]
 pub use set::Migrations;
 pub use template::{SqlMigration, SqlTemplates};
 
 use crate::names::{NameError, TableNames};
 
-/// The table in which [`migrate`] and [`OutboxMigrator`] remember what was applied, without schema and prefix.
+/// The table in which [`migrate`] and `OutboxMigrator` remember what was applied, without schema and prefix.
 const TABLE: &str = "outbox_migrations";
 
 const UP: SqlTemplates = SqlTemplates {
@@ -59,23 +62,6 @@ const TABLES: Migrations = Migrations {
     of_outbox: true,
     all,
 };
-
-/// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
-/// them were applied.
-///
-/// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the same work under a lock.
-#[derive(Debug, Clone, Copy)]
-pub struct OutboxMigrator;
-
-impl MigratorTrait for OutboxMigrator {
-    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        migrations(&TableNames::new())
-    }
-
-    fn migration_table_name() -> DynIden {
-        TABLES.table_iden()
-    }
-}
 
 crate::__migrations!(TABLES);
 

@@ -8,7 +8,6 @@ use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
     Statement, TransactionOptions, TransactionTrait, Value,
 };
-use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 
 use super::template::SqlMigration;
 use crate::error::code::has_code;
@@ -161,7 +160,7 @@ async fn apply(
             continue;
         }
         migration
-            .up(&SchemaManager::new(tx))
+            .apply(tx)
             .await
             .map_err(|error| explained(error, table, migration.name()))?;
         let version = match backend {

@@ -2,7 +2,8 @@
 
 use sea_orm::sea_query::{Alias, IntoIden};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
-use sea_orm_migration::{MigrationName, MigrationTrait};
+#[cfg(feature = "migrator")]
+use sea_orm_migration::MigrationTrait;
 
 use super::repair;
 use super::runner::{create_table, remember, run};
@@ -23,6 +24,7 @@ pub struct Migrations {
 
 impl Migrations {
     /// For a migrator of the application's own.
+    #[cfg(feature = "migrator")]
     pub fn boxed(&self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
         self.note(names);
         let boxed = |migration| Box::new(migration) as Box<dyn MigrationTrait>;
@@ -33,6 +35,15 @@ impl Migrations {
         if self.of_outbox {
             usage::note(names);
         }
+    }
+
+    /// The versions that are recorded, in their order.
+    pub fn versions(&self, names: &TableNames) -> Vec<String> {
+        let migrations = (self.all)(names);
+        migrations
+            .iter()
+            .map(|migration| migration.name().to_owned())
+            .collect()
     }
 
     /// The name of [`Self::table`] with default names, for a migrator of SeaORM.
@@ -76,9 +87,16 @@ impl Migrations {
 macro_rules! __migrations {
     ($set:ident) => {
         /// The migrations, for the application's own migrator.
+        #[cfg(feature = "migrator")]
         #[must_use]
         pub fn migrations(names: &$crate::TableNames) -> Vec<Box<dyn sea_orm_migration::MigrationTrait>> {
             $set.boxed(names)
+        }
+
+        /// The versions that [`migrate`] records, in their order.
+        #[must_use]
+        pub fn versions(names: &$crate::TableNames) -> Vec<String> {
+            $set.versions(names)
         }
 
         /// Creates or updates the tables. The tables of the outbox also get lease rows that are missing, as after a `TRUNCATE`. Several

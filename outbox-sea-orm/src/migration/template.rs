@@ -1,8 +1,6 @@
 //! A migration that is an SQL text per database.
 
-use async_trait::async_trait;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
-use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 
 use crate::names::{NameError, TableNames};
 
@@ -50,7 +48,7 @@ impl SqlTemplates {
     }
 }
 
-/// A SeaORM migration made of [`SqlTemplates`].
+/// A migration made of [`SqlTemplates`].
 #[derive(Debug, Clone)]
 pub struct SqlMigration {
     name: String,
@@ -76,6 +74,12 @@ impl SqlMigration {
             names: names.clone(),
             is_for_postgres: false,
         }
+    }
+
+    /// The version that is recorded when the migration was applied.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Limits the migration to PostgreSQL: elsewhere it fails with [`DbErr::BackendNotSupported`].
@@ -117,18 +121,22 @@ impl SqlMigration {
         self.down.render(backend, &self.names)
     }
 
-    async fn execute(
+    /// Creates what the migration creates.
+    pub(super) async fn apply(&self, db: &impl ConnectionTrait) -> Result<(), DbErr> {
+        let sql = self.up_sql(db.get_database_backend());
+        self.execute(db, sql).await
+    }
+
+    /// Executes a text of this migration.
+    pub(super) async fn execute(
         &self,
-        manager: &SchemaManager<'_>,
-        sql: impl FnOnce(DbBackend) -> Result<String, NameError>,
+        db: &impl ConnectionTrait,
+        sql: Result<String, NameError>,
     ) -> Result<(), DbErr> {
-        self.check(manager.get_database_backend())?;
-        let sql = sql(manager.get_database_backend()).map_err(|error| DbErr::Migration(error.to_string()))?;
-        manager
-            .get_connection()
-            .execute_unprepared(&without_delimiters(&sql))
-            .await
-            .map(|_| ())
+        self.check(db.get_database_backend())?;
+        let sql = sql.map_err(|error| DbErr::Migration(error.to_string()))?;
+        db.execute_unprepared(&without_delimiters(&sql)).await?;
+        Ok(())
     }
 }
 
@@ -137,27 +145,6 @@ impl SqlMigration {
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")
-}
-
-impl MigrationName for SqlMigration {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-#[async_trait]
-#[expect(
-    elided_lifetimes_in_paths,
-    reason = "async_trait expands an explicit `'_` differently from the trait's signature"
-)]
-impl MigrationTrait for SqlMigration {
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        self.execute(manager, |backend| self.up_sql(backend)).await
-    }
-
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        self.execute(manager, |backend| self.down_sql(backend)).await
-    }
 }
 
 #[cfg(test)]

@@ -179,7 +179,6 @@ pub(super) fn shorten(dialect: &Dialect) -> Statement {
 /// Inserts the partitions that have no row. An epoch counts acquisitions, and the epoch of a new row counts microseconds.
 /// So it is above all earlier epochs of its partition, and a relay that was suspended since before the rows were lost
 /// settles nothing.
-#[cfg(feature = "migration")]
 pub(crate) fn repair(dialect: &Dialect) -> Statement {
     let epoch = dialect.micros(dialect.statement_now());
     let on_conflict = match dialect.backend {

@@ -1,0 +1,47 @@
+//! The migrations for SeaORM's migrators, behind the feature `migrator`.
+
+use async_trait::async_trait;
+use sea_orm::{DbErr, DynIden};
+use sea_orm_migration::{MigrationName, MigrationTrait, MigratorTrait, SchemaManager};
+
+use super::{SqlMigration, TABLES, migrations};
+use crate::names::TableNames;
+
+/// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
+/// them were applied.
+///
+/// SeaORM's migrators race if several processes start on an empty database; [`migrate`](super::migrate) does the same work under a lock.
+#[derive(Debug, Clone, Copy)]
+pub struct OutboxMigrator;
+
+impl MigratorTrait for OutboxMigrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        migrations(&TableNames::new())
+    }
+
+    fn migration_table_name() -> DynIden {
+        TABLES.table_iden()
+    }
+}
+
+impl MigrationName for SqlMigration {
+    fn name(&self) -> &str {
+        self.name()
+    }
+}
+
+#[async_trait]
+#[expect(
+    elided_lifetimes_in_paths,
+    reason = "async_trait expands an explicit `'_` differently from the trait's signature"
+)]
+impl MigrationTrait for SqlMigration {
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        self.apply(manager.get_connection()).await
+    }
+
+    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        let sql = self.down_sql(manager.get_database_backend());
+        self.execute(manager.get_connection(), sql).await
+    }
+}
