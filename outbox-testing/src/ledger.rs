@@ -5,7 +5,6 @@
 //! consumer's own tables.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 
 use outbox_core::message::{Aggregate, EventId, Message};
 use outbox_core::store::MessageStatus;
@@ -122,11 +121,8 @@ impl Ledger {
     }
 
     fn ghosts(&self) -> Vec<Violation> {
-        let committed: HashMap<EventId, &Committed> = self
-            .committed
-            .iter()
-            .map(|message| (message.id, message))
-            .collect();
+        let committed = self.committed.iter().map(|message| (message.id, message));
+        let committed: HashMap<EventId, &Committed> = committed.collect();
         let is_known = |logged: &Logged| {
             committed.get(&logged.id).is_some_and(|message| {
                 message.aggregate == logged.aggregate && message.sequence == logged.sequence
@@ -145,12 +141,8 @@ impl Ledger {
             let Some(sequence) = message.sequence else {
                 continue;
             };
-            if aggregates
-                .entry(&message.aggregate)
-                .or_default()
-                .insert(sequence, message)
-                .is_some()
-            {
+            let numbered = aggregates.entry(&message.aggregate).or_default();
+            if numbered.insert(sequence, message).is_some() {
                 violations.push(Violation::NumberedTwice {
                     aggregate: message.aggregate.clone(),
                     sequence,
@@ -200,10 +192,11 @@ impl Ledger {
 }
 
 /// A broken promise.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// A committed message is not on the stream, and nothing visible explains why.
+    #[error("lost: event {id} is {} and not on the stream", status.as_str())]
     Lost {
         /// The event.
         id: EventId,
@@ -211,12 +204,14 @@ pub enum Violation {
         status: MessageStatus,
     },
     /// A message on the stream belongs to no committed transaction, or differs from what was committed.
+    #[error("ghost: event {id} is on the stream and was not committed like that")]
     Ghost {
         /// The event.
         id: EventId,
     },
     /// A message first appears on the stream before an earlier one of its aggregate. A dead letter that did not halt
     /// and was retried comes late by the operator's own decision; leave it out of the ledger.
+    #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
     Inverted {
         /// The aggregate.
         aggregate: Aggregate,
@@ -224,6 +219,7 @@ pub enum Violation {
         sequence: u64,
     },
     /// No committed message has this number.
+    #[error("hole: number {sequence} of {aggregate} is missing")]
     Hole {
         /// The aggregate.
         aggregate: Aggregate,
@@ -231,41 +227,13 @@ pub enum Violation {
         sequence: u64,
     },
     /// Two committed messages have this number.
+    #[error("numbered twice: {aggregate} has two messages with number {sequence}")]
     NumberedTwice {
         /// The aggregate.
         aggregate: Aggregate,
         /// The number.
         sequence: u64,
     },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost { id, status } => {
-                write!(f, "lost: event {id} is {} and not on the stream", status.as_str())
-            }
-            Self::Ghost { id } => write!(
-                f,
-                "ghost: event {id} is on the stream and was not committed like that"
-            ),
-            Self::Inverted { aggregate, sequence } => {
-                write!(
-                    f,
-                    "inverted: number {sequence} of {aggregate} came before an earlier one"
-                )
-            }
-            Self::Hole { aggregate, sequence } => {
-                write!(f, "hole: number {sequence} of {aggregate} is missing")
-            }
-            Self::NumberedTwice { aggregate, sequence } => {
-                write!(
-                    f,
-                    "numbered twice: {aggregate} has two messages with number {sequence}"
-                )
-            }
-        }
-    }
 }
 
 #[cfg(test)]

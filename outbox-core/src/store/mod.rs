@@ -328,7 +328,7 @@ pub struct PurgeRequest {
 }
 
 /// The result of a purge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purged {
     /// Number of messages deleted.
     pub deleted: u64,

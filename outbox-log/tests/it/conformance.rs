@@ -205,6 +205,11 @@ impl StoreFixture for Fixture {
 
 impl LogFixture for Fixture {
     type Log = PostgresLog;
+    type Outbox = Self;
+
+    fn outbox(&self) -> &Self {
+        self
+    }
 
     fn log(&self) -> &PostgresLog {
         &self.log

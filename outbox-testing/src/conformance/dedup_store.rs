@@ -62,9 +62,8 @@ async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
             }
         }
     };
-    tokio::time::timeout(SOON, wait)
-        .await
-        .expect("a claim is free once its lease has passed")
+    let taken = tokio::time::timeout(SOON, wait).await;
+    taken.expect("a claim is free once its lease has passed")
 }
 
 /// A working store passes its preflight without warnings.
@@ -97,15 +96,10 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
         let key = fresh_key();
         let claims = (0..32).map(|n| claim(if n % 2 == 0 { here } else { there }, &key, LONG));
         let claims = join_all(claims).await;
-        let winners = claims
-            .iter()
-            .filter(|claim| matches!(claim, StoreClaim::Mine(_)))
-            .count();
-        let losers = claims
-            .iter()
-            .filter(|claim| **claim == StoreClaim::InProgress)
-            .count();
-        assert_eq!((winners, losers), (1, 31), "{claims:?}");
+        let is_won = |claim: &&StoreClaim| matches!(claim, StoreClaim::Mine(_));
+        assert_eq!(claims.iter().filter(is_won).count(), 1, "{claims:?}");
+        let has_lost = |claim: &&StoreClaim| **claim == StoreClaim::InProgress;
+        assert_eq!(claims.iter().filter(has_lost).count(), 31, "{claims:?}");
     }
 }
 
@@ -178,7 +172,7 @@ pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F)
     assert!(complete(there, &key, held).await, "we hold the claim");
     assert!(
         !complete(here, &key, lost).await,
-        "somebody else has completed it"
+        "another claimant has completed it"
     );
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::Done);
 }

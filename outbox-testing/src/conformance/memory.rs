@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use outbox_core::dedup::DedupStore;
+use outbox_core::log::{Logged, MessageLog, Position};
 use outbox_core::message::{Events, Message, MessageId};
 use outbox_core::publisher::{Publisher, StreamReader};
 use outbox_core::store::OutboxAudit;
@@ -13,20 +14,20 @@ use outbox_core::subscriber::Subscriber;
 use time::OffsetDateTime;
 
 use super::dedup_store::DedupStoreFixture;
+use super::log::LogFixture;
 use super::publisher::{PublisherCapabilities, PublisherFixture};
 use super::store::{OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
 use super::stream_log::StreamLogFixture;
 use super::subscriber::SubscriberFixture;
-use crate::{
-    LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemoryStore, MemorySubscriber,
-    MemoryTransaction,
-};
+use crate::wrong::WriterMistake;
+use crate::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTransaction};
 
 /// Runs the suite of stores over [`MemoryStore`], or over a wrapper of it.
 #[derive(Debug)]
 pub struct MemoryStoreFixture<S = MemoryStore> {
     memory: MemoryStore,
     store: S,
+    mistake: Option<WriterMistake>,
 }
 
 impl MemoryStoreFixture {
@@ -34,6 +35,15 @@ impl MemoryStoreFixture {
     #[must_use]
     pub fn new() -> Self {
         Self::wrapping(|memory| memory)
+    }
+
+    /// A new store, and a writer with a mistake.
+    #[must_use]
+    pub fn with_writer(mistake: WriterMistake) -> Self {
+        Self {
+            mistake: Some(mistake),
+            ..Self::new()
+        }
     }
 }
 
@@ -50,6 +60,7 @@ impl<S> MemoryStoreFixture<S> {
         Self {
             store: wrap(memory.clone()),
             memory,
+            mistake: None,
         }
     }
 }
@@ -73,12 +84,17 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     }
 
     async fn commit(&self, events: Events) -> Result<(), Refused> {
-        Ok(self.memory.record(events)?)
+        match self.mistake {
+            Some(mistake) => mistake.commit(&self.memory, events),
+            None => Ok(self.memory.record(events)?),
+        }
     }
 
     async fn roll_back(&self, events: Events) -> Result<(), Refused> {
-        self.memory.begin().record(events)?;
-        Ok(())
+        match self.mistake {
+            Some(mistake) => mistake.roll_back(&self.memory, events),
+            None => Ok(self.memory.begin().record(events)?),
+        }
     }
 
     async fn begin(&self, events: Events) -> Result<MemoryTransaction, Refused> {
@@ -125,39 +141,33 @@ impl OpenTransaction for MemoryTransaction {
     }
 }
 
-/// Runs the suite of publishers over [`MemoryPublisher`], or over a wrapper of it.
+/// Runs the suites of publishers, subscribers and stream logs over a part of [`MemoryBroker`], or over a wrapper of it.
 #[derive(Debug)]
-pub struct MemoryPublisherFixture<P = MemoryPublisher> {
+pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
-    publisher: P,
+    part: T,
 }
 
-impl MemoryPublisherFixture {
-    /// A fresh broker.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::wrapping(|publisher| publisher)
-    }
-}
-
-impl Default for MemoryPublisherFixture {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<P> MemoryPublisherFixture<P> {
-    /// A wrapper around a publisher to a fresh broker.
-    pub fn wrapping(wrap: impl FnOnce(MemoryPublisher) -> P) -> Self {
-        let broker = MemoryBroker::new();
+impl<T> MemoryBrokerFixture<T> {
+    /// A part of a new broker. Subscriptions of this broker prefetch.
+    pub fn of(part: impl FnOnce(&MemoryBroker) -> T) -> Self {
+        let broker = MemoryBroker::new().with_prefetch();
         Self {
-            publisher: wrap(broker.publisher()),
+            part: part(&broker),
             broker,
         }
     }
+
+    async fn publish(&self, message: Message) {
+        let publisher = self.broker.publisher();
+        publisher.publish(&message).await.expect("the broker is up");
+    }
 }
 
-impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
+/// A subject outside the default ones.
+const FIXED_SUBJECT: &str = "fixed.subject";
+
+impl<P: Publisher> PublisherFixture for MemoryBrokerFixture<P> {
     type Publisher = P;
 
     fn capabilities(&self) -> PublisherCapabilities {
@@ -165,7 +175,7 @@ impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
     }
 
     fn publisher(&self) -> &P {
-        &self.publisher
+        &self.part
     }
 
     async fn stored(&self) -> Vec<LogEntry> {
@@ -173,7 +183,7 @@ impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
     }
 
     fn fixed_subject(&self) -> String {
-        "fixed.subject".to_owned()
+        FIXED_SUBJECT.to_owned()
     }
 
     fn payload_bytes_too_many(&self) -> usize {
@@ -185,43 +195,11 @@ impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
     }
 }
 
-/// Runs the suite of stream logs over [`MemoryBroker`], or over a wrapper of it.
-#[derive(Debug)]
-pub struct MemoryLogFixture<L = MemoryBroker> {
-    broker: MemoryBroker,
-    log: L,
-}
-
-impl MemoryLogFixture {
-    /// A fresh broker.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::wrapping(|broker| broker)
-    }
-}
-
-impl Default for MemoryLogFixture {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<L> MemoryLogFixture<L> {
-    /// A wrapper around the log of a fresh broker.
-    pub fn wrapping(wrap: impl FnOnce(MemoryBroker) -> L) -> Self {
-        let broker = MemoryBroker::new();
-        Self {
-            log: wrap(broker.clone()),
-            broker,
-        }
-    }
-}
-
-impl<L: StreamReader> StreamLogFixture for MemoryLogFixture<L> {
+impl<L: StreamReader> StreamLogFixture for MemoryBrokerFixture<L> {
     type Log = L;
 
     fn log(&self) -> &L {
-        &self.log
+        &self.part
     }
 
     async fn now(&self) -> OffsetDateTime {
@@ -229,8 +207,7 @@ impl<L: StreamReader> StreamLogFixture for MemoryLogFixture<L> {
     }
 
     async fn publish(&self, message: Message) {
-        let publisher = self.broker.publisher();
-        publisher.publish(&message).await.expect("the broker is up");
+        self.publish(message).await;
     }
 
     async fn publish_foreign(&self) {
@@ -238,51 +215,15 @@ impl<L: StreamReader> StreamLogFixture for MemoryLogFixture<L> {
     }
 }
 
-/// Runs the suite of subscribers over [`MemorySubscriber`], or over a wrapper of it.
-#[derive(Debug)]
-pub struct MemorySubscriberFixture<S = MemorySubscriber> {
-    broker: MemoryBroker,
-    subscriber: S,
-}
-
-impl MemorySubscriberFixture {
-    /// A fresh broker.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::wrapping(|subscriber| subscriber)
-    }
-}
-
-impl Default for MemorySubscriberFixture {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<S> MemorySubscriberFixture<S> {
-    /// A wrapper around a subscriber of a fresh broker, whose subscriptions fetch ahead.
-    pub fn wrapping(wrap: impl FnOnce(MemorySubscriber) -> S) -> Self {
-        let broker = MemoryBroker::new().with_prefetch();
-        Self {
-            subscriber: wrap(broker.subscriber()),
-            broker,
-        }
-    }
-}
-
-impl<S: Subscriber> SubscriberFixture for MemorySubscriberFixture<S> {
+impl<S: Subscriber> SubscriberFixture for MemoryBrokerFixture<S> {
     type Subscriber = S;
 
     fn subscriber(&self) -> &S {
-        &self.subscriber
+        &self.part
     }
 
     async fn publish(&self, message: Message) {
-        self.broker
-            .publisher()
-            .publish(&message)
-            .await
-            .expect("the broker is up");
+        self.publish(message).await;
     }
 
     fn ack_wait(&self) -> Duration {
@@ -294,41 +235,82 @@ impl<S: Subscriber> SubscriberFixture for MemorySubscriberFixture<S> {
     }
 
     fn fixed_subject(&self) -> String {
-        "fixed.subject".to_owned()
+        FIXED_SUBJECT.to_owned()
     }
 }
 
-/// Runs the suite of deduplication stores over [`MemoryDedupStore`], or over another one.
+/// Runs the suite of deduplication stores over one store, which both processes share.
 #[derive(Debug)]
-pub struct MemoryDedupStoreFixture<S = MemoryDedupStore> {
-    store: S,
-}
-
-impl MemoryDedupStoreFixture {
-    /// A fresh store.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::over(MemoryDedupStore::new())
-    }
-}
-
-impl Default for MemoryDedupStoreFixture {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<S> MemoryDedupStoreFixture<S> {
-    /// A fixture over the given store.
-    pub fn over(store: S) -> Self {
-        Self { store }
-    }
-}
+pub struct MemoryDedupStoreFixture<S>(pub S);
 
 impl<S: DedupStore> DedupStoreFixture for MemoryDedupStoreFixture<S> {
     type Store = S;
 
     fn stores(&self) -> [&S; 2] {
-        [&self.store, &self.store]
+        [&self.0, &self.0]
+    }
+}
+
+/// Runs the suite of logs over [`MemoryLog`], or over a wrapper of it.
+#[derive(Debug)]
+pub struct MemoryLogFixture<L = MemoryLog> {
+    outbox: MemoryStoreFixture,
+    /// The log beneath the wrapper, for what a test does to it from outside.
+    memory: MemoryLog,
+    log: L,
+}
+
+impl<L> MemoryLogFixture<L> {
+    /// A log of a fresh store.
+    pub fn of(log: impl FnOnce(&MemoryStore) -> L) -> Self {
+        let outbox = MemoryStoreFixture::new();
+        Self {
+            memory: outbox.memory.log(),
+            log: log(&outbox.memory),
+            outbox,
+        }
+    }
+}
+
+impl<L: MessageLog> LogFixture for MemoryLogFixture<L> {
+    type Log = L;
+    type Outbox = MemoryStoreFixture;
+
+    fn log(&self) -> &L {
+        &self.log
+    }
+
+    fn outbox(&self) -> &MemoryStoreFixture {
+        &self.outbox
+    }
+
+    async fn write_elsewhere(&self) {
+        self.memory.write_elsewhere(1);
+    }
+
+    async fn interrupt(&self) {
+        self.memory.interrupt();
+    }
+
+    async fn lose(&self) {
+        self.memory.lose();
+    }
+
+    async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
+        let before = self.outbox.memory.rows().len();
+        self.memory.hide_next(u32::MAX);
+        self.outbox.commit(events).await.expect("events are recorded");
+        let recorded = self.outbox.memory.rows().into_iter().skip(before);
+        recorded
+            .map(|row| Logged {
+                id: row.message.id,
+                transaction: 0,
+                passed_from: Position(u64::MAX),
+            })
+            .collect()
+    }
+
+    async fn show(&self) {
+        self.memory.hide_next(0);
     }
 }

@@ -29,7 +29,6 @@ use crate::store_types::*;
 pub mod dedup_store;
 pub mod log;
 pub mod memory;
-pub mod memory_log;
 pub mod probe;
 pub mod publisher;
 pub mod store;

@@ -149,43 +149,15 @@ pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) 
 #[must_use]
 pub fn odd_aggregate_ids() -> Vec<String> {
     let plain = [
-        "a",
-        "A",
-        "a ",
-        " a",
-        "a.b",
-        "a..b",
-        "a b",
-        "*",
-        "a.*",
-        ">",
-        "$JS.x",
-        "a/b",
-        "a\\b",
-        "a'b",
-        "a\"b",
-        "a%b",
-        "a%20b",
-        "a_b",
-        "a-b",
-        "ä",
-        "a\u{308}",
-        "ü",
-        "Ü",
-        "ß",
-        "ss",
-        "a\u{200b}",
-        "a\n",
-        "a\tb",
-        "😀",
-        "😁",
-        "0",
-        "00",
-        "1e0",
+        "a", "A", "a ", " a", "a.b", "a..b", "a b", "*", "a.*", ">", "$JS.x", "a/b", "a\\b", "a'b", "a\"b",
+        "a%b", "a%20b", "a_b", "a-b", "ä", "ü", "Ü", "ß", "ss", "a\n", "a\tb", "😀", "😁", "0", "00", "1e0",
     ];
+    let invisible = ["a\u{308}", "a\u{200b}"];
+    let long = [String::from("x").repeat(255), "ü".repeat(255), "😀".repeat(255)];
     plain
         .into_iter()
+        .chain(invisible)
         .map(str::to_owned)
-        .chain([String::from("x").repeat(255), "ü".repeat(255), "😀".repeat(255)])
+        .chain(long)
         .collect()
 }

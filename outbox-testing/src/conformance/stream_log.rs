@@ -37,11 +37,8 @@ pub trait StreamLogFixture: Send + Sync + 'static {
 const APART: Duration = Duration::from_millis(1100);
 
 async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<MessageId> {
-    fixture
-        .log()
-        .message_ids(from)
-        .await
-        .expect("message_ids answers")
+    let ids = fixture.log().message_ids(from).await;
+    ids.expect("message_ids answers")
 }
 
 /// Publishes messages of many aggregates, some of them replayed copies; returns their ids.
@@ -56,6 +53,13 @@ async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<M
         fixture.publish(message).await;
     }
     published
+}
+
+fn copy_of(message: &Message) -> Message {
+    Message {
+        id: MessageId::fresh(),
+        ..message.clone()
+    }
 }
 
 /// The log lists every message on the stream by its own id, replayed copies included, and nothing else.
@@ -93,23 +97,14 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
 /// A message is located by its own id while the stream holds it, also where others are on its subject. A replayed copy is another message.
 pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
     fixture.publish_foreign().await;
-    let mut messages = vec![
-        message(NOTED, "a", 1),
-        message(NOTED, "a", 2),
-        message(NOTED, "b", 1),
-    ];
+    let mut messages = [("a", 1), ("a", 2), ("b", 1)]
+        .map(|(id, n)| message(NOTED, id, n))
+        .to_vec();
     // As old as the clock of the broker, which a search starts from.
     let now = fixture.now().await;
     messages.iter_mut().for_each(|message| message.created_at = now);
-    let copy = Message {
-        id: MessageId::fresh(),
-        ..messages[0].clone()
-    };
-    let absent = Message {
-        id: MessageId::fresh(),
-        ..messages[0].clone()
-    };
-    messages.insert(0, copy);
+    let absent = copy_of(&messages[0]);
+    messages.insert(0, copy_of(&messages[0]));
     for message in &messages {
         fixture.publish(message.clone()).await;
     }
@@ -164,11 +159,7 @@ pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(f
         let mut message = message(NOTED, &id, n / 7 + 1);
         if n % 100 == 99 {
             // A replayed copy of the one before.
-            let before: &Message = published.last().expect("there is one");
-            message = Message {
-                id: MessageId::fresh(),
-                ..before.clone()
-            };
+            message = copy_of(published.last().expect("there is one"));
         }
         fixture.publish(message.clone()).await;
         published.push(message);

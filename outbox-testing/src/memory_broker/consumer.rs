@@ -11,7 +11,7 @@ use super::entry::Entry;
 use super::unacked::Unacked;
 
 /// The durable state of a consumer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
@@ -35,14 +35,12 @@ pub(super) struct Consumer {
 impl Consumer {
     /// Whether any subscription has asked for an event type, by its name or by a selection that has it.
     pub(super) fn asks_for(&self, event_type: &str) -> bool {
+        let asks = |name: &str| self.event_types.contains(name);
         let aggregate = event_type
             .split_once('.')
             .map(|(aggregate, _)| format!("{aggregate}.*"));
-        self.event_types.contains(event_type)
-            || aggregate.is_some_and(|aggregate| self.event_types.contains(&aggregate))
-            || self
-                .event_types
-                .contains(&EventDescriptor::EVERYTHING.event_type())
+        let everything = EventDescriptor::EVERYTHING.event_type();
+        asks(event_type) || aggregate.is_some_and(|aggregate| asks(&aggregate)) || asks(&everything)
     }
 
     fn wants(&self, entry: &Entry) -> bool {
@@ -59,9 +57,7 @@ impl Consumer {
             return None;
         }
         let wanted = self.coming(log).next();
-        let end = log
-            .last_key_value()
-            .map_or(0, |(stream_sequence, _)| *stream_sequence);
+        let end = log.last_key_value().map_or(0, |(last, _)| *last);
         self.cursor = wanted.unwrap_or(self.cursor.max(end));
         wanted
     }
@@ -84,20 +80,24 @@ impl Consumer {
         unacked.into_iter().chain(self.coming(log).next()).min()
     }
 
-    /// A consumer that asks for the same, and has been given nothing.
-    pub(super) fn anew(&self, generation: u64, start: u64) -> Self {
+    /// A consumer that was given nothing.
+    pub(super) fn new(generation: u64, start: u64) -> Self {
         Self {
             generation,
-            deliveries: 0,
+            start,
+            cursor: start - 1,
+            ..Self::default()
+        }
+    }
+
+    /// A consumer that asks for the same, and was given nothing.
+    pub(super) fn anew(&self, generation: u64, start: u64) -> Self {
+        Self {
             event_types: self.event_types.clone(),
             aggregates: self.aggregates.clone(),
             in_flight_max: self.in_flight_max,
             ack_wait: self.ack_wait,
-            start,
-            cursor: start - 1,
-            unacked: Unacked::default(),
-            copies: VecDeque::new(),
-            waiting: 0,
+            ..Self::new(generation, start)
         }
     }
 

@@ -10,7 +10,7 @@ use outbox_core::message::{Message, MessageId};
 use outbox_core::publisher::FailureClass;
 
 use super::MemoryBroker;
-use crate::faults::Faults;
+use crate::faults::{Faults, Predicate};
 
 impl MemoryBroker {
     /// Refuses the next `count` publishes with `class`. Nothing is stored.
@@ -21,7 +21,8 @@ impl MemoryBroker {
     /// Refuses with `class` every message for which `predicate` holds, until [`Self::clear_faults`]. The first matching
     /// predicate counts.
     pub fn fail_matching(&self, predicate: impl Fn(&Message) -> bool + Send + 'static, class: FailureClass) {
-        self.lock().faults.matching.push((Box::new(predicate), class));
+        let predicate = Predicate(Box::new(predicate));
+        self.lock().faults.matching.push((predicate, class));
     }
 
     /// Stores the next `count` publishes but answers [`FailureClass::Unknown`], as when the confirmation is lost.

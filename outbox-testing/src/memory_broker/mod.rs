@@ -15,7 +15,6 @@ mod subscriber;
 mod unacked;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,23 +54,16 @@ pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct MemoryBroker {
     shared: Arc<Shared>,
 }
 
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// Notified whenever a waiting subscription might find something new.
     changed: Notify,
-}
-
-impl fmt::Debug for MemoryBroker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBroker")
-            .field("state", &*self.lock())
-            .finish()
-    }
 }
 
 /// How long the broker remembers message ids.
@@ -177,10 +169,8 @@ impl MemoryBroker {
     /// The messages on the log, in order. Entries that cannot be decoded are left out.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
-        self.log()
-            .into_iter()
-            .filter_map(|entry| entry.message.ok())
-            .collect()
+        let entries = self.log().into_iter();
+        entries.filter_map(|entry| entry.message.ok()).collect()
     }
 
     /// Number of calls of publish, refused ones included.
@@ -192,9 +182,8 @@ impl MemoryBroker {
     /// Number of deliveries to this consumer.
     #[must_use]
     pub fn deliveries(&self, consumer: &str) -> u64 {
-        self.lock()
-            .consumer(consumer)
-            .map_or(0, |consumer| consumer.deliveries)
+        let state = self.lock();
+        state.consumer(consumer).map_or(0, |consumer| consumer.deliveries)
     }
 
     /// Whether this consumer exists and has acknowledged every message that it wants.

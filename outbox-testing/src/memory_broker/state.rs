@@ -6,7 +6,7 @@
 
 mod reading;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,6 @@ use super::super::faults::{Faults, take_one};
 use super::DedupWindow;
 use super::consumer::Consumer;
 use super::entry::Entry;
-use super::unacked::Unacked;
 
 /// CloudEvents source of all messages that this broker stores.
 const SOURCE: &str = "memory";
@@ -121,10 +120,8 @@ impl State {
         }
         if take_one(&mut self.faults.ghosts) {
             self.faults.on_the_way.push((connection, message.clone()));
-            return fail(
-                FailureClass::Unknown,
-                "injected fault: no confirmation, the message is on its way",
-            );
+            let context = "injected fault: no confirmation, the message is on its way";
+            return fail(FailureClass::Unknown, context);
         }
         let receipt = self.store(message);
         if take_one(&mut self.faults.lose_acks) {
@@ -135,12 +132,8 @@ impl State {
 
     /// Appends the message, unless its id is remembered.
     pub(crate) fn store(&mut self, message: &Message) -> Receipt {
-        if let Some((stream_sequence, _)) = self
-            .ids
-            .get(&message.id)
-            .copied()
-            .filter(|stored| self.remembers(*stored))
-        {
+        let before = self.ids.get(&message.id).copied();
+        if let Some((stream_sequence, _)) = before.filter(|stored| self.remembers(*stored)) {
             return Receipt {
                 stream_sequence,
                 duplicate: true,
@@ -175,10 +168,8 @@ impl State {
         self.last_stream_sequence += 1;
         let stream_sequence = self.last_stream_sequence;
         let is_type = |name: &str| name.eq_ignore_ascii_case("ce-type");
-        let event_type = headers
-            .iter()
-            .find(|(name, _)| is_type(name))
-            .map(|(_, value)| value.clone());
+        let event_type = headers.iter().find(|(name, _)| is_type(name));
+        let event_type = event_type.map(|(_, value)| value.clone());
         let entry = Entry {
             stream_sequence,
             subject,
@@ -218,13 +209,12 @@ impl State {
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
         self.ids
             .retain(|_, (stream_sequence, _)| !forgets_ids || !stream_sequences.contains(stream_sequence));
+        let is_left = |stream_sequence: u64| !stream_sequences.contains(&stream_sequence);
         for consumer in self.consumers.values_mut() {
-            consumer
-                .unacked
-                .retain(|stream_sequence| !stream_sequences.contains(&stream_sequence));
+            consumer.unacked.retain(is_left);
             consumer
                 .copies
-                .retain(|(stream_sequence, _)| !stream_sequences.contains(stream_sequence));
+                .retain(|(stream_sequence, _)| is_left(*stream_sequence));
         }
     }
 
@@ -234,38 +224,23 @@ impl State {
 
     /// Creates the consumer, or adds to the types that it wants. Returns its generation.
     pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
-        let event_types: HashSet<_> = spec
-            .events
-            .iter()
-            .map(|descriptor| descriptor.event_type())
-            .collect();
-        let aggregates = spec.events.iter().filter(|_| spec.whole_aggregates);
-        let aggregates: HashSet<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
-        if let Some(consumer) = self.consumers.get_mut(&spec.name) {
-            // Wanted types are never removed: another version of the program may have asked for them.
-            consumer.event_types.extend(event_types);
-            consumer.aggregates.extend(aggregates);
-            consumer.in_flight_max = spec.in_flight_max;
-            consumer.ack_wait = spec.ack_wait;
-            return consumer.generation;
-        }
-        self.generations += 1;
         let start = self.start(spec.start_at);
-        let consumer = Consumer {
-            generation: self.generations,
-            deliveries: 0,
-            start,
-            event_types,
-            aggregates,
-            in_flight_max: spec.in_flight_max,
-            ack_wait: spec.ack_wait,
-            cursor: start - 1,
-            unacked: Unacked::default(),
-            copies: VecDeque::new(),
-            waiting: 0,
-        };
-        self.consumers.insert(spec.name.clone(), consumer);
-        self.generations
+        let consumer = self.consumers.entry(spec.name.clone()).or_insert_with(|| {
+            self.generations += 1;
+            Consumer::new(self.generations, start)
+        });
+        // Wanted types are never removed: another version of the program may have asked for them.
+        let events = spec.events.iter();
+        consumer
+            .event_types
+            .extend(events.clone().map(|event| event.event_type()));
+        let whole = events.filter(|_| spec.whole_aggregates);
+        consumer
+            .aggregates
+            .extend(whole.map(|event| format!("{}.", event.aggregate)));
+        consumer.in_flight_max = spec.in_flight_max;
+        consumer.ack_wait = spec.ack_wait;
+        consumer.generation
     }
 
     pub(super) fn start(&self, start_at: StartAt) -> u64 {
@@ -335,10 +310,9 @@ impl State {
     pub(super) fn waits(&mut self, name: &str, generation: u64, begins: bool) {
         let consumer = self.consumers.get_mut(name);
         if let Some(consumer) = consumer.filter(|consumer| consumer.generation == generation) {
-            consumer.waiting = if begins {
-                consumer.waiting + 1
-            } else {
-                consumer.waiting.saturating_sub(1)
+            consumer.waiting = match begins {
+                true => consumer.waiting + 1,
+                false => consumer.waiting.saturating_sub(1),
             };
         }
     }
@@ -356,10 +330,8 @@ impl State {
     /// Whether any subscription has asked for the entry with this stream sequence. An entry without a type counts as
     /// asked for by everybody.
     pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
-        let event_type = self
-            .log
-            .get(&stream_sequence)
-            .and_then(|entry| entry.event_type.as_ref());
+        let entry = self.log.get(&stream_sequence);
+        let event_type = entry.and_then(|entry| entry.event_type.as_ref());
         match (self.consumers.get(name), event_type) {
             (Some(consumer), Some(event_type)) => consumer.asks_for(event_type),
             _ => true,
@@ -390,15 +362,13 @@ impl State {
     }
 
     pub(super) fn is_idle(&self, name: &str) -> bool {
-        self.consumers
-            .get(name)
-            .is_some_and(|c| c.copies.is_empty() && c.backlog(&self.log) == 0)
+        let is_idle = |c: &Consumer| c.copies.is_empty() && c.backlog(&self.log) == 0;
+        self.consumers.get(name).is_some_and(is_idle)
     }
 
     pub(super) fn backlog(&self, name: &str) -> u64 {
-        self.consumers
-            .get(name)
-            .map_or(0, |consumer| consumer.backlog(&self.log))
+        let consumer = self.consumers.get(name);
+        consumer.map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
     /// The consumer's next delivery: a planned copy, or else a message whose redelivery is due, or else the next new

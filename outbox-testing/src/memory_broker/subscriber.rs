@@ -49,16 +49,12 @@ impl Subscriber for MemorySubscriber {
         let is_new = consumer.whole_aggregates && self.broker.lock().has_passed_nothing(&consumer.name);
         // The consumer may now want other types, or may have more messages in flight.
         self.broker.notify();
-        let prefetch = if self.broker.lock().prefetches {
-            consumer.prefetch
-        } else {
-            0
-        };
+        let prefetches = self.broker.lock().prefetches;
         Ok(MemorySubscription {
             broker: self.broker.clone(),
             consumer: consumer.name.clone(),
             generation,
-            prefetch,
+            prefetch: if prefetches { consumer.prefetch } else { 0 },
             fetched: VecDeque::new(),
             // Whatever is published later, a consumer of whole aggregates looks at all subjects.
             unbroken: Unbroken::until(if is_new { u64::MAX } else { 0 }),
@@ -116,25 +112,18 @@ fn missing(consumer: &str) -> SubscriberError {
 
 fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    let refuse = |context| {
-        Err(SubscriberError::Configuration {
-            context,
-            source: None,
-        })
-    };
     let name = &consumer.name;
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
-        return refuse(format!(
-            "consumer name `{}` is malformed; use `[A-Za-z0-9_-]{{1,64}}`",
-            name.escape_debug()
-        ));
-    }
-    if consumer.in_flight_max == 0 {
-        return refuse(format!(
-            "consumer `{name}` may have nothing in flight; set `in_flight_max` to 1 or more"
-        ));
-    }
-    Ok(())
+    let context = if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
+        format!("consumer name {name:?} is malformed; use `[A-Za-z0-9_-]{{1,64}}`")
+    } else if consumer.in_flight_max == 0 {
+        format!("consumer `{name}` may have nothing in flight; set `in_flight_max` to 1 or more")
+    } else {
+        return Ok(());
+    };
+    Err(SubscriberError::Configuration {
+        context,
+        source: None,
+    })
 }
 
 impl MemoryBroker {
@@ -197,12 +186,9 @@ impl MemorySubscription {
     }
 
     fn check_exists(&self) -> Result<(), SubscriberError> {
-        let exists = self
-            .broker
-            .lock()
-            .consumer(&self.consumer)
-            .is_some_and(|c| c.generation == self.generation);
-        if exists {
+        let state = self.broker.lock();
+        let consumer = state.consumer(&self.consumer);
+        if consumer.is_some_and(|consumer| consumer.generation == self.generation) {
             return Ok(());
         }
         let context = format!("consumer `{}` was deleted", self.consumer);
@@ -222,24 +208,23 @@ struct Waiting {
 
 impl Waiting {
     fn new(subscription: &MemorySubscription) -> Self {
-        let MemorySubscription {
-            broker,
-            consumer,
-            generation,
-            ..
-        } = subscription;
-        broker.lock().waits(consumer, *generation, true);
-        Self {
-            broker: broker.clone(),
-            consumer: consumer.clone(),
-            generation: *generation,
-        }
+        let waiting = Self {
+            broker: subscription.broker.clone(),
+            consumer: subscription.consumer.clone(),
+            generation: subscription.generation,
+        };
+        waiting.tell(true);
+        waiting
+    }
+
+    fn tell(&self, begins: bool) {
+        self.broker.lock().waits(&self.consumer, self.generation, begins);
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.broker.lock().waits(&self.consumer, self.generation, false);
+        self.tell(false);
     }
 }
 
@@ -275,9 +260,8 @@ impl Subscription for MemorySubscription {
     }
 
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
-        let fetched = std::mem::take(&mut self.fetched);
+        let fetched = std::mem::take(&mut self.fetched).into_iter();
         fetched
-            .into_iter()
             .map(|(incoming, number)| self.delivery(incoming, number))
             .collect()
     }
@@ -304,6 +288,13 @@ impl MemoryDelivery {
             .ack(&self.consumer, self.incoming.stream_sequence);
         self.broker.notify();
     }
+
+    fn postpone(&self, delay: Option<Duration>) -> Result<(), SubscriberError> {
+        self.broker.check_up()?;
+        let mut state = self.broker.lock();
+        state.postpone(&self.consumer, self.incoming.stream_sequence, delay);
+        Ok(())
+    }
 }
 
 impl Delivery for MemoryDelivery {
@@ -318,28 +309,19 @@ impl Delivery for MemoryDelivery {
     }
 
     async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
-        self.broker.check_up()?;
-        self.broker
-            .lock()
-            .postpone(&self.consumer, self.incoming.stream_sequence, Some(delay));
+        self.postpone(Some(delay))?;
         self.broker.notify();
         Ok(())
     }
 
     async fn progress(&self) -> Result<(), SubscriberError> {
-        self.broker.check_up()?;
-        self.broker
-            .lock()
-            .postpone(&self.consumer, self.incoming.stream_sequence, None);
-        Ok(())
+        self.postpone(None)
     }
 
     async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
         self.broker.until_up().await?;
-        Ok(self
-            .broker
-            .lock()
-            .is_asked_for(&self.consumer, self.incoming.stream_sequence))
+        let state = self.broker.lock();
+        Ok(state.is_asked_for(&self.consumer, self.incoming.stream_sequence))
     }
 
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {

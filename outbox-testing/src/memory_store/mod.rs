@@ -164,7 +164,7 @@ impl MemoryStore {
     /// Every committed message that the outbox still holds, oldest first.
     #[must_use]
     pub fn rows(&self) -> Vec<StoredRow> {
-        self.lock().rows.values().map(StoredRow::from).collect()
+        self.lock().rows.values().cloned().collect()
     }
 
     /// The committed events of one Rust type, oldest first.

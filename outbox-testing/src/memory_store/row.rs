@@ -1,7 +1,10 @@
-//! A row of the outbox in memory, as tests see it.
+//! A row of the outbox in memory.
 
+use std::sync::Arc;
+
+use outbox_core::log::{LoggedMessage, Position};
 use outbox_core::message::{Aggregate, Message};
-use outbox_core::store::MessageStatus;
+use outbox_core::store::{FetchedRow, MessageStatus, StoredMessage};
 use time::OffsetDateTime;
 
 /// A committed message of a [`MemoryStore`](super::MemoryStore), as it was when it was read.
@@ -28,6 +31,18 @@ pub struct StoredRow {
     pub available_at: Option<OffsetDateTime>,
     /// Time of publishing; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
+    pub(super) is_unreadable: bool,
+    /// End of the wait of an unsequenced message that waits alone.
+    pub(super) waits_until: OffsetDateTime,
+}
+
+/// The place of a sequenced row among the originals or the copies of its aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// An original.
+    Sequence(u64),
+    /// A replayed copy, by its row id.
+    Copy(i64),
 }
 
 impl StoredRow {
@@ -35,5 +50,98 @@ impl StoredRow {
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.message.aggregate
+    }
+
+    pub(super) fn pending(row_id: i64, message: Message) -> Self {
+        Self {
+            row_id,
+            status: MessageStatus::Pending,
+            attempts: 0,
+            failures: 0,
+            last_error: None,
+            halts: false,
+            is_unreadable: false,
+            dedup_key: None,
+            available_at: None,
+            waits_until: message.created_at,
+            published_at: None,
+            message,
+        }
+    }
+
+    pub(super) fn is_sequenced(&self) -> bool {
+        self.message.sequence.is_some()
+    }
+
+    pub(super) fn is_logged(&self) -> bool {
+        self.status == MessageStatus::Logged
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let is_copy = self.message.event_id.as_uuid() != self.message.id.as_uuid();
+        match self.message.sequence {
+            Some(sequence) if !is_copy => Place::Sequence(sequence),
+            _ => Place::Copy(self.row_id),
+        }
+    }
+
+    /// The time until which the message is delayed, unless that time has come.
+    pub(super) fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.available_at.filter(|at| *at > now)
+    }
+
+    /// The row as a fetch at this time returns it.
+    #[must_use]
+    pub fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
+        FetchedRow {
+            row_id: self.row_id,
+            id: Some(self.message.id),
+            partition: self.aggregate().partition(),
+            aggregate: self.aggregate().clone(),
+            sequenced: self.is_sequenced(),
+            attempts: self.attempts,
+            failures: self.failures,
+            waited: self.status == MessageStatus::Waiting,
+            age: (now - self.message.created_at).try_into().unwrap_or_default(),
+            message: match self.is_unreadable {
+                true => Err("headers are not JSON: injected fault".to_owned().into()),
+                false => Ok(Arc::new(self.message.clone())),
+            },
+        }
+    }
+
+    pub(super) fn stored(&self) -> StoredMessage {
+        StoredMessage {
+            row_id: self.row_id,
+            id: self.message.id,
+            event_id: self.message.event_id,
+            aggregate: self.aggregate().clone(),
+            sequence: self.message.sequence,
+            event_type: self.message.event_type.clone(),
+            status: self.status,
+            attempts: self.attempts,
+            failures: self.failures,
+            error: self.last_error.clone(),
+            halts: self.halts,
+            created_at: self.message.created_at,
+            published_at: self.published_at,
+        }
+    }
+
+    pub(super) fn logged(&self, end: Position) -> LoggedMessage {
+        let created_at = self.message.created_at;
+        LoggedMessage {
+            id: self.message.id,
+            row: FetchedRow {
+                attempts: 0,
+                failures: 0,
+                waited: false,
+                ..self.fetched(created_at)
+            },
+            transaction: 0,
+            passed_from: end,
+            created_at,
+            available_at: self.available_at,
+        }
     }
 }

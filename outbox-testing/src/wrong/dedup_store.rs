@@ -8,6 +8,8 @@ use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, StoreCla
 
 use crate::MemoryDedupStore;
 
+use DedupStoreMistake as M;
+
 /// The planted mistake of a [`WrongDedupStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupStoreMistake {
@@ -71,7 +73,7 @@ impl WrongDedupStore {
 
     fn key(&self, key: &DedupKey) -> DedupKey {
         let mut key = key.clone();
-        if self.is(DedupStoreMistake::ForgetsConsumer) {
+        if self.is(M::ForgetsConsumer) {
             key.consumer.clear();
         }
         key
@@ -94,13 +96,13 @@ impl DedupStore for WrongDedupStore {
         Box::pin(async move {
             let key = self.key(key);
             let granted = match self.mistake {
-                DedupStoreMistake::NeverExpires => lease * 1_000_000,
-                DedupStoreMistake::ExpiresAtOnce => Duration::ZERO,
+                M::NeverExpires => lease * 1_000_000,
+                M::ExpiresAtOnce => Duration::ZERO,
                 _ => lease,
             };
             let mut claim = self.inner.claim(&key, granted).await?;
             let until = tokio::time::Instant::now() + lease;
-            if self.is(DedupStoreMistake::LooksThenClaims)
+            if self.is(M::LooksThenClaims)
                 && let StoreClaim::Mine(token) = claim
             {
                 self.inner.release(&key, token).await?;
@@ -115,7 +117,7 @@ impl DedupStore for WrongDedupStore {
                 StoreClaim::Mine(token) => {
                     self.claims().insert(key, (token, until));
                 }
-                StoreClaim::InProgress if self.is(DedupStoreMistake::SharesClaims) => {
+                StoreClaim::InProgress if self.is(M::SharesClaims) => {
                     let token = self.token_of_holder(&key, ClaimToken::new(0));
                     return Ok(StoreClaim::Mine(token));
                 }
@@ -134,21 +136,21 @@ impl DedupStore for WrongDedupStore {
         Box::pin(async move {
             let key = self.key(key);
             match self.mistake {
-                DedupStoreMistake::ForgetsDone => {
+                M::ForgetsDone => {
                     self.inner.release(&key, token).await?;
                     Ok(true)
                 }
-                DedupStoreMistake::KeepsForTheLease => {
+                M::KeepsForTheLease => {
                     let until = self.claims().get(&key).map(|(_, until)| *until);
                     let left = until.map_or(retention, |until| until - tokio::time::Instant::now());
                     self.inner.complete(&key, token, left).await
                 }
-                DedupStoreMistake::CompletesOnce if self.inner.is_done(&key) => Ok(false),
-                DedupStoreMistake::CompletesForAnybody => {
+                M::CompletesOnce if self.inner.is_done(&key) => Ok(false),
+                M::CompletesForAnybody => {
                     let token = self.token_of_holder(&key, token);
                     self.inner.complete(&key, token, retention).await
                 }
-                DedupStoreMistake::RefusesLateCompletion if self.has_passed(&key) => Ok(false),
+                M::RefusesLateCompletion if self.has_passed(&key) => Ok(false),
                 _ => self.inner.complete(&key, token, retention).await,
             }
         })
@@ -158,12 +160,12 @@ impl DedupStore for WrongDedupStore {
         Box::pin(async move {
             let key = self.key(key);
             match self.mistake {
-                DedupStoreMistake::ForgetsRelease => Ok(()),
-                DedupStoreMistake::ReleasesForAnybody => {
+                M::ForgetsRelease => Ok(()),
+                M::ReleasesForAnybody => {
                     let token = self.token_of_holder(&key, token);
                     self.inner.release(&key, token).await
                 }
-                DedupStoreMistake::ReleasesDone if self.inner.is_done(&key) => {
+                M::ReleasesDone if self.inner.is_done(&key) => {
                     self.inner.forget(&key);
                     Ok(())
                 }
@@ -175,7 +177,7 @@ impl DedupStore for WrongDedupStore {
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
         Box::pin(async move {
             let mut warnings = self.inner.preflight(retention).await?;
-            if self.is(DedupStoreMistake::AlwaysComplains) {
+            if self.is(M::AlwaysComplains) {
                 warnings.push("the store might be wrong".to_owned());
             }
             Ok(warnings)

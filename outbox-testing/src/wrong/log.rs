@@ -17,6 +17,8 @@ use outbox_core::store::{
 pub use mistake::LogMistake;
 pub use reader::WrongLogReader;
 
+use LogMistake as M;
+
 /// A log with one mistake, or with none.
 #[derive(Debug, Clone)]
 pub struct WrongLog {
@@ -45,21 +47,17 @@ impl MessageLog for WrongLog {
     type Reader = WrongLogReader;
 
     async fn preflight(&self) -> Result<Vec<SetupProblem>, StoreError> {
-        if self.has(LogMistake::AlwaysComplains) {
-            return Err(StoreError::setup(
-                SetupKind::Setting,
-                "there is always something",
-                "",
-            ));
+        if self.has(M::AlwaysComplains) {
+            return Err(StoreError::setup(SetupKind::Setting, "nothing is right", ""));
         }
         self.inner.preflight().await
     }
 
     async fn open(&self) -> Result<Option<WrongLogReader>, StoreError> {
         match self.mistake {
-            Some(LogMistake::SharesReading) => self.inner.interrupt(),
+            Some(M::SharesReading) => self.inner.interrupt(),
             // As if the new log were the one whose position is stored.
-            Some(LogMistake::AdoptsNothingThatWasLost) => {
+            Some(M::AdoptsNothingThatWasLost) => {
                 self.store
                     .with_log(|log| log.stored = log.stored.max(log.freed()));
             }
@@ -67,11 +65,11 @@ impl MessageLog for WrongLog {
         }
         let opened = self.inner.open().await?;
         let reader = opened.map(|inner| WrongLogReader::new(self, inner));
-        if self.has(LogMistake::LeavesHalfOpened) && reader.is_some() {
+        if self.has(M::LeavesHalfOpened) && reader.is_some() {
             yield_now().await;
             return Ok(reader.map(WrongLogReader::whole));
         }
-        if self.has(LogMistake::StartsAtTheEnd) {
+        if self.has(M::StartsAtTheEnd) {
             let written = self.store.written()?;
             self.store.with_log(|log| log.confirm(written));
             return Ok(reader.map(|reader| reader.from(written)));
@@ -81,21 +79,21 @@ impl MessageLog for WrongLog {
 
     async fn written(&self) -> Result<Position, StoreError> {
         let Position(written) = self.inner.written().await?;
-        let ahead = u64::from(self.has(LogMistake::WrittenIsAhead));
+        let ahead = u64::from(self.has(M::WrittenIsAhead));
         Ok(Position(written + ahead))
     }
 
     async fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
         let mut look = self.inner.look(request).await?;
         match self.mistake {
-            Some(LogMistake::PutsNothingFirst) => look.first.clear(),
-            Some(LogMistake::SeesNoExceptions) => look.any = false,
-            Some(LogMistake::IsNeverFlooded) => look.is_flooded = false,
-            Some(LogMistake::TellsAnotherTime) => look.now = OffsetDateTime::UNIX_EPOCH,
-            Some(LogMistake::TakesAllForLogged) => {
+            Some(M::PutsNothingFirst) => look.first.clear(),
+            Some(M::SeesNoExceptions) => look.any = false,
+            Some(M::IsNeverFlooded) => look.is_flooded = false,
+            Some(M::TellsAnotherTime) => look.now = OffsetDateTime::UNIX_EPOCH,
+            Some(M::TakesAllForLogged) => {
                 look.logged = request.messages.iter().map(|asked| asked.id).collect();
             }
-            Some(LogMistake::TakesUnseenForGone) => look.unseen.clear(),
+            Some(M::TakesUnseenForGone) => look.unseen.clear(),
             _ => {}
         }
         Ok(look)
@@ -104,18 +102,18 @@ impl MessageLog for WrongLog {
     async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
         let all = || messages.iter().map(|message| message.id).collect();
         match self.mistake {
-            Some(LogMistake::AdoptsInVain) => Ok(all()),
-            Some(LogMistake::TakesUnseenForGone) => {
+            Some(M::AdoptsInVain) => Ok(all()),
+            Some(M::TakesUnseenForGone) => {
                 self.inner.adopt(messages).await?;
                 Ok(all())
             }
-            Some(LogMistake::RevivesDeadLetters) => {
+            Some(M::RevivesDeadLetters) => {
                 for message in messages {
                     self.store.retry(&Selection::id(message.id)).await?;
                 }
                 self.inner.adopt(messages).await
             }
-            Some(LogMistake::AdoptsWhatIsPassed) => {
+            Some(M::AdoptsWhatIsPassed) => {
                 let unpassed = |message: &Logged| Logged {
                     passed_from: Position(u64::MAX),
                     ..*message
@@ -123,7 +121,7 @@ impl MessageLog for WrongLog {
                 let messages: Vec<Logged> = messages.iter().map(unpassed).collect();
                 self.inner.adopt(&messages).await
             }
-            Some(LogMistake::TellsOnlyWhatItAdopted) => {
+            Some(M::TellsOnlyWhatItAdopted) => {
                 let look = LookRequest {
                     aggregates: &[],
                     messages,
@@ -132,13 +130,13 @@ impl MessageLog for WrongLog {
                 self.inner.adopt(messages).await?;
                 Ok(logged)
             }
-            Some(LogMistake::WaitsForTheDeleted) => {
+            Some(M::WaitsForTheDeleted) => {
                 let held = self.inner.adopt(messages).await?;
                 let rows = self.store.rows();
                 let is_there = |id: &MessageId| rows.iter().any(|row| row.message.id == *id);
                 Ok(held.into_iter().filter(is_there).collect())
             }
-            Some(LogMistake::AdoptsOneByOne) => {
+            Some(M::AdoptsOneByOne) => {
                 let mut adopted = Vec::new();
                 for message in messages {
                     adopted.extend(self.inner.adopt(std::slice::from_ref(message)).await?);
@@ -152,8 +150,8 @@ impl MessageLog for WrongLog {
 
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         match self.mistake {
-            Some(LogMistake::PurgesByNoAge) => request.older_than = Some(std::time::Duration::ZERO),
-            Some(LogMistake::PurgesWhatIsNotPassed) => {
+            Some(M::PurgesByNoAge) => request.older_than = Some(std::time::Duration::ZERO),
+            Some(M::PurgesWhatIsNotPassed) => {
                 let bound = self.store.now() - request.older_than.unwrap_or_default();
                 let is_old = |row: &crate::StoredRow| {
                     row.status == MessageStatus::Logged && row.message.created_at < bound

@@ -18,4 +18,4 @@ pub use publisher::{PublisherMistake, WrongPublisher};
 pub use store::{StoreMistake, WrongStore};
 pub use stream_log::{StreamLogMistake, WrongStreamLog};
 pub use subscriber::{SubscriberMistake, WrongDelivery, WrongSubscriber, WrongSubscription};
-pub use writer::{WriterMistake, WrongWriter};
+pub use writer::WriterMistake;

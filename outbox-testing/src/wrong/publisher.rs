@@ -10,6 +10,8 @@ use outbox_core::publisher::{Destination, FailureClass, PublishError, Publisher,
 
 use crate::MemoryPublisher;
 
+use PublisherMistake as M;
+
 /// The mistake of a [`WrongPublisher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherMistake {
@@ -75,23 +77,25 @@ impl WrongPublisher {
     fn spoil(&self, message: &Message) -> Message {
         let mut sent = message.clone();
         match self.mistake {
-            PublisherMistake::DropsHeaders => sent.headers = Headers::default(),
-            PublisherMistake::RewritesPayload => {
+            M::DropsHeaders => sent.headers = Headers::default(),
+            M::RewritesPayload => {
                 sent.payload = Bytes::from(String::from_utf8_lossy(&message.payload).into_owned());
             }
-            PublisherMistake::IgnoresSubject => sent.subject = None,
-            PublisherMistake::CutsAggregateId => {
-                sent.aggregate.id = message
-                    .aggregate
-                    .id
-                    .split('.')
-                    .next()
-                    .unwrap_or_default()
-                    .to_owned();
+            M::IgnoresSubject => sent.subject = None,
+            M::CutsAggregateId => {
+                let cut = message.aggregate.id.split('.').next();
+                sent.aggregate.id = cut.unwrap_or_default().to_owned();
             }
             _ => {}
         }
         sent
+    }
+}
+
+fn receipt(stream_sequence: u64, duplicate: bool) -> Receipt {
+    Receipt {
+        stream_sequence,
+        duplicate,
     }
 }
 
@@ -102,39 +106,26 @@ impl Publisher for WrongPublisher {
 
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         match self.mistake {
-            PublisherMistake::ConfirmsWithoutStoring => {
-                return Ok(Receipt {
-                    stream_sequence: 1,
-                    duplicate: false,
-                });
-            }
-            PublisherMistake::DeduplicatesByContent => {
+            M::ConfirmsWithoutStoring => return Ok(receipt(1, false)),
+            M::DeduplicatesByContent => {
                 let mut kept = self.kept();
-                let stream_sequence = kept
-                    .iter()
-                    .position(|k| k.id != message.id && k.payload == message.payload);
-                if let Some(stream_sequence) = stream_sequence {
-                    return Ok(Receipt {
-                        stream_sequence: stream_sequence as u64 + 1,
-                        duplicate: true,
-                    });
+                let is_equal = |kept: &Message| kept.id != message.id && kept.payload == message.payload;
+                if let Some(before) = kept.iter().position(is_equal) {
+                    return Ok(receipt(before as u64 + 1, true));
                 }
                 kept.push(message.clone());
             }
-            PublisherMistake::StoresLate => {
+            M::StoresLate => {
                 let late = self.kept().pop();
                 let Some(late) = late else {
                     self.kept().push(message.clone());
-                    return Ok(Receipt {
-                        stream_sequence: 1,
-                        duplicate: false,
-                    });
+                    return Ok(receipt(1, false));
                 };
-                let receipt = self.inner.publish(message).await?;
+                let confirmed = self.inner.publish(message).await?;
                 self.inner.publish(&late).await?;
-                return Ok(receipt);
+                return Ok(confirmed);
             }
-            PublisherMistake::IgnoresMessageId => self.inner.broker().forget_ids(),
+            M::IgnoresMessageId => self.inner.broker().forget_ids(),
             _ => {}
         }
         if self.is_closed.load(Ordering::Relaxed) {
@@ -143,18 +134,14 @@ impl Publisher for WrongPublisher {
         }
         let result = self.inner.publish(&self.spoil(message)).await;
         match self.mistake {
-            PublisherMistake::HidesDuplicates => result.map(|receipt| Receipt {
-                duplicate: false,
-                ..receipt
-            }),
-            PublisherMistake::ReportsWrongStreamSequence => result.map(|receipt| Receipt {
-                stream_sequence: receipt.stream_sequence + 1,
-                ..receipt
-            }),
-            PublisherMistake::PermanentOnOutage => {
+            M::HidesDuplicates => result.map(|sent| receipt(sent.stream_sequence, false)),
+            M::ReportsWrongStreamSequence => {
+                result.map(|sent| receipt(sent.stream_sequence + 1, sent.duplicate))
+            }
+            M::PermanentOnOutage => {
                 result.map_err(|error| PublishError::new(FailureClass::Permanent, error.to_string()))
             }
-            PublisherMistake::TransientOnOutage | PublisherMistake::TransientOnOversize => {
+            M::TransientOnOutage | M::TransientOnOversize => {
                 result.map_err(|error| PublishError::new(FailureClass::Transient, error.to_string()))
             }
             _ => result,
@@ -162,7 +149,7 @@ impl Publisher for WrongPublisher {
     }
 
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
-        if self.mistake == PublisherMistake::AlwaysComplains {
+        if self.mistake == M::AlwaysComplains {
             let context = "the stream is too large; delete it";
             return Err(PublishError::new(FailureClass::Configuration, context));
         }
@@ -170,7 +157,7 @@ impl Publisher for WrongPublisher {
     }
 
     async fn abandon(&self) {
-        let is_wrong = self.mistake == PublisherMistake::StaysClosed;
+        let is_wrong = self.mistake == M::StaysClosed;
         self.is_closed.store(is_wrong, Ordering::Relaxed);
         self.inner.abandon().await;
     }

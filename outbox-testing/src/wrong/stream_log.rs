@@ -10,6 +10,8 @@ use time::OffsetDateTime;
 
 use crate::MemoryBroker;
 
+use StreamLogMistake as M;
+
 /// The mistake of a [`WrongStreamLog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLogMistake {
@@ -53,18 +55,16 @@ impl WrongStreamLog {
 impl StreamLog for WrongStreamLog {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         match self.mistake {
-            StreamLogMistake::ListsEvents => {
-                let messages = self.inner.messages().into_iter();
-                Ok(messages
-                    .map(|message| message.event_id.as_uuid().into())
-                    .collect())
+            M::ListsEvents => {
+                let events = self.inner.messages().into_iter().map(|message| message.event_id);
+                Ok(events.map(|event| event.as_uuid().into()).collect())
             }
-            StreamLogMistake::ReadsOneBatch => {
+            M::ReadsOneBatch => {
                 let ids = self.inner.message_ids(from).await?;
                 Ok(ids.into_iter().take(500).collect())
             }
-            StreamLogMistake::IgnoresStart => self.inner.message_ids(OffsetDateTime::UNIX_EPOCH).await,
-            StreamLogMistake::FailsOnForeign => {
+            M::IgnoresStart => self.inner.message_ids(OffsetDateTime::UNIX_EPOCH).await,
+            M::FailsOnForeign => {
                 if self.inner.log().iter().any(|entry| entry.message.is_err()) {
                     let context = "the stream holds something that is no message";
                     return Err(PublishError::new(FailureClass::Permanent, context));
@@ -78,7 +78,7 @@ impl StreamLog for WrongStreamLog {
 
 impl StreamSearch for WrongStreamLog {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
-        if self.mistake == StreamLogMistake::LocatesEvents {
+        if self.mistake == M::LocatesEvents {
             let entries = self.inner.log().into_iter();
             let mut of_event = entries.filter(|entry| {
                 let found = entry.message.as_ref();
@@ -97,7 +97,7 @@ impl StreamReader for WrongStreamLog {
         mut see: impl FnMut(StreamedMessage) -> bool + Send,
     ) -> Result<StreamExtent, PublishError> {
         let from = match self.mistake {
-            StreamLogMistake::ShowsOlder => OffsetDateTime::UNIX_EPOCH,
+            M::ShowsOlder => OffsetDateTime::UNIX_EPOCH,
             _ => from,
         };
         let mut messages = Vec::new();
@@ -107,18 +107,16 @@ impl StreamReader for WrongStreamLog {
         };
         let mut extent = self.inner.read(from, collect).await?;
         match self.mistake {
-            StreamLogMistake::ShowsNoCopies => {
+            M::ShowsNoCopies => {
                 let mut seen = HashSet::new();
                 messages.retain(|message| seen.insert(message.event_id));
             }
-            StreamLogMistake::ShowsByAggregate => {
-                messages.sort_by_key(|message| message.aggregate.id.clone())
-            }
-            StreamLogMistake::CountsNoForeign => extent.foreign = 0,
+            M::ShowsByAggregate => messages.sort_by_key(|message| message.aggregate.id.clone()),
+            M::CountsNoForeign => extent.foreign = 0,
             _ => {}
         }
         for message in messages {
-            if !see(message) && self.mistake != StreamLogMistake::ShowsOn {
+            if !see(message) && self.mistake != M::ShowsOn {
                 break;
             }
         }

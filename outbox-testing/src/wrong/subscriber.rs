@@ -16,6 +16,8 @@ use tokio::sync::OnceCell;
 use crate::conformance::probe::Probe;
 use crate::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
+use SubscriberMistake as M;
+
 /// The mistake of a [`WrongSubscriber`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberMistake {
@@ -134,48 +136,43 @@ impl Subscriber for WrongSubscriber {
         let mut spec = consumer.clone();
         let number = self.subscriptions.fetch_add(1, Ordering::Relaxed);
         match self.mistake {
-            SubscriberMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
-            SubscriberMistake::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
-            SubscriberMistake::IgnoresStart => spec.start_at = StartAt::Beginning,
-            SubscriberMistake::StartsAnew if spec.start_at != StartAt::Beginning => {
+            M::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
+            M::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
+            M::IgnoresStart => spec.start_at = StartAt::Beginning,
+            M::StartsAnew if spec.start_at != StartAt::Beginning => {
                 self.inner.broker().delete_consumer(&spec.name);
             }
-            SubscriberMistake::OnlyFirstType => spec.events.truncate(1),
-            SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
-            SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
-            SubscriberMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
-            SubscriberMistake::IgnoresSelections => spec.events.retain(|event| !event.is_selection()),
-            SubscriberMistake::NarrowsEverything => {
+            M::OnlyFirstType => spec.events.truncate(1),
+            M::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
+            M::SharesAcrossNames => spec.name = "everybody".to_owned(),
+            M::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
+            M::IgnoresSelections => spec.events.retain(|event| !event.is_selection()),
+            M::NarrowsEverything => {
                 for event in spec.events.iter_mut().filter(|event| event.is_everything()) {
                     *event = const { &EventDescriptor::of_aggregate("probe") };
                 }
             }
-            SubscriberMistake::OneAtATime => spec.in_flight_max = 1,
-            SubscriberMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
+            M::OneAtATime => spec.in_flight_max = 1,
+            M::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
             _ => {}
         }
         let mut inner = self.inner.subscribe(&spec).await?;
-        if self.mistake == SubscriberMistake::SkipsWhatWasThere {
+        if self.mistake == M::SkipsWhatWasThere {
             while inner.backlog().await? > 0 {
                 inner.next().await?.ack().await?;
             }
         }
-        let wanted = consumer
-            .events
-            .iter()
-            .map(|descriptor| descriptor.event_type())
-            .collect();
         Ok(WrongSubscription {
             inner,
             mistake: self.mistake,
-            wanted,
+            wanted: consumer.events.iter().map(|event| event.event_type()).collect(),
             subscriber: self.inner.clone(),
             spec,
         })
     }
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        if self.mistake == SubscriberMistake::RemembersFacts {
+        if self.mistake == M::RemembersFacts {
             return self.facts.get_or_try_init(|| self.inner.facts()).await.cloned();
         }
         self.inner.facts().await
@@ -186,15 +183,15 @@ impl Subscriber for WrongSubscriber {
             return Ok(None);
         };
         match self.mistake {
-            SubscriberMistake::SeesNothingWaiting => {
+            M::SeesNothingWaiting => {
                 (standing.undelivered, standing.unacknowledged) = (0, 0);
             }
-            SubscriberMistake::CountsDeliveredOnes => standing.undelivered += standing.unacknowledged,
-            SubscriberMistake::TellsTheYoungest => {
+            M::CountsDeliveredOnes => standing.undelivered += standing.unacknowledged,
+            M::TellsTheYoungest => {
                 standing.oldest_age = standing.oldest_age.map(|_| Duration::ZERO);
             }
-            SubscriberMistake::HidesTheBound => standing.max_unacknowledged = None,
-            SubscriberMistake::SeesNobody => standing.is_receiving = false,
+            M::HidesTheBound => standing.max_unacknowledged = None,
+            M::SeesNobody => standing.is_receiving = false,
             _ => {}
         }
         Ok(Some(standing))
@@ -202,8 +199,8 @@ impl Subscriber for WrongSubscriber {
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
         match self.mistake {
-            SubscriberMistake::BelievesHeaders => true,
-            SubscriberMistake::BelievesNothing => false,
+            M::BelievesHeaders => true,
+            M::BelievesNothing => false,
             _ => self.inner.belongs(message, subject, fixed),
         }
     }
@@ -212,7 +209,7 @@ impl Subscriber for WrongSubscriber {
 impl ConsumerAdmin for WrongSubscriber {
     async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
         let start_at = match self.mistake {
-            SubscriberMistake::ForeseesEverything => StartAt::Beginning,
+            M::ForeseesEverything => StartAt::Beginning,
             _ => start_at,
         };
         self.inner.foresee(consumer, start_at).await
@@ -220,8 +217,8 @@ impl ConsumerAdmin for WrongSubscriber {
 
     async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
         match self.mistake {
-            SubscriberMistake::PlacesNothing => Ok(()),
-            SubscriberMistake::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
+            M::PlacesNothing => Ok(()),
+            M::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
             _ => self.inner.place(consumer, stream_sequence).await,
         }
     }
@@ -245,7 +242,7 @@ impl WrongSubscription {
 
     fn delivery(&self, inner: MemoryDelivery) -> WrongDelivery {
         let mut incoming = inner.incoming().clone();
-        if self.mistake == SubscriberMistake::ForgetsCount {
+        if self.mistake == M::ForgetsCount {
             incoming.delivery_count = 1;
         }
         let wanted = self.wants(&incoming);
@@ -262,23 +259,19 @@ impl Subscription for WrongSubscription {
     type Delivery = WrongDelivery;
 
     async fn next(&mut self) -> Result<WrongDelivery, SubscriberError> {
-        let mut inner = self.inner.next().await?;
-        while self.mistake == SubscriberMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
-            inner = self.inner.next().await?;
-        }
-        while self.mistake == SubscriberMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
-            inner.acknowledge();
-            inner = self.inner.next().await?;
-        }
-        while self.mistake == SubscriberMistake::ForgetsSiblings
-            && !inner.incoming().subject.starts_with("events.")
-        {
-            inner.acknowledge();
-            inner = self.inner.next().await?;
-        }
+        let inner = loop {
+            let inner = self.inner.next().await?;
+            let incoming = inner.incoming();
+            match self.mistake {
+                M::HoardsOtherTypes if !self.wants(incoming) => {}
+                M::AcksOtherTypes if !self.wants(incoming) => inner.acknowledge(),
+                M::ForgetsSiblings if !incoming.subject.starts_with("events.") => inner.acknowledge(),
+                _ => break inner,
+            }
+        };
         match self.mistake {
-            SubscriberMistake::AcksOnDelivery => inner.acknowledge(),
-            SubscriberMistake::LosesDroppedWaits => {
+            M::AcksOnDelivery => inner.acknowledge(),
+            M::LosesDroppedWaits => {
                 inner.acknowledge();
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -289,7 +282,7 @@ impl Subscription for WrongSubscription {
 
     async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         let backlog = self.inner.backlog().await?;
-        Ok(if self.mistake == SubscriberMistake::ReportsNoBacklog {
+        Ok(if self.mistake == M::ReportsNoBacklog {
             0
         } else {
             backlog
@@ -298,10 +291,10 @@ impl Subscription for WrongSubscription {
 
     async fn stop(&mut self) -> Vec<WrongDelivery> {
         let fetched = self.inner.stop().await;
-        if self.mistake == SubscriberMistake::KeepsWhatItFetched {
+        if self.mistake == M::KeepsWhatItFetched {
             return Vec::new();
         }
-        if self.mistake == SubscriberMistake::DoesNotStop
+        if self.mistake == M::DoesNotStop
             && let Ok(mut subscription) = self.subscriber.subscribe(&self.spec).await
         {
             tokio::spawn(async move { while subscription.next().await.is_ok() {} });
@@ -330,10 +323,10 @@ impl Delivery for WrongDelivery {
     }
 
     async fn ack(&self) -> Result<(), SubscriberError> {
-        if self.mistake == SubscriberMistake::LosesAcks {
+        if self.mistake == M::LosesAcks {
             return Ok(());
         }
-        if self.mistake == SubscriberMistake::FlushesNothing {
+        if self.mistake == M::FlushesNothing {
             let inner = self.inner.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -345,16 +338,14 @@ impl Delivery for WrongDelivery {
     }
 
     async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
-        let delay = if self.mistake == SubscriberMistake::IgnoresRetryDelay {
-            Duration::ZERO
-        } else {
-            delay
-        };
-        self.inner.retry_after(delay).await
+        let is_ignored = self.mistake == M::IgnoresRetryDelay;
+        self.inner
+            .retry_after(if is_ignored { Duration::ZERO } else { delay })
+            .await
     }
 
     async fn progress(&self) -> Result<(), SubscriberError> {
-        if self.mistake == SubscriberMistake::ForgetsProgress {
+        if self.mistake == M::ForgetsProgress {
             return Ok(());
         }
         self.inner.progress().await
@@ -362,23 +353,21 @@ impl Delivery for WrongDelivery {
 
     async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
         match self.mistake {
-            SubscriberMistake::ForgetsOtherVersions => Ok(self.wanted),
-            SubscriberMistake::AsksForEverything => Ok(true),
+            M::ForgetsOtherVersions => Ok(self.wanted),
+            M::AsksForEverything => Ok(true),
             _ => self.inner.is_asked_for().await,
         }
     }
 
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
         match self.mistake {
-            SubscriberMistake::OverlooksPredecessors => Ok(false),
-            SubscriberMistake::FindsPredecessorsEverywhere | SubscriberMistake::LooksBeforeTheStart => {
-                Ok(true)
-            }
+            M::OverlooksPredecessors => Ok(false),
+            M::FindsPredecessorsEverywhere | M::LooksBeforeTheStart => Ok(true),
             _ => self.inner.has_predecessors().await,
         }
     }
 
     fn is_unbroken(&self) -> bool {
-        self.mistake == SubscriberMistake::BelievesItMissedNothing || self.inner.is_unbroken()
+        self.mistake == M::BelievesItMissedNothing || self.inner.is_unbroken()
     }
 }

@@ -3,18 +3,39 @@
 //! For each mistake, its promise fails on the wrong implementation and holds on the right one. So the suite notices the mistake and nothing else.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use outbox_testing::conformance::memory::{
-    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemoryStoreFixture,
-    MemorySubscriberFixture,
+    MemoryBrokerFixture, MemoryDedupStoreFixture, MemoryLogFixture, MemoryStoreFixture,
 };
-use outbox_testing::conformance::memory_log::MemoryMessageLogFixture;
 use outbox_testing::conformance::{dedup_store, log, publisher, store, stream_log, subscriber};
 use outbox_testing::wrong::{
     DedupStoreMistake, LogMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake,
     WriterMistake, WrongDedupStore, WrongLog, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber,
-    WrongWriter,
 };
+use outbox_testing::{
+    MemoryBroker, MemoryDedupStore, MemoryLog, MemoryPublisher, MemoryStore, MemorySubscriber,
+};
+
+fn right_publisher() -> MemoryBrokerFixture<MemoryPublisher> {
+    MemoryBrokerFixture::of(MemoryBroker::publisher)
+}
+
+fn right_subscriber() -> MemoryBrokerFixture<MemorySubscriber> {
+    MemoryBrokerFixture::of(MemoryBroker::subscriber)
+}
+
+fn right_stream_log() -> MemoryBrokerFixture<MemoryBroker> {
+    MemoryBrokerFixture::of(MemoryBroker::clone)
+}
+
+fn right_log() -> MemoryLogFixture<MemoryLog> {
+    MemoryLogFixture::of(MemoryStore::log)
+}
+
+fn right_dedup_store() -> MemoryDedupStoreFixture<MemoryDedupStore> {
+    MemoryDedupStoreFixture(MemoryDedupStore::new())
+}
 
 mod memory_store {
     use super::MemoryStoreFixture;
@@ -26,51 +47,41 @@ mod memory_store {
 }
 
 mod memory_publisher {
-    use super::MemoryPublisherFixture;
-
     outbox_testing::publisher_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemoryPublisherFixture::new())
+        Some(super::right_publisher())
     );
 }
 
 mod memory_subscriber {
-    use super::MemorySubscriberFixture;
-
     outbox_testing::subscriber_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemorySubscriberFixture::new())
+        Some(super::right_subscriber())
     );
     outbox_testing::consumer_admin_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemorySubscriberFixture::new())
+        Some(super::right_subscriber())
     );
 }
 
 mod memory_stream_log {
-    use super::MemoryLogFixture;
-
     outbox_testing::stream_log_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemoryLogFixture::new())
+        Some(super::right_stream_log())
     );
 }
 
 mod memory_log {
-    use super::MemoryMessageLogFixture;
-
     outbox_testing::log_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemoryMessageLogFixture::new())
+        Some(super::right_log())
     );
 }
 
 mod memory_dedup_store {
-    use super::MemoryDedupStoreFixture;
-
     outbox_testing::dedup_store_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemoryDedupStoreFixture::new())
+        Some(super::right_dedup_store())
     );
 }
 
@@ -112,7 +123,7 @@ mod shared_dedup_store {
 
     outbox_testing::dedup_store_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemoryDedupStoreFixture::over(
+        Some(MemoryDedupStoreFixture(
             Arc::new(MemoryDedupStore::new()) as Arc<dyn DedupStore>
         ))
     );
@@ -265,7 +276,7 @@ mod wrong_stores {
 mod wrong_writers {
     use super::*;
 
-    noticed!(store, WriterMistake, MemoryStoreFixture::new(), WrongWriter::new, [
+    noticed!(store, WriterMistake, MemoryStoreFixture::new(), MemoryStoreFixture::with_writer, [
         commits_rolled_back: CommitsRolledBack => a_rollback_leaves_no_trace_and_no_hole,
         leaves_holes: LeavesHoles => a_rollback_leaves_no_trace_and_no_hole,
         leaves_holes_under_load: LeavesHoles => concurrent_writers_leave_no_hole,
@@ -279,11 +290,11 @@ mod wrong_writers {
 mod wrong_publishers {
     use super::*;
 
-    fn wrong(mistake: PublisherMistake) -> MemoryPublisherFixture<WrongPublisher> {
-        MemoryPublisherFixture::wrapping(|inner| WrongPublisher::new(inner, mistake))
+    fn wrong(mistake: PublisherMistake) -> MemoryBrokerFixture<WrongPublisher> {
+        MemoryBrokerFixture::of(|broker| WrongPublisher::new(broker.publisher(), mistake))
     }
 
-    noticed!(publisher, PublisherMistake, MemoryPublisherFixture::new(), wrong, [
+    noticed!(publisher, PublisherMistake, right_publisher(), wrong, [
         confirms_without_storing: ConfirmsWithoutStoring => a_confirmed_message_is_stored,
         ignores_message_id: IgnoresMessageId => the_same_id_is_stored_once,
         ignores_message_id_at_once: IgnoresMessageId => concurrent_copies_are_stored_once,
@@ -307,11 +318,11 @@ mod wrong_publishers {
 mod wrong_stream_logs {
     use super::*;
 
-    fn wrong(mistake: StreamLogMistake) -> MemoryLogFixture<WrongStreamLog> {
-        MemoryLogFixture::wrapping(|broker| WrongStreamLog::new(broker, mistake))
+    fn wrong(mistake: StreamLogMistake) -> MemoryBrokerFixture<WrongStreamLog> {
+        MemoryBrokerFixture::of(|broker| WrongStreamLog::new(broker.clone(), mistake))
     }
 
-    noticed!(stream_log, StreamLogMistake, MemoryLogFixture::new(), wrong, [
+    noticed!(stream_log, StreamLogMistake, right_stream_log(), wrong, [
         lists_events: ListsEvents => what_was_published_is_listed,
         reads_one_batch: ReadsOneBatch => what_was_published_is_listed,
         ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
@@ -328,11 +339,11 @@ mod wrong_stream_logs {
 mod wrong_logs {
     use super::*;
 
-    fn wrong(mistake: LogMistake) -> MemoryMessageLogFixture<WrongLog> {
-        MemoryMessageLogFixture::wrapping(|store| WrongLog::new(store, mistake))
+    fn wrong(mistake: LogMistake) -> MemoryLogFixture<WrongLog> {
+        MemoryLogFixture::of(|store| WrongLog::new(store.clone(), mistake))
     }
 
-    noticed!(log, LogMistake, MemoryMessageLogFixture::new(), wrong, [
+    noticed!(log, LogMistake, right_log(), wrong, [
         always_complains: AlwaysComplains => a_healthy_log_passes_its_preflight,
         repeats_messages: RepeatsMessages => a_reading_gives_every_message_once,
         makes_up_rows: MakesUpRows => a_message_of_the_log_is_the_row_of_the_table,
@@ -374,11 +385,11 @@ mod wrong_logs {
 mod wrong_subscribers {
     use super::*;
 
-    fn wrong(mistake: SubscriberMistake) -> MemorySubscriberFixture<WrongSubscriber> {
-        MemorySubscriberFixture::wrapping(|inner| WrongSubscriber::new(inner, mistake))
+    fn wrong(mistake: SubscriberMistake) -> MemoryBrokerFixture<WrongSubscriber> {
+        MemoryBrokerFixture::of(|broker| WrongSubscriber::new(broker.subscriber(), mistake))
     }
 
-    noticed!(subscriber, SubscriberMistake, MemorySubscriberFixture::new(), wrong, [
+    noticed!(subscriber, SubscriberMistake, right_subscriber(), wrong, [
         never_redelivers: NeverRedelivers => unacknowledged_messages_come_again,
         acks_on_delivery: AcksOnDelivery => unacknowledged_messages_come_again,
         loses_acks: LosesAcks => acknowledged_messages_do_not_come_again,
@@ -430,10 +441,10 @@ mod wrong_dedup_stores {
     use super::*;
 
     fn wrong(mistake: DedupStoreMistake) -> MemoryDedupStoreFixture<WrongDedupStore> {
-        MemoryDedupStoreFixture::over(WrongDedupStore::new(mistake))
+        MemoryDedupStoreFixture(WrongDedupStore::new(mistake))
     }
 
-    noticed!(dedup_store, DedupStoreMistake, MemoryDedupStoreFixture::new(), wrong, [
+    noticed!(dedup_store, DedupStoreMistake, right_dedup_store(), wrong, [
         always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
         shares_claims: SharesClaims => a_claim_is_exclusive,
         forgets_consumer: ForgetsConsumer => a_claim_is_exclusive,
@@ -451,33 +462,17 @@ mod wrong_dedup_stores {
     ]);
 }
 
-/// The sources of the suites. Each file defines promises and the macro that runs them.
-const SUITES: &[&str] = &[
-    include_str!("../../src/conformance/dedup_store.rs"),
-    include_str!("../../src/conformance/log/mod.rs"),
-    include_str!("../../src/conformance/log/adopting.rs"),
-    include_str!("../../src/conformance/log/looking.rs"),
-    include_str!("../../src/conformance/log/opening.rs"),
-    include_str!("../../src/conformance/log/reading.rs"),
-    include_str!("../../src/conformance/publisher.rs"),
-    include_str!("../../src/conformance/subscriber/mod.rs"),
-    include_str!("../../src/conformance/subscriber/deploys.rs"),
-    include_str!("../../src/conformance/subscriber/selections.rs"),
-    include_str!("../../src/conformance/subscriber/subjects.rs"),
-    include_str!("../../src/conformance/subscriber/standing.rs"),
-    include_str!("../../src/conformance/subscriber/admin.rs"),
-    include_str!("../../src/conformance/stream_log.rs"),
-    include_str!("../../src/conformance/store/mod.rs"),
-    include_str!("../../src/conformance/store/admin.rs"),
-    include_str!("../../src/conformance/store/delay.rs"),
-    include_str!("../../src/conformance/store/fetch.rs"),
-    include_str!("../../src/conformance/store/block.rs"),
-    include_str!("../../src/conformance/store/lease.rs"),
-    include_str!("../../src/conformance/store/dead_letter.rs"),
-    include_str!("../../src/conformance/store/record.rs"),
-    include_str!("../../src/conformance/store/retention.rs"),
-    include_str!("../../src/conformance/store/settle.rs"),
-];
+/// The sources of the suites, with the promises and the macros that run the promises.
+fn suites(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the folder of the suites can be read");
+    let paths = entries.map(|entry| entry.expect("the folder of the suites can be read").path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => suites(&path),
+            false => vec![std::fs::read_to_string(path).expect("a suite can be read")],
+        })
+        .collect()
+}
 
 fn lines<'a>(texts: &[&'a str], name: impl Fn(&'a str) -> Option<&'a str>) -> BTreeSet<&'a str> {
     texts
@@ -489,10 +484,12 @@ fn lines<'a>(texts: &[&'a str], name: impl Fn(&'a str) -> Option<&'a str>) -> BT
 
 #[test]
 fn every_promise_is_run_and_has_a_mistake_that_breaks_it() {
-    let promises = lines(SUITES, |line| {
+    let suites = suites(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance"));
+    let suites: Vec<&str> = suites.iter().map(String::as_str).collect();
+    let promises = lines(&suites, |line| {
         line.strip_prefix("pub async fn ")?.split('<').next()
     });
-    let run = lines(SUITES, |line| {
+    let run = lines(&suites, |line| {
         line.strip_prefix("            ")?
             .strip_suffix(',')
             .filter(|name| !name.contains(' '))

@@ -239,11 +239,9 @@ impl Backend {
                 }
             }
             Wrong::MarkBeforePublish => {
-                let marks: Vec<_> = fetched
-                    .due
-                    .iter()
-                    .map(|row| row.with_verdict(Verdict::Published { keep: true }))
-                    .collect();
+                let published = Verdict::Published { keep: true };
+                let marks = fetched.due.iter().map(|row| row.with_verdict(published.clone()));
+                let marks: Vec<_> = marks.collect();
                 let _marked = now(self.store.settle(&self.store.current_leases(), &marks));
             }
             Wrong::PerRowBackoff => {
@@ -268,18 +266,7 @@ impl Backend {
                 let overtaking = rows
                     .filter(|row| waits.contains(&row.row_id) && row.status == MessageStatus::Pending)
                     .filter(|row| row.available_at.is_none_or(|at| at <= now))
-                    .map(|row| outbox_core::store::FetchedRow {
-                        row_id: row.row_id,
-                        id: Some(row.message.id),
-                        partition: row.message.aggregate.partition(),
-                        aggregate: row.message.aggregate.clone(),
-                        sequenced: row.message.sequence.is_some(),
-                        attempts: row.attempts,
-                        failures: row.failures,
-                        waited: false,
-                        age: Duration::ZERO,
-                        message: Ok(Arc::new(row.message)),
-                    });
+                    .map(|row| row.fetched(now));
                 let overtaking: Vec<_> = overtaking.collect();
                 fetched
                     .waits
@@ -347,11 +334,6 @@ impl Backend {
 
 /// The store in memory never waits.
 pub(super) fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    call.now_or_never().unwrap_or_else(|| {
-        Err(StoreError::setup(
-            SetupKind::Setting,
-            "the store in memory waited",
-            "",
-        ))
-    })
+    let waited = || StoreError::setup(SetupKind::Setting, "the store in memory waited", "");
+    call.now_or_never().unwrap_or_else(|| Err(waited()))
 }

@@ -3,8 +3,8 @@
 //! Each function takes a fixture whose outbox is empty and whose log is set up and read by nobody, and panics if its promise does not hold. Not here: the
 //! table as a polling relay sees it, see [`super::store`]; setting a log up.
 
-mod adopting;
-mod looking;
+mod adoption;
+mod look;
 mod opening;
 mod reading;
 mod support;
@@ -15,20 +15,25 @@ use super::store::StoreFixture;
 use outbox_core::log::{Logged, MessageLog};
 use outbox_core::message::Events;
 
-pub use adopting::*;
-pub use looking::*;
+pub use adoption::*;
+pub use look::*;
 pub use opening::*;
 pub use reading::*;
 
 /// Brings the log of one outbox into the states that the promises need.
 ///
 /// New messages of the outbox are the log's: [`StoreFixture::rows`] shows them as [`Logged`](outbox_core::store::MessageStatus::Logged).
-pub trait LogFixture: StoreFixture {
+pub trait LogFixture: Send + Sync + 'static {
     /// The log under test.
     type Log: MessageLog;
+    /// The outbox of the log.
+    type Outbox: StoreFixture;
 
     /// The log under test.
     fn log(&self) -> &Self::Log;
+
+    /// The outbox of the log.
+    fn outbox(&self) -> &Self::Outbox;
 
     /// Writes something that is no message into the log.
     fn write_elsewhere(&self) -> impl Future<Output = ()> + Send;

@@ -21,7 +21,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     all.extend(read(fixture, &mut reader).await);
     assert_eq!(read(fixture, &mut reader).await, [], "nothing is left");
     assert_eq!(keys(&all), singles(&[("a", 1), ("b", 1), ("a", 2)]));
-    for row in fixture.rows().await {
+    for row in fixture.outbox().rows().await {
         assert_eq!(row.status, MessageStatus::Logged);
     }
 }
@@ -29,7 +29,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
 /// The relay must not see a difference between a message of the log and the same message of the table.
 pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture: &F) {
     // Databases store whole microseconds.
-    let later = (fixture.now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
+    let later = (fixture.outbox().now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
     let later = later.expect("a number of nanoseconds");
     let delayed = NewMessage::from_event(&Probe::sampled("u", 4)).expect("the probe can be encoded");
     let events = Events::new()
@@ -41,8 +41,8 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
     commit(fixture, events).await;
     let of_log = read_all(fixture).await;
     adopt(fixture, &logged(&of_log)).await;
-    let (_, leases) = lease_all(fixture).await;
-    let of_table: Vec<FetchedRow> = fetch(fixture, &leases, ALL).await;
+    let (_, leases) = lease_all(fixture.outbox()).await;
+    let of_table: Vec<FetchedRow> = fetch(fixture.outbox(), &leases, ALL).await;
     let messages: Vec<_> = of_log
         .into_iter()
         .flat_map(|transaction| transaction.messages)
@@ -64,7 +64,7 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
 
 /// A transaction that was begun first and commits last comes last. Each comes as a whole, in the order of its recording.
 pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
-    if !fixture.capabilities().overlapping_transactions {
+    if !fixture.outbox().capabilities().overlapping_transactions {
         return not_applicable("one transaction at a time");
     }
     let begun = |id: &str| {
@@ -72,8 +72,16 @@ pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFix
             .with(Probe::noted(id, 1))
             .with(Probe::observed(id, 2))
     };
-    let first = fixture.begin(begun("late")).await.expect("events are recorded");
-    let second = fixture.begin(begun("early")).await.expect("events are recorded");
+    let first = fixture
+        .outbox()
+        .begin(begun("late"))
+        .await
+        .expect("events are recorded");
+    let second = fixture
+        .outbox()
+        .begin(begun("early"))
+        .await
+        .expect("events are recorded");
     let mut reader = opened(fixture).await;
     second.commit().await;
     let mut many = Events::new();
@@ -99,7 +107,11 @@ pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
         let events = Events::new().with(Probe::noted("rolled-back", n));
-        fixture.roll_back(events).await.expect("it can be rolled back");
+        fixture
+            .outbox()
+            .roll_back(events)
+            .await
+            .expect("it can be rolled back");
         commit_one(fixture, "a", n).await;
     }
     let expected: Vec<_> = (1..=5).map(|n| ("a", n)).collect();

@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::LogFixture;
 use crate::conformance::store::RowState;
+pub(super) use crate::conformance::store::StoreFixture as _;
 
 pub(super) use crate::conformance::probe::{Probe, aggregate};
 pub(super) use crate::conformance::store::support::{
@@ -89,7 +90,11 @@ pub(super) async fn commit_one<F: LogFixture>(fixture: &F, aggregate: &str, n: u
 }
 
 pub(super) async fn commit<F: LogFixture>(fixture: &F, events: Events) {
-    fixture.commit(events).await.expect("events are recorded");
+    fixture
+        .outbox()
+        .commit(events)
+        .await
+        .expect("events are recorded");
 }
 
 /// Aggregate ids and sequences of the messages of each transaction.
@@ -148,7 +153,7 @@ pub(super) async fn look_at<F: LogFixture>(
 }
 
 pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
-    fixture.rows().await.into_iter().find(|row| row.id == id)
+    fixture.outbox().rows().await.into_iter().find(|row| row.id == id)
 }
 
 /// A relay of the table gives all pending messages this verdict, and goes away.
@@ -156,12 +161,17 @@ pub(super) async fn settle_pending<F: LogFixture>(
     fixture: &F,
     verdict: impl Fn(&FetchedRow) -> Verdict,
 ) -> Vec<FetchedRow> {
-    let (owner, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (owner, leases) = lease_all(fixture.outbox()).await;
+    let rows = fetch(fixture.outbox(), &leases, ALL).await;
     for row in &rows {
-        settled(fixture, &leases, std::slice::from_ref(row), verdict(row)).await;
+        settled(fixture.outbox(), &leases, std::slice::from_ref(row), verdict(row)).await;
     }
-    fixture.store().leave(owner).await.expect("leave answers");
+    fixture
+        .outbox()
+        .store()
+        .leave(owner)
+        .await
+        .expect("leave answers");
     rows
 }
 

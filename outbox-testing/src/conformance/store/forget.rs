@@ -25,37 +25,22 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
     };
     commit(fixture, of_a()).await;
     let (leases, rows) = with_rows(fixture, &["b", "c"]).await;
-    let rows_of_a: Vec<_> = of(&rows, "a").into_iter().cloned().collect();
+    let rows_of_a = of(&rows, "a");
     settled(fixture, &leases, &rows_of_a[..1], published()).await;
     settled(fixture, &leases, &rows_of_a[1..], dead(false)).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
-    store(fixture)
-        .skip(&Selection::dead_letters().aggregate(&aggregate("c")))
-        .await;
+    let of_c = Selection::dead_letters().aggregate(&aggregate("c"));
+    store(fixture).skip(&of_c).await;
 
     let forgotten = forget(fixture, &["a", "c", "unknown"]).await;
     assert_eq!((forgotten.messages, forgotten.left), (4, Vec::new()));
-    let left: Vec<_> = fixture
-        .rows()
-        .await
-        .into_iter()
-        .map(|row| row.aggregate.id)
-        .collect();
-    assert_eq!(left, ["b"]);
+    let left = fixture.rows().await;
+    assert_eq!(ids(left.iter().map(|row| &row.aggregate)), ["b"]);
     commit(fixture, of_a()).await;
     commit_each(fixture, &["b", "c"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        sorted_keys(&rows),
-        [
-            ("a", None),
-            ("a", Some(1)),
-            ("a", Some(2)),
-            ("b", Some(2)),
-            ("c", Some(1))
-        ]
-    );
+    assert_eq!(sorted_keys(&rows), "a- a1 a2 b2 c1");
 }
 
 /// An aggregate with a message that is pending or waiting, or that halts it, is left as it is.
@@ -70,7 +55,7 @@ pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F
     assert_eq!(fixture.rows().await.len(), 3);
     commit_each(fixture, &["pending"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(keys(&rows), [("pending", Some(1)), ("pending", Some(2))]);
+    assert_eq!(keys(&rows), "pending1 pending2");
 }
 
 /// Only aggregates that have recorded nothing for long, and have nothing unpublished, are forgotten as idle.
@@ -88,13 +73,5 @@ pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
     assert_eq!(fixture.rows().await.len(), 4, "published messages stay");
     commit_each(fixture, &["published", "pending", "dead"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        sorted_keys(&rows),
-        [
-            ("dead", Some(2)),
-            ("pending", Some(1)),
-            ("pending", Some(2)),
-            ("published", Some(1))
-        ]
-    );
+    assert_eq!(sorted_keys(&rows), "dead2 pending1 pending2 published1");
 }

@@ -31,11 +31,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     for _ in 0..PARTITIONS {
         let rounds = join_all(owners.iter().map(|owner| acquire(fixture, *owner))).await;
         for lease in rounds.into_iter().flatten() {
-            assert!(
-                owned.insert(lease.partition),
-                "partition {} was leased twice",
-                lease.partition
-            );
+            assert!(owned.insert(lease.partition), "{lease:?} was leased twice");
         }
         if owned.len() == usize::from(PARTITIONS) {
             break;
@@ -57,7 +53,7 @@ pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     let leases = store(fixture).acquire(owner, TTL, 10).await;
     assert!(
         (1..=10).contains(&leases.len()),
-        "asked for 10 of {PARTITIONS} free partitions, got {}",
+        "asked for 10, got {}",
         leases.len()
     );
     let none = store(fixture).acquire(owner, TTL, 0).await;
@@ -74,10 +70,10 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     for (earlier, later) in [(first, second.clone()), (second, third)] {
         let (earlier, later) = (epochs(&earlier), epochs(&later));
         for (partition, epoch) in earlier {
+            let later = later[&partition];
             assert!(
-                later[&partition] > epoch,
-                "epoch of partition {partition} went from {epoch} to {}",
-                later[&partition]
+                later > epoch,
+                "epoch of partition {partition} went from {epoch} to {later}"
             );
         }
     }
@@ -91,7 +87,7 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     assert_eq!(
         epochs(&renewed),
         epochs(&leases),
-        "an owned lease keeps its epoch when it is renewed"
+        "a renewed lease keeps its epoch"
     );
     let stolen = store(fixture).renew(OwnerId::fresh(), &leases, TTL).await;
     assert_eq!(stolen, [], "another owner renewed the leases");
@@ -102,16 +98,12 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
 
     let (successor, taken) = lease_all(fixture).await;
     let revived = store(fixture).renew(owner, &leases, TTL).await;
-    assert_eq!(
-        revived,
-        [],
-        "leases that were taken over were renewed by the owner before"
-    );
+    assert_eq!(revived, [], "the former owner renewed leases of its successor");
     let renewed = store(fixture).renew(successor, &taken, TTL).await;
     assert_eq!(
         partitions(&renewed),
         all_partitions(),
-        "the successor lost leases to the owner before"
+        "the successor lost leases"
     );
 }
 
@@ -129,7 +121,7 @@ pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) 
     assert_eq!(
         partitions(&renewed),
         partitions(kept),
-        "what was not released is still owned"
+        "unreleased partitions are still owned"
     );
 }
 
@@ -147,11 +139,8 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     fixture.expire_leases().await;
     lease_all(fixture).await;
     store(fixture).release(owner, &stale).await;
-    assert_eq!(
-        acquire(fixture, OwnerId::fresh()).await,
-        [],
-        "partitions of the successor were freed"
-    );
+    let freed = acquire(fixture, OwnerId::fresh()).await;
+    assert_eq!(freed, [], "partitions of the successor were freed");
 }
 
 async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {

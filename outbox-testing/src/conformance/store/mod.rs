@@ -12,6 +12,7 @@ mod delay;
 mod fetch;
 mod forget;
 mod lease;
+mod operation;
 mod pause;
 mod reader;
 mod record;
@@ -19,7 +20,6 @@ mod registry;
 mod retention;
 mod settle;
 pub(in crate::conformance) mod support;
-mod written_down;
 
 use std::error::Error;
 use std::future::Future;
@@ -38,13 +38,13 @@ pub use delay::*;
 pub use fetch::*;
 pub use forget::*;
 pub use lease::*;
+pub use operation::*;
 pub use pause::*;
 pub use reader::*;
 pub use record::*;
 pub use registry::*;
 pub use retention::*;
 pub use settle::*;
-pub use written_down::*;
 
 /// Brings one back end into the states that the promises need.
 ///

@@ -1,7 +1,5 @@
 //! Promises on pauses: what they hold, what they count, and that nothing stays held.
 
-use outbox_core::message::Events;
-
 use super::StoreFixture;
 use super::support::*;
 
@@ -45,7 +43,7 @@ async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow
 /// and they do not become dead letters.
 pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
-    commit(fixture, Events::new().with(Probe::sampled("c", 1))).await;
+    commit_all(fixture, [Probe::sampled("c", 1)]).await;
     let (_, leases) = lease_all(fixture).await;
     pause(fixture, Some(AGGREGATE), None).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -61,28 +59,24 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(!store(fixture).finish_pauses().await);
     assert_eq!(fetch_waiting(fixture, &leases).await, [], "the pause stands");
-    assert_eq!(
-        (
-            store(fixture).backlog().await.pending,
-            store(fixture).backlog().await.waiting
-        ),
-        (5, 5)
-    );
+    let backlog = store(fixture).backlog().await;
+    assert_eq!((backlog.pending, backlog.waiting), (5, 5));
 
     assert!(store(fixture).unpause(Some(AGGREGATE)).await);
     finish(fixture).await;
     assert_eq!(store(fixture).pauses().await, []);
     let mut due = fetch_waiting(fixture, &leases).await;
-    let mut came = Vec::new();
+    let mut came = 0;
     while !due.is_empty() {
-        for row in &due {
-            assert_eq!((row.attempts, row.failures), (0, 0), "{row:?}");
-            came.push((row.aggregate.id.clone(), row.sequenced.then_some(())));
-        }
+        came += due.len();
+        assert!(
+            due.iter().all(|row| (row.attempts, row.failures) == (0, 0)),
+            "{due:?}"
+        );
         settled(fixture, &leases, &due, published()).await;
         due = fetch_waiting(fixture, &leases).await;
     }
-    assert_eq!(came.len(), 5, "{came:?}");
+    assert_eq!(came, 5);
     let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.pending, backlog.dead_letters), (0, 0));
 }
@@ -90,7 +84,7 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
 /// A relay that does not know yet that a pause has ended, or takes another one for it, holds nothing for long.
 pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
-    commit(fixture, Events::new().with(Probe::sampled("b", 1))).await;
+    commit_all(fixture, [Probe::sampled("b", 1)]).await;
     let (_, leases) = lease_all(fixture).await;
     pause(fixture, Some("another"), None).await;
     pause(fixture, Some(AGGREGATE), None).await;
@@ -108,13 +102,11 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     hold(fixture, &leases, &met).await;
     let again = until_something_is_due(fixture, &leases).await;
     assert!(!again.is_empty());
-    let others: Vec<_> = store(fixture)
-        .pauses()
-        .await
-        .into_iter()
-        .map(|pause| pause.aggregate_type)
-        .collect();
-    assert_eq!(others, [Some("another".to_owned())]);
+    let others = store(fixture).pauses().await;
+    assert_eq!(
+        (others.len(), others[0].aggregate_type.as_deref()),
+        (1, Some("another"))
+    );
 }
 
 /// Pauses are listed with who began them and why, that of all messages first. One of the same scope is replaced.
@@ -138,13 +130,12 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(scopes, [None, Some("Order"), Some("order")]);
     assert!(listed.iter().all(Pause::stands));
     assert_eq!(
-        (listed[0].reason.as_str(), listed[0].by.as_str()),
+        (&*listed[0].reason, &*listed[0].by),
         ("the consumer is overrun", "alice")
     );
     assert_eq!(listed[0].ends_in, None);
     assert!(listed[2].reason.starts_with("anotherreason") && listed[2].by == "bob");
-    let ends_in = listed[2].ends_in.expect("it ends by itself");
-    assert!(ends_in > LONG / 2 && ends_in <= LONG, "{ends_in:?}");
+    assert!(is_left_of(LONG, listed[2].ends_in), "{:?}", listed[2].ends_in);
     let ago = fixture.now().await - listed[2].since;
     assert!(ago.abs() < LONG, "{ago}");
     assert!(store(fixture).unpause(Some("order")).await);
@@ -173,7 +164,7 @@ pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(keys(&due), [("a", Some(1)), ("a", Some(2))]);
+    assert_eq!(keys(&due), "a1 a2");
     finish(fixture).await;
     assert_eq!(store(fixture).pauses().await, []);
 }
@@ -188,25 +179,18 @@ pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixt
     assert_eq!(store(fixture).backlog().await.halted_aggregates, 1);
     store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
-    assert_eq!(keys(&fetch_waiting(fixture, &leases).await), [("b", Some(1))]);
-    let block = store(fixture).block(&aggregate("a")).await;
-    assert!(
-        block.is_some_and(|block| block.halted_by.is_some()),
-        "the halt is left"
-    );
+    assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "b1");
+    let block = store(fixture).block(&aggregate("a")).await.expect("a is blocked");
+    assert!(block.halted_by.is_some(), "the halt is left");
 
     pause(fixture, Some(AGGREGATE), None).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
     let retried = until_something_is_due(fixture, &leases).await;
-    let of_a: Vec<FetchedRow> = retried
-        .into_iter()
-        .filter(|row| row.aggregate.id == "a")
-        .collect();
-    hold(fixture, &leases, &of_a).await;
+    hold(fixture, &leases, &of(&retried, "a")).await;
     store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
     let due = fetch_waiting(fixture, &leases).await;
-    assert_eq!(sorted_keys(&due)[..2], [("a", Some(1)), ("a", Some(2))]);
+    assert!(sorted_keys(&due).starts_with("a1 a2"), "{}", keys(&due));
 }
 
 /// A message that has a time of its own keeps it.
@@ -217,19 +201,19 @@ pub async fn a_delayed_message_keeps_its_time_after_a_pause<F: StoreFixture>(fix
     let (_, leases) = lease_all(fixture).await;
     pause(fixture, Some(AGGREGATE), None).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(keys(&rows), [("c", Some(1))]);
+    assert_eq!(keys(&rows), "c1");
     hold(fixture, &leases, &rows).await;
     store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
-    assert_eq!(keys(&fetch_waiting(fixture, &leases).await), [("c", Some(1))]);
+    assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "c1");
     assert!(!shown(fixture, &rows[0]).await.halts);
     let listed = list(fixture, &Selection::all()).await;
     assert_eq!(listed.len(), 3);
     for message in listed {
         if message.aggregate.id != "c" {
             let found = store(fixture).find(message.id).await;
-            let delayed_for = found.and_then(|found| found.delayed_for).expect("it is delayed");
-            assert!(delayed_for > LONG / 2 && delayed_for <= LONG, "{delayed_for:?}");
+            let delayed_for = found.and_then(|found| found.delayed_for);
+            assert!(is_left_of(LONG, delayed_for), "{delayed_for:?}");
         }
     }
 }

@@ -55,9 +55,10 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(found.fitness, Fitness::Ailing);
     let (registered, stated) = (&found.registration, &announcement.registration);
     assert_eq!(
-        (registered.mode, registered.retention, &registered.version),
-        (stated.mode, stated.retention, &stated.version)
+        (registered.mode, registered.retention),
+        (stated.mode, stated.retention)
     );
+    assert_eq!(registered.version, stated.version);
     let destination = registered.destination.as_ref().expect("a destination is listed");
     assert_eq!(destination.stream, "ORDERS");
     assert_eq!(destination.subjects, "events.{aggregate}.{id}.{event}");
@@ -138,11 +139,8 @@ pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &
     store(fixture).announce(owner, TTL, &Fitness::Fit.into()).await;
     fixture.set_clock_back(hours).await;
     let ahead = store(fixture).partitions().await;
-    assert!(ahead.iter().all(|partition| partition.is_ahead), "{ahead:?}");
-    assert!(
-        ahead.iter().all(|partition| partition.owner.is_none()),
-        "{ahead:?}"
-    );
+    let is_ahead = |partition: &PartitionOwner| partition.is_ahead && partition.owner.is_none();
+    assert!(ahead.iter().all(is_ahead), "{ahead:?}");
     assert_eq!(store(fixture).relays().await, []);
 
     let other = OwnerId::fresh();
@@ -153,7 +151,7 @@ pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &
     let ends = shortened.iter().map(|partition| partition.expires_in).max();
     assert!(ends.is_some_and(|ends| ends <= LEASE_TTL_MAX), "{ends:?}");
     assert!(
-        shortened.iter().all(|partition| !partition.is_ahead),
+        !shortened.iter().any(|partition| partition.is_ahead),
         "{shortened:?}"
     );
 

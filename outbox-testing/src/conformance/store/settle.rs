@@ -1,7 +1,5 @@
 //! Promises on verdicts: fenced by the lease, recorded once, and safe to repeat.
 
-use outbox_core::message::Events;
-
 use super::StoreFixture;
 use super::support::*;
 
@@ -31,14 +29,11 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     let (_, current) = lease_all(fixture).await;
 
     for verdict in each_verdict() {
+        let accepted = settle(fixture, &stale, &rows, verdict.clone()).await;
+        assert_eq!(accepted, 0, "{verdict:?} was accepted");
+        let found = fetch(fixture, &current, ALL).await;
         assert_eq!(
-            settle(fixture, &stale, &rows, verdict.clone()).await,
-            0,
-            "{verdict:?} was accepted"
-        );
-        let untouched = fetch(fixture, &current, ALL).await;
-        assert_eq!(
-            ageless(&untouched),
+            ageless(&found),
             ageless(&rows),
             "a stale {verdict:?} changed a row"
         );
@@ -61,35 +56,26 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
 
 /// Verdicts are refused partition by partition: a partition that went to another relay does not hold up the others.
 pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
-    let mut events = Events::new();
-    for n in 0..100 {
-        events.push(Probe::noted(format!("a{n}"), n));
-    }
-    commit(fixture, events).await;
+    commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     let lost = rows[0].partition;
-    let lost_lease: Vec<_> = leases
-        .iter()
-        .copied()
-        .filter(|lease| lease.partition == lost)
-        .collect();
-    store(fixture).release(owner, &lost_lease).await;
+    let lost_lease = leases.iter().find(|lease| lease.partition == lost).copied();
+    store(fixture).release(owner, lost_lease.as_slice()).await;
     let taken = acquire(fixture, OwnerId::fresh()).await;
     assert_eq!(taken.len(), 1, "exactly the released partition is free");
 
     let is_lost = |row: &&FetchedRow| row.partition == lost;
     let lost_rows: Vec<_> = rows.iter().filter(is_lost).cloned().collect();
-    let accepted = settle(fixture, &leases, &rows, published()).await;
+    let refused = rows.len() - settle(fixture, &leases, &rows, published()).await;
     assert_eq!(
-        accepted,
-        rows.len() - lost_rows.len(),
+        refused,
+        lost_rows.len(),
         "verdicts of the lost partition are refused, and only those"
     );
     let rest = fetch(fixture, &taken, ALL).await;
     assert_eq!(ageless(&rest), ageless(&lost_rows));
-    let nothing = settle(fixture, &leases, &[], published()).await;
-    assert_eq!(nothing, 0);
+    assert_eq!(settle(fixture, &leases, &[], published()).await, 0);
 }
 
 /// A published message is kept as published if the verdict says so, and deleted otherwise.

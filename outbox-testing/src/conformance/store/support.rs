@@ -207,12 +207,24 @@ pub(crate) fn dead(halt: bool) -> Verdict {
 /// Commits one transaction with one event for each aggregate id, in this order; `n` counts from 1.
 pub(crate) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
-        commit(fixture, Events::new().with(Probe::noted(*id, n))).await;
+        commit_all(fixture, [Probe::noted(*id, n)]).await;
     }
 }
 
 pub(crate) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
+}
+
+/// Commits one transaction with these events.
+pub(crate) async fn commit_all<F: StoreFixture>(fixture: &F, probes: impl IntoIterator<Item = Probe>) {
+    let events = probes.into_iter().fold(Events::new(), Events::with);
+    commit(fixture, events).await;
+}
+
+/// An operation that is written down.
+pub(crate) async fn written<F: StoreFixture>(fixture: &F, id: OperationId) -> Operation {
+    let written = store(fixture).operation(id).await;
+    written.expect("the operation is written down")
 }
 
 /// Commits a delayed event.
@@ -223,37 +235,65 @@ pub(crate) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, d
     commit(fixture, Events::new().with(message)).await;
 }
 
-/// Aggregate ids and sequences, in row order.
-pub(crate) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
-    rows.iter()
-        .map(|row| {
-            (
-                row.aggregate.id.as_str(),
-                row.message.as_ref().ok().and_then(|message| message.sequence),
-            )
-        })
-        .collect()
+/// The aggregate id and the sequence of a row.
+pub(crate) fn key(row: &FetchedRow) -> (&str, Option<u64>) {
+    let message = row.message.as_ref().ok();
+    (&row.aggregate.id, message.and_then(|message| message.sequence))
+}
+
+/// The keys of rows in their order, such as `a1 a2 b-`. An unsequenced message has `-` for its sequence.
+pub(crate) fn keys(rows: &[FetchedRow]) -> String {
+    joined(rows.iter().map(key))
 }
 
 /// As [`keys`], sorted: for rows of different aggregates, whose order is free.
-pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
-    let mut keys = keys(rows);
+pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> String {
+    let mut keys: Vec<_> = rows.iter().map(key).collect();
     keys.sort_unstable();
-    keys
+    joined(keys)
+}
+
+fn joined<'r>(keys: impl IntoIterator<Item = (&'r str, Option<u64>)>) -> String {
+    let shown = |(id, sequence): (&str, Option<u64>)| match sequence {
+        Some(sequence) => format!("{id}{sequence}"),
+        None => format!("{id}-"),
+    };
+    keys.into_iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// The sequences of rows in their order.
+pub(crate) fn sequences(rows: &[FetchedRow]) -> impl Iterator<Item = u64> {
+    rows.iter().filter_map(|row| key(row).1)
+}
+
+/// The aggregate ids, in their order.
+pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Vec<&'a str> {
+    aggregates
+        .into_iter()
+        .map(|aggregate| aggregate.id.as_str())
+        .collect()
+}
+
+/// Whether a remaining time is between half of `expected` and `expected`.
+pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
+    actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }
 
 /// The rows of one aggregate.
-pub(crate) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
-    rows.iter().filter(|row| row.aggregate.id == id).collect()
+pub(crate) fn of(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
+    rows.iter()
+        .filter(|row| row.aggregate.id == id)
+        .cloned()
+        .collect()
 }
 
 /// The row of an aggregate that must have exactly one among those fetched.
 pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
-    let rows: Vec<FetchedRow> = of(rows, id).into_iter().cloned().collect();
+    let rows = of(rows, id);
     assert_eq!(
         rows.len(),
         1,
-        "expected one message of {id}, fetched {:?}",
+        "expected one message of {id}, fetched {}",
         keys(&rows)
     );
     rows
@@ -261,8 +301,8 @@ pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
 
 /// The first row of an aggregate among those fetched.
 pub(crate) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
-    let row = of(rows, id).into_iter().next().cloned();
-    vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {:?}", keys(rows)))]
+    let row = of(rows, id).into_iter().next();
+    vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {}", keys(rows)))]
 }
 
 /// The rows with their ages zeroed, because ages change with time.
@@ -324,12 +364,10 @@ pub(crate) async fn with_dead<F: StoreFixture>(
     ids: &[&str],
     halt: bool,
 ) -> (Vec<Lease>, FetchedRow) {
-    commit_each(fixture, ids).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = first(&fetch(fixture, &leases, ALL).await, "a");
+    let (leases, rows) = with_rows(fixture, ids).await;
+    let mut rows = first(&rows, "a");
     settled(fixture, &leases, &rows, dead(halt)).await;
-    let row = rows.into_iter().next().expect("there is one row");
-    (leases, row)
+    (leases, rows.remove(0))
 }
 
 /// Commits `ids`, leases everything, and blocks each of their aggregates for `delay`, so that all messages wait.

@@ -3,12 +3,7 @@
 
 use super::*;
 
-/// The next delivery, of any event type.
-async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
-    next_within(subscription, &[NOTED, OBSERVED], SOON)
-        .await
-        .expect("a delivery arrives")
-}
+const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
 /// A subscription that stops returns its fetched deliveries. Once given back, they all come to the next subscription at
 /// once and in order.
@@ -21,19 +16,12 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
         held.push(next(&mut subscription).await);
     }
     held.extend(subscription.stop().await);
-    let stream_sequences: Vec<_> = held
-        .iter()
-        .map(|delivery| delivery.incoming().stream_sequence)
-        .collect();
     assert!(
-        stream_sequences.is_sorted(),
-        "handed out of order: {stream_sequences:?}"
+        held.is_sorted_by_key(|delivery| delivery.incoming().stream_sequence),
+        "out of order"
     );
     for delivery in held {
-        delivery
-            .retry_after(Duration::ZERO)
-            .await
-            .expect("the answer is sent");
+        retry(delivery, Duration::ZERO).await;
     }
     subscription.flush().await.expect("the answers arrive");
     let mut subscription = subscribe(fixture, &spec).await;
@@ -74,8 +62,7 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     for _ in 0..20 {
         ack(next(&mut subscription).await).await;
     }
-    assert_eq!(subscription.stop().await.len(), 0);
-    subscription.flush().await.expect("the answers arrive");
+    stop(&mut subscription).await;
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
@@ -92,28 +79,18 @@ pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixtu
     for version in [running, subscribe(fixture, &old).await] {
         let mut version = version;
         let expected = publish(fixture, OBSERVED, "a", 1).await;
-        let delivery = next_delivery(&mut version).await;
+        let delivery = next_of(&mut version, ANY).await;
         assert_eq!(read(&delivery), expected[0]);
-        assert!(
-            answered(async || delivery.is_asked_for().await).await,
-            "another version has asked for it"
-        );
-        delivery
-            .retry_after(Duration::ZERO)
-            .await
-            .expect("the answer is sent");
+        assert!(is_asked_for(&delivery).await, "another version has asked for it");
+        retry(delivery, Duration::ZERO).await;
         for delivery in version.stop().await {
-            delivery
-                .retry_after(Duration::ZERO)
-                .await
-                .expect("the answer is sent");
+            retry(delivery, Duration::ZERO).await;
         }
         let mut again = subscribe(fixture, &new).await;
-        let delivery = next_delivery(&mut again).await;
+        let delivery = next_of(&mut again, ANY).await;
         assert_eq!(read(&delivery), expected[0]);
         ack(delivery).await;
-        again.flush().await.expect("the answers arrive");
-        assert_eq!(again.stop().await.len(), 0);
+        stop(&mut again).await;
     }
 }
 
@@ -127,9 +104,13 @@ pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 1).await;
     publish(fixture, NOTED, "a", 1).await;
     for asked_for in [false, true] {
-        let delivery = next_delivery(&mut subscription).await;
-        let is_asked_for = answered(async || delivery.is_asked_for().await).await;
-        assert_eq!(is_asked_for, asked_for, "{}", read(&delivery).event_type);
+        let delivery = next_of(&mut subscription, ANY).await;
+        assert_eq!(
+            is_asked_for(&delivery).await,
+            asked_for,
+            "{}",
+            read(&delivery).event_type
+        );
         ack(delivery).await;
     }
 }
@@ -143,9 +124,13 @@ pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixtu
     publish(fixture, NOTED, "a.b", 1).await;
     publish(fixture, NOTED, "a", 1).await;
     for expected in [false, false, true, true] {
-        let delivery = next_delivery(&mut subscription).await;
-        let found = answered(async || delivery.has_predecessors().await).await;
-        assert_eq!(found, expected, "{:?}", read(&delivery));
+        let delivery = next_of(&mut subscription, ANY).await;
+        assert_eq!(
+            has_predecessors(&delivery).await,
+            expected,
+            "{:?}",
+            read(&delivery)
+        );
         ack(delivery).await;
         subscription.flush().await.expect("the answer arrives");
     }

@@ -4,15 +4,15 @@
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod admin;
-mod coming_back;
+mod continuity;
 mod deploys;
 mod facts;
+mod resumption;
 mod selections;
 mod standing;
 mod starts;
 mod subjects;
 mod support;
-mod unbroken;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -29,14 +29,14 @@ use outbox_core::subscriber::*;
 use support::*;
 
 pub use admin::*;
-pub use coming_back::*;
+pub use continuity::*;
 pub use deploys::*;
 pub use facts::*;
+pub use resumption::*;
 pub use selections::*;
 pub use standing::*;
 pub use starts::*;
 pub use subjects::*;
-pub use unbroken::*;
 
 /// Brings one broker into the states that the promises need.
 ///
@@ -79,16 +79,10 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     expected.extend(publish(fixture, NOTED, "a.b *", 5).await);
     let mut stream_sequence = 0;
     for expected in expected {
-        let delivery = next_within(&mut subscription, &spec.events, SOON)
-            .await
-            .expect("a delivery of each wanted type arrives");
-        assert_eq!(read(&delivery), expected);
-        assert_eq!(count(&delivery), 1);
-        assert!(
-            delivery.incoming().stream_sequence > stream_sequence,
-            "stream sequences rise"
-        );
-        stream_sequence = delivery.incoming().stream_sequence;
+        let delivery = next_of(&mut subscription, &spec.events).await;
+        assert_eq!((read(&delivery), count(&delivery)), (expected, 1));
+        let before = std::mem::replace(&mut stream_sequence, delivery.incoming().stream_sequence);
+        assert!(stream_sequence > before, "stream sequences rise");
         ack(delivery).await;
     }
 }
@@ -124,10 +118,8 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
             waits += 1;
             // Since the beginning, because a delivery may be noticed late.
             let waited = began.elapsed();
-            assert!(
-                waited > fixture.ack_wait() * waits * 2 / 3,
-                "came {waits} times again within {waited:?}, before its time"
-            );
+            let least = fixture.ack_wait() * waits * 2 / 3;
+            assert!(waited > least, "came {waits} times again within {waited:?}");
         }
         // Some of the deliveries are kept for a while, others are dropped: neither is an answer.
         kept = (highest == 2).then_some(delivery);
@@ -142,7 +134,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     let delay = fixture.ack_wait() * 2;
     let delivery = next(&mut subscription).await;
     let answered_at = Instant::now();
-    delivery.retry_after(delay).await.expect("the answer is sent");
+    retry(delivery, delay).await;
     let delivery = next(&mut subscription).await;
     let waited = answered_at.elapsed();
     // The clocks of a server and of this machine may differ a little.
@@ -159,11 +151,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
 pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 2).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
-    next(&mut subscription)
-        .await
-        .retry_after(NEVER)
-        .await
-        .expect("the answer is sent");
+    retry(next(&mut subscription).await, NEVER).await;
     assert_eq!(read(&next(&mut subscription).await), expected[1]);
 }
 
@@ -193,12 +181,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
             delivery = next(&mut one) => delivery,
             delivery = next(&mut two) => delivery,
         };
-        assert_eq!(
-            count(&delivery),
-            1,
-            "stream sequence {} came twice",
-            delivery.incoming().stream_sequence
-        );
+        assert_eq!(count(&delivery), 1, "came twice: {:?}", delivery.incoming());
         received.push(read(&delivery));
         ack(delivery).await;
     }
@@ -288,25 +271,18 @@ pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     for remaining in (0..5).rev() {
         let delivery = next(&mut subscription).await;
-        assert_eq!(
-            backlog_settles_at(&mut subscription, remaining + 1).await,
-            remaining + 1
-        );
+        backlog_settles_at(&mut subscription, remaining + 1).await;
         ack(delivery).await;
-        assert_eq!(backlog_settles_at(&mut subscription, remaining).await, remaining);
+        backlog_settles_at(&mut subscription, remaining).await;
     }
 }
 
-/// Reads the backlog until it shows `expected`, because answers take a moment to arrive. Returns the last reading.
-async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) -> u64 {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let backlog = subscription.backlog().await.expect("backlog answers");
-        if backlog == expected || Instant::now() > deadline {
-            return backlog;
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+/// Reads the backlog until it is `expected`, because answers take a moment to arrive.
+async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) {
+    eventually("the backlog", async || {
+        subscription.backlog().await.expect("backlog answers") == expected
+    })
+    .await;
 }
 
 /// Dropping a wait loses nothing.

@@ -58,8 +58,7 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
     }
-    subscription.flush().await.expect("the answers arrive");
-    assert_eq!(subscription.stop().await.len(), 0);
+    stop(&mut subscription).await;
     drop(subscription);
     let nothing = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 0;
     let idle = settles(fixture, "c", nothing).await.expect("nothing waits");
@@ -67,9 +66,8 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     assert!(idle.floor >= first_at, "{idle:?}");
     publish(fixture, NOTED, "a", 2).await;
     let two = |standing: &ConsumerStanding| (standing.undelivered, standing.unacknowledged) == (2, 0);
-    settles(fixture, "c", two)
-        .await
-        .expect("two messages wait for a process");
+    let settled = settles(fixture, "c", two).await;
+    settled.expect("two messages wait for a process");
 }
 
 /// A standing tells whether a process asks for messages, and no more after it has stopped.

@@ -19,7 +19,7 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     for expected in expected {
         let delivery = next(subscription).await;
         assert_eq!(read(&delivery).id, expected.id);
-        delivery.ack().await.expect("ack is sent");
+        ack(delivery).await;
     }
 }
 
@@ -82,9 +82,9 @@ pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(
         let mut subscription = subscribe(fixture, &spec(number, start_at)).await;
         for expected in expected {
             let delivery = next(&mut subscription).await;
-            let found = answered(async || delivery.has_predecessors().await).await;
+            let found = has_predecessors(&delivery).await;
             assert_eq!(found, *expected, "{start_at:?}: {:?}", read(&delivery));
-            delivery.ack().await.expect("ack is sent");
+            ack(delivery).await;
         }
     }
 }

@@ -35,9 +35,7 @@ pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture:
     let exported = publish_exported(fixture, 2).await;
     let mut subscription = subscribe(fixture, &spec).await;
     for expected in [noted[0].id, exported.id] {
-        let delivery = next_within(&mut subscription, &[NOTED, sibling], SOON)
-            .await
-            .expect("each number of the aggregate arrives");
+        let delivery = next_of(&mut subscription, &[NOTED, sibling]).await;
         assert_eq!(read(&delivery).id, expected);
         ack(delivery).await;
     }
@@ -66,9 +64,7 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
     let fixed = [fixed_subject];
     let mut default_subject = None;
     for (own, others) in [(&[] as &[_], &fixed as &[_]), (&fixed, &[])] {
-        let delivery = next_within(&mut subscription, &events, SOON)
-            .await
-            .expect("both messages arrive");
+        let delivery = next_of(&mut subscription, &events).await;
         let (message, subject) = (read(&delivery), delivery.incoming().subject.clone());
         assert!(belongs(&message, &subject, Some(own)), "{subject}");
         assert!(!belongs(&forged, &subject, Some(&[])), "{subject}");

@@ -58,9 +58,8 @@ pub(super) async fn publish<F: SubscriberFixture>(
     id: &str,
     count: u64,
 ) -> Vec<Message> {
-    let messages: Vec<Message> = (1..=count)
-        .map(|sequence| message(descriptor, id, sequence))
-        .collect();
+    let messages = (1..=count).map(|sequence| message(descriptor, id, sequence));
+    let messages: Vec<Message> = messages.collect();
     for message in &messages {
         fixture.publish(message.clone()).await;
     }
@@ -77,11 +76,8 @@ pub(super) async fn next_within<S: Subscription>(
         loop {
             match subscription.next().await {
                 Ok(delivery) => {
-                    let received = read(&delivery);
-                    if events
-                        .iter()
-                        .any(|descriptor| descriptor.event_type() == received.event_type)
-                    {
+                    let event_type = read(&delivery).event_type;
+                    if events.iter().any(|event| event.event_type() == event_type) {
                         return delivery;
                     }
                     delivery.ack().await.expect("ack is sent");
@@ -96,9 +92,7 @@ pub(super) async fn next_within<S: Subscription>(
 
 /// The next delivery of `probe.noted`.
 pub(super) async fn next<S: Subscription>(subscription: &mut S) -> S::Delivery {
-    next_within(subscription, &[NOTED], SOON)
-        .await
-        .expect("a delivery arrives")
+    next_of(subscription, &[NOTED]).await
 }
 
 /// Checks that no `probe.noted` arrives for a while.
@@ -120,6 +114,36 @@ pub(super) fn read<D: Delivery>(delivery: &D) -> Message {
 
 pub(super) async fn ack<D: Delivery>(delivery: D) {
     delivery.ack().await.expect("ack is sent");
+}
+
+/// Asks for redelivery after `delay`.
+pub(super) async fn retry<D: Delivery>(delivery: D, delay: Duration) {
+    delivery.retry_after(delay).await.expect("the answer is sent");
+}
+
+/// Whether any version of the consumer has asked for the message.
+pub(super) async fn is_asked_for<D: Delivery>(delivery: &D) -> bool {
+    answered(async || delivery.is_asked_for().await).await
+}
+
+/// Whether the stream holds an earlier message of the aggregate.
+pub(super) async fn has_predecessors<D: Delivery>(delivery: &D) -> bool {
+    answered(async || delivery.has_predecessors().await).await
+}
+
+/// The next delivery of one of these event types. Panics if none arrives.
+pub(super) async fn next_of<S: Subscription>(
+    subscription: &mut S,
+    events: &[&EventDescriptor],
+) -> S::Delivery {
+    let delivery = next_within(subscription, events, SOON).await;
+    delivery.expect("a delivery arrives")
+}
+
+/// Flushes the answers of a subscription and stops it. It must have fetched nothing.
+pub(super) async fn stop<S: Subscription>(subscription: &mut S) {
+    subscription.flush().await.expect("the answers arrive");
+    assert_eq!(subscription.stop().await.len(), 0, "more was fetched");
 }
 
 pub(super) fn count<D: Delivery>(delivery: &D) -> u64 {

@@ -43,7 +43,7 @@ impl State {
         if !is_unpublished || self.is_paused(aggregate) {
             return None;
         }
-        let is_delayed = |row: &Row| row.available_at.is_some_and(|at| at > now);
+        let is_delayed = |row: &Row| row.delayed_at(now).is_some();
         let block = self.index.blocks.get(aggregate).filter(|_| row.is_sequenced());
         let first = block.and_then(Block::first);
         let is_behind = first
@@ -121,10 +121,9 @@ impl State {
             });
             self.change(*row_id, |row| {
                 row.attempts = 0;
-                row.status = if is_blocked {
-                    MessageStatus::Waiting
-                } else {
-                    MessageStatus::Pending
+                row.status = match is_blocked {
+                    true => MessageStatus::Waiting,
+                    false => MessageStatus::Pending,
                 };
             });
         }
@@ -178,7 +177,7 @@ impl State {
             ids.push(message.id);
             let row_id = self.next_row_id();
             self.insert(Row {
-                unreadable: original.unreadable,
+                is_unreadable: original.is_unreadable,
                 status: self.log.status(),
                 ..Row::pending(row_id, message)
             });
@@ -192,11 +191,9 @@ impl State {
         let now = self.now();
         let mut blocks: Vec<_> = self.index.blocks.iter().collect();
         blocks.sort_by_key(|(aggregate, block)| (!block.is_halted(), block.until, *aggregate));
-        let blocked = blocks.into_iter().map(|(aggregate, block)| BlockedAggregate {
-            aggregate: aggregate.clone(),
-            halted_by: block.halted_by,
-            blocked_for: (!block.is_halted()).then(|| since(now, block.until)),
-        });
+        let blocked = blocks
+            .into_iter()
+            .map(|(aggregate, block)| block.shown(aggregate, now));
         blocked.take(limit.get() as usize).collect()
     }
 
@@ -219,7 +216,7 @@ impl State {
         limit: NonZeroU32,
     ) -> Vec<Message> {
         self.by_id(after)
-            .filter(|row| self.is_published(row) && !row.unreadable)
+            .filter(|row| self.is_published(row) && !row.is_unreadable)
             .filter(|row| (from..until).contains(&row.message.created_at))
             .take(limit.get() as usize)
             .map(|row| row.message.clone())
@@ -251,10 +248,7 @@ impl State {
     pub(in super::super) fn purge(&mut self, request: PurgeRequest) -> Purged {
         self.purge_keys(request.keys_older_than);
         let Some(older_than) = request.older_than else {
-            return Purged {
-                deleted: 0,
-                next: None,
-            };
+            return Purged::default();
         };
         let now = self.now();
         let is_old = |time: OffsetDateTime| since(time, now) > older_than;

@@ -18,6 +18,15 @@ pub(super) struct WrittenDown {
     messages: Vec<MessageId>,
 }
 
+impl WrittenDown {
+    fn new(operation: &Operation) -> Self {
+        Self {
+            operation: operation.clone(),
+            messages: Vec::new(),
+        }
+    }
+}
+
 /// Why a purge is refused.
 fn no_purge(id: OperationId) -> String {
     format!("the scope of operation {id} is not what a purge takes: published messages before a time")
@@ -30,11 +39,8 @@ impl State {
         at_most: NonZeroU32,
     ) -> Result<Operation, StoreError> {
         if !operation.kind.takes_messages() {
-            return Err(StoreError::setup(
-                SetupKind::Operation,
-                format!("operation {} is no retry, skip, replay or purge", operation.id),
-                "",
-            ));
+            let refused = format!("operation {} is no retry, skip, replay or purge", operation.id);
+            return Err(StoreError::setup(SetupKind::Operation, refused, ""));
         }
         let written = self.operations.get(&operation.id);
         let is_written = written.is_some();
@@ -42,82 +48,55 @@ impl State {
         if operation.is_finished() {
             return Ok(operation);
         }
-        if operation.kind == OperationKind::Purge {
-            return self.advance_purge(operation, is_written, at_most);
-        }
-        let limit = operation
-            .left()
-            .map_or(u64::from(at_most.get()), |left| left.min(at_most.get().into()));
-        let rows = self.next_of(&operation, limit);
-        operation.until = operation
-            .until
-            .or((operation.kind == OperationKind::Replay).then_some(self.last_row_id));
-        let first: Vec<MessageId> = rows
-            .iter()
-            .filter_map(|row_id| Some(self.rows.get(row_id)?.message.id))
-            .collect();
-        let mut messages = first;
-        operation.changed += match operation.kind {
-            OperationKind::Retry => self.retry_rows(&rows),
-            OperationKind::Skip => self.skip_rows(&rows),
-            _ => {
-                messages = self.copy_rows(&rows);
-                messages.len() as u64
-            }
-        };
-        operation.position = rows.last().copied().or(operation.position);
-        let is_last = (rows.len() as u64) < u64::from(at_most.get()) || operation.left() == Some(0);
-        operation.finished_at = is_last.then(|| self.now());
-        if is_written || !rows.is_empty() {
-            operation.started_at = operation.started_at.or(Some(self.now()));
-            let written = self.operations.entry(operation.id).or_insert(WrittenDown {
-                operation: operation.clone(),
-                messages: Vec::new(),
-            });
-            written.operation = operation.clone();
-            let room = OPERATION_MESSAGES_MAX - written.messages.len();
-            written.messages.extend(messages.into_iter().take(room));
-        }
-        Ok(operation)
-    }
-
-    /// Deletes the next messages of a purge.
-    fn advance_purge(
-        &mut self,
-        mut operation: Operation,
-        is_written: bool,
-        at_most: NonZeroU32,
-    ) -> Result<Operation, StoreError> {
-        let Some(before) = operation.scope.purges_before() else {
+        if operation.kind == OperationKind::Purge && operation.scope.purges_before().is_none() {
             return Err(StoreError::setup(
                 SetupKind::Operation,
                 no_purge(operation.id),
                 "",
             ));
-        };
-        let limit = operation
-            .left()
-            .map_or(u64::from(at_most.get()), |left| left.min(at_most.get().into()));
-        let is_old = |row: &&Row| {
-            row.status == MessageStatus::Published
-                && row.message.created_at < before
-                && row.published_at.is_some_and(|published_at| published_at < before)
-        };
-        let old = self.rows.values().filter(is_old).map(|row| row.row_id);
-        let old: Vec<i64> = old.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect();
-        for row_id in &old {
-            self.delete(*row_id);
         }
-        operation.changed += old.len() as u64;
-        let is_last = (old.len() as u64) < u64::from(at_most.get()) || operation.left() == Some(0);
-        operation.finished_at = is_last.then(|| self.now());
-        if is_written || !old.is_empty() {
-            operation.started_at = operation.started_at.or(Some(self.now()));
-            operation.position = i64::try_from(operation.changed).ok();
-            self.write_down(&operation);
-            if let Some(written) = self.operations.get_mut(&operation.id) {
-                written.operation = operation.clone();
+        let at_most = u64::from(at_most.get());
+        let rows = self.next_of(
+            &operation,
+            operation.left().map_or(at_most, |left| left.min(at_most)),
+        );
+        if operation.kind == OperationKind::Replay {
+            operation.until = operation.until.or(Some(self.last_row_id));
+        }
+        let ids = rows
+            .iter()
+            .filter_map(|row_id| Some(self.rows.get(row_id)?.message.id));
+        let mut messages: Vec<MessageId> = ids.collect();
+        operation.changed += match operation.kind {
+            OperationKind::Retry => self.retry_rows(&rows),
+            OperationKind::Skip => self.skip_rows(&rows),
+            OperationKind::Purge => {
+                messages.clear();
+                rows.iter().for_each(|row_id| self.delete(*row_id));
+                rows.len() as u64
             }
+            _ => {
+                messages = self.copy_rows(&rows);
+                messages.len() as u64
+            }
+        };
+        operation.position = match operation.kind {
+            OperationKind::Purge => i64::try_from(operation.changed)
+                .ok()
+                .filter(|_| is_written || !rows.is_empty()),
+            _ => rows.last().copied().or(operation.position),
+        };
+        let is_last = (rows.len() as u64) < at_most || operation.left() == Some(0);
+        operation.finished_at = is_last.then(|| self.now());
+        if is_written || !rows.is_empty() {
+            operation.started_at = operation.started_at.or(Some(self.now()));
+            let written = self
+                .operations
+                .entry(operation.id)
+                .or_insert_with(|| WrittenDown::new(&operation));
+            written.operation = operation.clone();
+            let room = OPERATION_MESSAGES_MAX - written.messages.len();
+            written.messages.extend(messages.into_iter().take(room));
         }
         Ok(operation)
     }
@@ -126,13 +105,24 @@ impl State {
     fn next_of(&self, operation: &Operation, limit: u64) -> Vec<i64> {
         let selection = &operation.scope.selection;
         let until = operation.until.unwrap_or(i64::MAX);
+        let before = operation.scope.purges_before();
+        let is_old = |time| before.is_some_and(|before| time < before);
         let is_taken = |row: &Row| match operation.kind {
             OperationKind::Skip => row.status == MessageStatus::Dead && row.halts,
             OperationKind::Retry => row.status == MessageStatus::Dead,
+            OperationKind::Purge => {
+                let is_published = row.status == MessageStatus::Published;
+                is_published && is_old(row.message.created_at) && row.published_at.is_some_and(is_old)
+            }
             _ => self.is_replayable(row),
         };
+        // A purge needs no row id as its position, because it deletes the rows before.
+        let is_ahead = |row: &Row| {
+            let is_behind = Some(row.row_id) <= operation.position || row.row_id > until;
+            operation.kind == OperationKind::Purge || !is_behind
+        };
         self.selected(selection)
-            .filter(|row| Some(row.row_id) > operation.position && row.row_id <= until && is_taken(row))
+            .filter(|row| is_ahead(row) && is_taken(row))
             .map(|row| row.row_id)
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .collect()
@@ -186,14 +176,9 @@ impl State {
     }
 
     pub(in super::super) fn write_down(&mut self, operation: &Operation) {
-        let mut operation = operation.clone();
-        operation.started_at = Some(self.now());
-        self.operations
-            .entry(operation.id)
-            .or_insert_with(|| WrittenDown {
-                operation,
-                messages: Vec::new(),
-            });
+        let mut new = WrittenDown::new(operation);
+        new.operation.started_at = Some(self.now());
+        self.operations.entry(operation.id).or_insert(new);
     }
 
     pub(in super::super) fn finish(&mut self, id: OperationId, changed: u64) {
@@ -214,13 +199,11 @@ impl State {
 
     pub(in super::super) fn operations(&self, filter: &OperationFilter, limit: NonZeroU32) -> Vec<Operation> {
         let is_wanted = |operation: &Operation| {
+            let actor = filter.actor.as_ref();
             filter
                 .since
                 .is_none_or(|since| operation.started_at >= Some(since))
-                && filter
-                    .actor
-                    .as_ref()
-                    .is_none_or(|actor| *actor == operation.intent.actor)
+                && actor.is_none_or(|actor| *actor == operation.intent.actor)
                 && filter.kind.as_ref().is_none_or(|kind| *kind == operation.kind)
                 && filter.before.is_none_or(|before| operation.id < before)
         };

@@ -93,7 +93,7 @@ impl State {
                 *met += 1;
                 row = nth.and_then(|(_, row_id)| self.rows.get(&row_id)).unwrap_or(row);
             }
-            if !leased[usize::from(row.partition)] {
+            if !leased[usize::from(row.aggregate().partition())] {
                 continue;
             }
             let aggregate = &row.message.aggregate;

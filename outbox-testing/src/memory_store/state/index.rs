@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use outbox_core::message::Aggregate;
-use outbox_core::store::MessageStatus;
+use outbox_core::store::{BlockedAggregate, MessageStatus};
 use time::OffsetDateTime;
 
 use super::Row;
+use super::admin::since;
+pub(super) use crate::memory_store::row::Place;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -20,15 +22,6 @@ pub(super) struct Index {
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
     /// Pending sequenced rows.
     pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
-}
-
-/// The place of a sequenced row among the originals or the copies of its aggregate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    /// An original.
-    Sequence(u64),
-    /// A replayed copy, by its row id.
-    Copy(i64),
 }
 
 /// Rows of an aggregate in their order: originals by sequence, and each copy before the first
@@ -53,16 +46,6 @@ pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
     }
 }
 
-impl Row {
-    pub(super) fn place(&self) -> Place {
-        let is_copy = self.message.event_id.as_uuid() != self.message.id.as_uuid();
-        match self.message.sequence {
-            Some(sequence) if !is_copy => Place::Sequence(sequence),
-            _ => Place::Copy(self.row_id),
-        }
-    }
-}
-
 /// The block on an aggregate.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -79,16 +62,17 @@ impl Block {
         in_order(&self.waiting).next()
     }
 
-    fn new(until: OffsetDateTime) -> Self {
-        Self {
-            until,
-            halted_by: None,
-            waiting: BTreeMap::new(),
-        }
-    }
-
     pub(super) fn is_halted(&self) -> bool {
         self.halted_by.is_some()
+    }
+
+    /// The block as operators see it.
+    pub(super) fn shown(&self, aggregate: &Aggregate, now: OffsetDateTime) -> BlockedAggregate {
+        BlockedAggregate {
+            aggregate: aggregate.clone(),
+            halted_by: self.halted_by,
+            blocked_for: (!self.is_halted()).then(|| since(now, self.until)),
+        }
     }
 
     pub(super) fn is_due(&self, now: OffsetDateTime) -> bool {
@@ -103,16 +87,13 @@ impl Index {
             MessageStatus::Pending => {
                 self.pending.insert(row.row_id);
                 if row.is_sequenced() {
-                    self.pending_of
-                        .entry(aggregate.clone())
-                        .or_default()
-                        .insert(row.place(), row.row_id);
+                    let pending = self.pending_of.entry(aggregate.clone()).or_default();
+                    pending.insert(row.place(), row.row_id);
                 }
             }
             MessageStatus::Waiting if row.is_sequenced() => {
-                self.block(aggregate, row.message.created_at)
-                    .waiting
-                    .insert(row.place(), row.row_id);
+                let block = self.block(aggregate, row.message.created_at);
+                block.waiting.insert(row.place(), row.row_id);
             }
             MessageStatus::Waiting => {
                 self.alone.insert((row.waits_until, row.row_id));
@@ -145,9 +126,12 @@ impl Index {
 
     /// The block of an aggregate. If there is none, creates one that ends at `until`.
     pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
-        self.blocks
-            .entry(aggregate.clone())
-            .or_insert_with(|| Block::new(until))
+        let block = Block {
+            until,
+            halted_by: None,
+            waiting: BTreeMap::new(),
+        };
+        self.blocks.entry(aggregate.clone()).or_insert(block)
     }
 
     /// Removes the block of an aggregate, unless it has waiting rows or is a halt.

@@ -41,7 +41,7 @@ fn is_ahead(expires_at: Instant) -> bool {
     expires_at > Instant::now() + LEASE_TTL_MAX
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct LeaseRow {
     epoch: i64,
     owned: Option<(OwnerId, Instant)>,
@@ -57,13 +57,7 @@ impl LeaseRow {
 impl Default for Leases {
     fn default() -> Self {
         Self {
-            rows: vec![
-                LeaseRow {
-                    epoch: 0,
-                    owned: None
-                };
-                usize::from(PARTITIONS)
-            ],
+            rows: vec![LeaseRow::default(); usize::from(PARTITIONS)],
             announced: HashMap::new(),
         }
     }
@@ -123,23 +117,22 @@ impl Leases {
         }
     }
 
+    /// The ends of all leases and announcements.
+    fn ends(&mut self) -> impl Iterator<Item = &mut Instant> {
+        let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
+        let announced = self.announced.values_mut();
+        let announced = announced.map(|announced| &mut announced.expires_at);
+        leases.map(|(_, expires_at)| expires_at).chain(announced)
+    }
+
     /// As if the clock had been set back.
     pub(in super::super) fn set_back(&mut self, by: Duration) {
-        let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
-        let ends = leases.map(|(_, expires_at)| expires_at);
-        let announced = self
-            .announced
-            .values_mut()
-            .map(|announced| &mut announced.expires_at);
-        ends.chain(announced).for_each(|end| *end += by);
+        self.ends().for_each(|end| *end += by);
     }
 
     pub(in super::super) fn renew(&mut self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Vec<Lease> {
-        let owned: Vec<Lease> = leases
-            .iter()
-            .copied()
-            .filter(|lease| self.holds(owner, lease))
-            .collect();
+        let owned = leases.iter().copied().filter(|lease| self.holds(owner, lease));
+        let owned: Vec<Lease> = owned.collect();
         for lease in &owned {
             self.rows[usize::from(lease.partition)].owned = Some((owner, Instant::now() + ttl));
         }
@@ -183,26 +176,15 @@ impl Leases {
     }
 
     pub(in super::super) fn age(&mut self, by: Duration) {
-        let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
-        let ends = leases.map(|(_, expires_at)| expires_at);
-        for end in ends.chain(
-            self.announced
-                .values_mut()
-                .map(|announced| &mut announced.expires_at),
-        ) {
-            *end = end.checked_sub(by).unwrap_or(*end);
-        }
+        self.ends()
+            .for_each(|end| *end = end.checked_sub(by).unwrap_or(*end));
     }
 
     /// Number of live leases of each owner.
     pub(in super::super) fn owners(&self) -> HashMap<OwnerId, usize> {
         let mut owners = HashMap::new();
-        for (owner, _) in self
-            .rows
-            .iter()
-            .filter(|row| row.is_live())
-            .filter_map(|row| row.owned)
-        {
+        let live = self.rows.iter().filter(|row| row.is_live());
+        for (owner, _) in live.filter_map(|row| row.owned) {
             *owners.entry(owner).or_default() += 1;
         }
         owners

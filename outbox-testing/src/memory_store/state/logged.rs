@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox_core::log::{Logged, LoggedMessage, Look, LookRequest, PENDING_MAX, Position};
 use outbox_core::message::{Aggregate, MessageId};
-use outbox_core::store::{FetchedRow, MessageStatus, PurgeRequest, Purged};
+use outbox_core::store::{MessageStatus, PurgeRequest, Purged};
 use tokio::sync::Notify;
 
 use super::{Row, State};
@@ -143,14 +143,11 @@ impl State {
             let found = asked.filter(|asked| status(asked).is_some_and(|status| wanted.contains(&status)));
             found.map(|asked| asked.id).collect()
         };
-        let pending = self
-            .rows
-            .values()
-            .filter(|row| row.status == MessageStatus::Pending);
-        let pending: Vec<&Aggregate> = pending
-            .take(PENDING_MAX + 1)
-            .map(|row| &row.message.aggregate)
-            .collect();
+        let rows = self.rows.values();
+        let pending = rows
+            .filter(|row| row.status == MessageStatus::Pending)
+            .map(Row::aggregate);
+        let pending: Vec<&Aggregate> = pending.take(PENDING_MAX + 1).collect();
         let blocks = &self.index.blocks;
         let comes_first =
             |aggregate: &&Aggregate| blocks.contains_key(aggregate) || pending.contains(aggregate);
@@ -224,29 +221,6 @@ impl State {
         Purged {
             deleted: old.len() as u64,
             next: None,
-        }
-    }
-}
-
-impl Row {
-    fn is_logged(&self) -> bool {
-        self.status == MessageStatus::Logged
-    }
-
-    fn logged(&self, end: Position) -> LoggedMessage {
-        let created_at = self.message.created_at;
-        LoggedMessage {
-            id: self.message.id,
-            row: FetchedRow {
-                attempts: 0,
-                failures: 0,
-                waited: false,
-                ..self.fetched(created_at)
-            },
-            transaction: 0,
-            passed_from: end,
-            created_at,
-            available_at: self.available_at,
         }
     }
 }

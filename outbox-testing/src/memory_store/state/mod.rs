@@ -15,7 +15,6 @@ mod reader;
 mod settle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -25,11 +24,11 @@ use self::audit::WrittenDown;
 use self::index::Index;
 use self::leases::Leases;
 pub(super) use self::logged::{Log, LoggedCommit};
-use outbox_core::message::{Aggregate, Limits, Message, MessageId, NewMessage};
-use outbox_core::store::{FetchedRow, MessageStatus, OperationId, StoredMessage};
+use outbox_core::message::{Aggregate, Limits, MessageId, NewMessage};
+use outbox_core::store::OperationId;
 
 use self::pauses::PauseRow;
-use super::StoredRow;
+use super::StoredRow as Row;
 use super::transaction::DuplicateKey;
 
 #[derive(Debug)]
@@ -63,24 +62,6 @@ pub(super) struct Faults {
     pub(super) refused: HashSet<MessageId>,
     /// Calls that were made so far.
     pub(super) calls: u64,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Row {
-    row_id: i64,
-    partition: u16,
-    pub(super) message: Message,
-    status: MessageStatus,
-    attempts: u32,
-    failures: u32,
-    last_error: Option<String>,
-    halts: bool,
-    unreadable: bool,
-    dedup_key: Option<String>,
-    available_at: Option<OffsetDateTime>,
-    /// End of the wait of an unsequenced message that waits alone.
-    waits_until: OffsetDateTime,
-    published_at: Option<OffsetDateTime>,
 }
 
 /// The head row of an aggregate.
@@ -218,90 +199,6 @@ impl State {
     pub(super) fn corrupt(&mut self, id: MessageId) -> bool {
         self.corrupt_logged(id);
         let row = self.ids.get(&id).and_then(|row_id| self.rows.get_mut(row_id));
-        row.map(|row| row.unreadable = true).is_some()
-    }
-}
-
-impl Row {
-    fn pending(row_id: i64, message: Message) -> Self {
-        Self {
-            row_id,
-            partition: message.aggregate.partition(),
-            status: MessageStatus::Pending,
-            attempts: 0,
-            failures: 0,
-            last_error: None,
-            halts: false,
-            unreadable: false,
-            dedup_key: None,
-            available_at: None,
-            waits_until: message.created_at,
-            published_at: None,
-            message,
-        }
-    }
-
-    fn is_sequenced(&self) -> bool {
-        self.message.sequence.is_some()
-    }
-
-    /// The time until which the message is delayed, unless that time has come.
-    fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.available_at.filter(|at| *at > now)
-    }
-
-    fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
-        let message = if self.unreadable {
-            Err("headers are not JSON: injected fault".to_owned().into())
-        } else {
-            Ok(Arc::new(self.message.clone()))
-        };
-        FetchedRow {
-            row_id: self.row_id,
-            id: Some(self.message.id),
-            partition: self.partition,
-            aggregate: self.message.aggregate.clone(),
-            sequenced: self.is_sequenced(),
-            attempts: self.attempts,
-            failures: self.failures,
-            waited: self.status == MessageStatus::Waiting,
-            age: (now - self.message.created_at).try_into().unwrap_or_default(),
-            message,
-        }
-    }
-
-    fn stored(&self) -> StoredMessage {
-        StoredMessage {
-            row_id: self.row_id,
-            id: self.message.id,
-            event_id: self.message.event_id,
-            aggregate: self.message.aggregate.clone(),
-            sequence: self.message.sequence,
-            event_type: self.message.event_type.clone(),
-            status: self.status,
-            attempts: self.attempts,
-            failures: self.failures,
-            error: self.last_error.clone(),
-            halts: self.halts,
-            created_at: self.message.created_at,
-            published_at: self.published_at,
-        }
-    }
-}
-
-impl From<&Row> for StoredRow {
-    fn from(row: &Row) -> Self {
-        Self {
-            row_id: row.row_id,
-            message: row.message.clone(),
-            status: row.status,
-            attempts: row.attempts,
-            failures: row.failures,
-            last_error: row.last_error.clone(),
-            halts: row.halts,
-            dedup_key: row.dedup_key.clone(),
-            available_at: row.available_at,
-            published_at: row.published_at,
-        }
+        row.map(|row| row.is_unreadable = true).is_some()
     }
 }

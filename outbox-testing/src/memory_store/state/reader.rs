@@ -45,11 +45,7 @@ impl State {
         let looked_at: Vec<&Row> = last_first.by_ref().take(most).collect();
         let is_it = |row: &&&Row| {
             let is_published = matches!(row.status, MessageStatus::Published | MessageStatus::Logged);
-            is_published
-                && search
-                    .aggregate
-                    .as_ref()
-                    .is_none_or(|of| *of == row.message.aggregate)
+            is_published && search.aggregate.as_ref().is_none_or(|of| of == row.aggregate())
         };
         let found = |row: &&Row| FoundPublished {
             stored: Row::stored(row),
@@ -76,10 +72,6 @@ impl State {
 
     pub(in super::super) fn block_of(&self, aggregate: &Aggregate) -> Option<BlockedAggregate> {
         let block = self.index.blocks.get(aggregate)?;
-        Some(BlockedAggregate {
-            aggregate: aggregate.clone(),
-            halted_by: block.halted_by,
-            blocked_for: (!block.is_halted()).then(|| since(self.now(), block.until)),
-        })
+        Some(block.shown(aggregate, self.now()))
     }
 }

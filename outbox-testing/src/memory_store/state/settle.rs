@@ -42,7 +42,7 @@ impl State {
         };
         let is_open = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
         let is_it = settlement.id.is_none_or(|id| id == row.message.id);
-        if !is_open || !is_it || row.partition != settlement.partition {
+        if !is_open || !is_it || row.aggregate().partition() != settlement.partition {
             return;
         }
         match &settlement.verdict {

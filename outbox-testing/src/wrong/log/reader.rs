@@ -8,7 +8,7 @@ use outbox_core::message::MessageId;
 use outbox_core::store::StoreError;
 use tokio::task::yield_now;
 
-use super::{LogMistake, WrongLog};
+use super::{LogMistake, M, WrongLog};
 use crate::MemoryLogReader;
 
 /// Reads a [`WrongLog`].
@@ -31,7 +31,7 @@ pub struct WrongLogReader {
 impl WrongLogReader {
     pub(super) fn new(log: &WrongLog, inner: MemoryLogReader) -> Self {
         Self {
-            is_whole: !log.has(LogMistake::LeavesHalfOpened),
+            is_whole: !log.has(M::LeavesHalfOpened),
             log: log.clone(),
             inner: Some(inner),
             ahead: VecDeque::new(),
@@ -64,17 +64,15 @@ impl WrongLogReader {
             return Some(event);
         };
         match (mistake, event) {
-            (LogMistake::LosesDroppedWaits, event) => {
+            (M::LosesDroppedWaits, event) => {
                 yield_now().await;
                 Some(event)
             }
-            (LogMistake::SaysNothingAtFirst, LogEvent::Idle(_)) if !self.has_spoken => {
+            (M::SaysNothingAtFirst, LogEvent::Idle(_)) if !self.has_spoken => {
                 self.has_spoken = true;
                 None
             }
-            (LogMistake::OverlooksOthers, LogEvent::Idle(_)) if mem::replace(&mut self.has_spoken, true) => {
-                None
-            }
+            (M::OverlooksOthers, LogEvent::Idle(_)) if mem::replace(&mut self.has_spoken, true) => None,
             (_, LogEvent::Message(message)) => self.spoilt_message(mistake, message),
             (_, event) => Some(event),
         }
@@ -82,13 +80,13 @@ impl WrongLogReader {
 
     fn spoilt_message(&mut self, mistake: LogMistake, mut message: LoggedMessage) -> Option<LogEvent> {
         match mistake {
-            LogMistake::RepeatsMessages => self.ahead.push_back(LogEvent::Message(message.clone())),
-            LogMistake::MakesUpRows => message.row.attempts = 1,
-            LogMistake::SplitsTransactions => {
+            M::RepeatsMessages => self.ahead.push_back(LogEvent::Message(message.clone())),
+            M::MakesUpRows => message.row.attempts = 1,
+            M::SplitsTransactions => {
                 let end = self.log.store.logged_behind(self.read_to);
                 self.ahead.extend(end.map(|(end, _)| LogEvent::Commit(end)));
             }
-            LogMistake::GivesRolledBack => {
+            M::GivesRolledBack => {
                 let row_id = message.row.row_id;
                 let is_behind_a_gap = row_id > self.last_row_id + 1;
                 self.last_row_id = row_id;
@@ -113,7 +111,7 @@ impl LogReader for WrongLogReader {
         }
         loop {
             let event = self.inner()?.next().await;
-            if event.is_err() && self.log.has(LogMistake::NeverEnds) {
+            if event.is_err() && self.log.has(M::NeverEnds) {
                 std::future::pending::<()>().await;
             }
             let event = event?;
@@ -131,13 +129,13 @@ impl LogReader for WrongLogReader {
 
     async fn confirm(&mut self, mut position: Position) -> Result<(), StoreError> {
         match self.log.mistake {
-            Some(LogMistake::ForgetsPosition) => return Ok(()),
-            Some(LogMistake::ConfirmsWhatWasRead) => position = position.max(self.read_to),
-            Some(LogMistake::ConfirmsForOthers) => {
+            Some(M::ForgetsPosition) => return Ok(()),
+            Some(M::ConfirmsWhatWasRead) => position = position.max(self.read_to),
+            Some(M::ConfirmsForOthers) => {
                 self.log.store.with_log(|log| log.confirm(position));
                 return Ok(());
             }
-            Some(LogMistake::BreaksWhenDropped) => {
+            Some(M::BreaksWhenDropped) => {
                 let inner = self.inner.take();
                 yield_now().await;
                 self.inner = inner;
@@ -148,7 +146,7 @@ impl LogReader for WrongLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
-        if self.log.has(LogMistake::KeepsNothing) {
+        if self.log.has(M::KeepsNothing) {
             return Ok(Retained::default());
         }
         self.inner()?.retained().await
@@ -156,7 +154,7 @@ impl LogReader for WrongLogReader {
 
     fn adopted_to(&self) -> Position {
         match &self.inner {
-            Some(inner) if !self.log.has(LogMistake::ForgetsAdoptions) => inner.adopted_to(),
+            Some(inner) if !self.log.has(M::ForgetsAdoptions) => inner.adopted_to(),
             _ => Position(0),
         }
     }
@@ -168,7 +166,7 @@ impl LogReader for WrongLogReader {
 
 impl Drop for WrongLogReader {
     fn drop(&mut self) {
-        if self.log.has(LogMistake::KeepsReading) || !self.is_whole {
+        if self.log.has(M::KeepsReading) || !self.is_whole {
             // The log believes that it is read for ever.
             mem::forget(self.inner.take());
         }

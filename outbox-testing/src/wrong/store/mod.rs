@@ -1,7 +1,7 @@
 //! Stores with one mistake each.
 //!
 //! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
-//! because a store does not record; see [`WrongWriter`](super::WrongWriter).
+//! because a store does not record; see [`WriterMistake`](super::WriterMistake).
 
 mod audit;
 mod mistake;
@@ -78,12 +78,7 @@ impl OutboxStore for WrongStore {
 
     async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         if self.mistake == M::AlwaysComplains {
-            let kind = SetupKind::Version;
-            return Err(StoreError::setup(
-                kind,
-                "the server is too new",
-                "install an older one",
-            ));
+            return Err(StoreError::setup(SetupKind::Version, "the server is too new", ""));
         }
         self.inner.preflight(deletes).await
     }

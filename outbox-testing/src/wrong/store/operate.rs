@@ -1,8 +1,8 @@
 //! Mistakes in the operations of operators and in the purge.
 
 use super::{M, WrongStore, forward};
-use crate::store_methods;
 use crate::store_types::*;
+use crate::{StoredRow, store_methods};
 
 impl WrongStore {
     /// Remembers the selected messages that halt their aggregates.
@@ -27,7 +27,7 @@ impl WrongStore {
         match self.mistake {
             M::PurgesByRecording => {
                 let bound = self.inner.now() - request.older_than.unwrap_or(Duration::MAX);
-                let is_old = |row: &crate::StoredRow| row.message.created_at < bound;
+                let is_old = |row: &StoredRow| row.message.created_at < bound;
                 let old = self.find(|row| row.status == MessageStatus::Published && is_old(row));
                 purged.deleted += old.len() as u64;
             }
@@ -147,10 +147,10 @@ impl OutboxAdmin for WrongStore {
                 let mut forgotten = Forgotten::default();
                 for aggregate in aggregates {
                     let rows = self.find(|row| row.aggregate() == aggregate);
-                    if rows
-                        .iter()
-                        .all(|row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead))
-                    {
+                    let is_settled = |row: &StoredRow| {
+                        matches!(row.status, MessageStatus::Published | MessageStatus::Dead)
+                    };
+                    if rows.iter().all(is_settled) {
                         rows.iter().for_each(|row| self.inner.discard(row.row_id));
                         forgotten.messages += rows.len() as u64;
                     }

@@ -51,10 +51,7 @@ impl WrongStore {
             }
             M::HandsOutBlocked => self.hand_out(fetched, |_| true),
             M::OvertakesDelayed => self.hand_out(fetched, |row| row.available_at.is_none()),
-            M::BlocksForEver | M::UnsequencedBlocks | M::RetryKeepsHalt => {
-                let memory = self.memory();
-                rows.retain(|row| !memory.stuck.contains(&row.aggregate));
-            }
+            M::BlocksForEver | M::UnsequencedBlocks | M::RetryKeepsHalt => self.drop_stuck(rows),
             M::BlocksUnsequenced => {
                 let blocked = self.aggregates_with(|row| {
                     row.status == MessageStatus::Waiting && row.message.sequence.is_some()
@@ -69,6 +66,11 @@ impl WrongStore {
             _ => {}
         }
         Ok(())
+    }
+
+    fn drop_stuck(&self, rows: &mut Vec<FetchedRow>) {
+        let memory = self.memory();
+        rows.retain(|row| !memory.stuck.contains(&row.aggregate));
     }
 
     fn spoil_messages(&self, rows: &mut [FetchedRow]) {
@@ -87,9 +89,8 @@ impl WrongStore {
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
         let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
         let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
-        fetched
-            .waits
-            .retain(|waits| !found.iter().any(|row| row.row_id == waits.row_id));
+        let is_found = |row_id| found.iter().any(|row| row.row_id == row_id);
+        fetched.waits.retain(|waits| !is_found(waits.row_id));
         fetched.due.extend(found.into_iter().map(as_fetched));
     }
 
@@ -130,10 +131,7 @@ impl WrongStore {
                 let found = self.find(|row| row.status == MessageStatus::Waiting && is_due(row));
                 *rows = found.into_iter().map(as_fetched).collect();
             }
-            M::DeadLettersEndTheDrain => {
-                let memory = self.memory();
-                rows.retain(|row| !memory.stuck.contains(&row.aggregate));
-            }
+            M::DeadLettersEndTheDrain => self.drop_stuck(rows),
             M::RetryGoesLast => {
                 let memory = self.memory();
                 let is_retried = |row: &FetchedRow| {
@@ -152,11 +150,8 @@ impl WrongStore {
         settlements: &[Settlement],
     ) -> Result<Vec<Settlement>, StoreError> {
         let mut spoilt = settlements.to_vec();
-        let rows = self.find(|row| {
-            settlements
-                .iter()
-                .any(|settlement| settlement.row_id == row.row_id)
-        });
+        let is_settled = |row: &StoredRow| settlements.iter().any(|s| s.row_id == row.row_id);
+        let rows = self.find(is_settled);
         let status = |settlement: &Settlement| {
             let row = rows.iter().find(|row| row.row_id == settlement.row_id);
             row.map(|row| row.status)
@@ -188,10 +183,8 @@ impl WrongStore {
             M::SettlesByRowId => spoilt.iter_mut().for_each(|settlement| settlement.id = None),
             M::RefusesOddErrors if spoilt.iter().any(|s| error_of(&s.verdict).contains('\0')) => {
                 let source = Box::from("invalid byte sequence for encoding \"UTF8\": 0x00");
-                return Err(StoreError::Database {
-                    context: "settle messages",
-                    source,
-                });
+                let context = "settle messages";
+                return Err(StoreError::Database { context, source });
             }
             _ => {}
         }
@@ -223,6 +216,10 @@ impl WrongStore {
         }
     }
 
+    fn stick(&self, aggregate: Aggregate) {
+        self.memory().stuck.insert(aggregate);
+    }
+
     /// Applies the mistakes that take effect after the verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
@@ -232,16 +229,11 @@ impl WrongStore {
             let aggregate = row.aggregate().clone();
             match (self.mistake, &settlement.verdict) {
                 (M::BlocksForEver, Verdict::Blocked { .. })
-                | (M::DeadLettersEndTheDrain, Verdict::Dead { .. }) => {
-                    self.memory().stuck.insert(aggregate);
-                }
-                (M::UnsequencedBlocks, Verdict::Blocked { .. }) if !is_sequenced => {
-                    self.memory().stuck.insert(aggregate);
-                }
+                | (M::DeadLettersEndTheDrain, Verdict::Dead { .. }) => self.stick(aggregate),
+                (M::UnsequencedBlocks, Verdict::Blocked { .. }) if !is_sequenced => self.stick(aggregate),
                 (M::BlockEndsHalt, Verdict::Blocked { .. }) => {
-                    self.inner
-                        .skip(&Selection::dead_letters().aggregate(&aggregate))
-                        .await?;
+                    let dead = Selection::dead_letters().aggregate(&aggregate);
+                    self.inner.skip(&dead).await?;
                 }
                 _ => {}
             }
@@ -251,18 +243,7 @@ impl WrongStore {
 }
 
 fn as_fetched(row: StoredRow) -> FetchedRow {
-    FetchedRow {
-        row_id: row.row_id,
-        id: Some(row.message.id),
-        partition: row.aggregate().partition(),
-        aggregate: row.aggregate().clone(),
-        sequenced: row.message.sequence.is_some(),
-        attempts: row.attempts,
-        failures: row.failures,
-        waited: row.status == MessageStatus::Waiting,
-        age: Duration::ZERO,
-        message: Ok(Arc::new(row.message)),
-    }
+    row.fetched(row.message.created_at)
 }
 
 fn error_of(verdict: &Verdict) -> &str {

@@ -21,11 +21,15 @@ async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logge
 /// An adopted message is pending: the table gives it as a message that nobody has tried yet, in its place of the order.
 pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "a", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    assert_eq!(fetch(fixture, &leases, ALL).await, [], "nothing is the table's");
+    let (_, leases) = lease_all(fixture.outbox()).await;
+    assert_eq!(
+        fetch(fixture.outbox(), &leases, ALL).await,
+        [],
+        "nothing is the table's"
+    );
     assert_eq!(adopt(fixture, &messages[..2]).await, ids(&messages[..2]));
-    let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2))]);
+    let rows = fetch(fixture.outbox(), &leases, ALL).await;
+    assert_eq!(keys(&rows), "a1 a2");
     for row in &rows {
         assert_eq!((row.attempts, row.failures, row.waited), (0, 0, false));
     }
@@ -44,10 +48,15 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     })
     .await;
     let skipped = Selection::id(messages[2].id);
-    fixture.store().skip(&skipped).await.expect("skip answers");
-    let before = fixture.rows().await;
+    fixture
+        .outbox()
+        .store()
+        .skip(&skipped)
+        .await
+        .expect("skip answers");
+    let before = fixture.outbox().rows().await;
     adopt(fixture, &messages).await;
-    assert_eq!(fixture.rows().await, before);
+    assert_eq!(fixture.outbox().rows().await, before);
 }
 
 /// A reader that was replaced may have an adoption on its way, which is carried out when its successor has published the messages and stored the position. If they

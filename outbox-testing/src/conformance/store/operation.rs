@@ -41,10 +41,7 @@ pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F
     let begin = operation(OperationKind::Pause, of_type());
     assert!(pause(fixture, "overrun", &begin).await);
     assert_eq!(outcome(fixture, begin.id).await, Some((1, true)));
-    let found = store(fixture)
-        .operation(begin.id)
-        .await
-        .expect("it is written down");
+    let found = written(fixture, begin.id).await;
     assert_eq!((found.intent, found.scope), (begin.intent, begin.scope));
     assert_eq!(reasons(fixture).await, ["overrun"]);
 
