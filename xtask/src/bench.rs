@@ -35,8 +35,6 @@ enum What {
     Relay,
     /// Consumers, their latency and memory.
     Inbox,
-    /// Time and memory of `outbox prove` over a million messages; --messages changes that.
-    Prove,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -54,10 +52,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     command.args(["--nats-url", services.url(Backend::Nats)?]);
     if reads_log {
         command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
-    }
-    if options.what == What::Prove {
-        let outbox = program::build(&workspace, "outbox-cli", "outbox", &["--release"])?;
-        command.arg("--program").arg(outbox);
     }
     if let Some(library) = &options.preload {
         // The dynamic linker only warns about a missing file, and the run would measure another

@@ -3,7 +3,6 @@
 //! To end a child, the parent closes the child's standard input. The child prints [`Report`] as one line of JSON.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::process::{ExitStatus, Stdio};
 use std::time::Instant;
 
@@ -55,23 +54,20 @@ pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u6
     let report = Report {
         messages: work(shutdown).await?,
         seconds: start.elapsed().as_secs_f64(),
-        peak_bytes: peak_bytes(std::process::id())?.ok_or("no VmHWM in /proc/PID/status")?,
+        peak_bytes: peak_bytes()?,
     };
     println!("{}", serde_json::to_string(&report)?);
     // The thread that reads the standard input cannot be interrupted.
     std::process::exit(0);
 }
 
-/// The largest resident memory of a process so far; `None` if it has ended.
-pub(crate) fn peak_bytes(process: u32) -> Result<Option<u64>> {
-    let status = match fs::read_to_string(format!("/proc/{process}/status")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        status => status?,
-    };
+/// The largest resident memory of this process so far.
+fn peak_bytes() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let bytes = kibibytes.map(|text| text.trim().parse::<u64>().map(|n| n * 1024));
-    Ok(bytes.transpose()?)
+    let kibibytes = kibibytes.ok_or("no VmHWM in /proc/self/status")?;
+    Ok(kibibytes.trim().parse::<u64>()? * 1024)
 }
 
 /// The parent's side: a running child.

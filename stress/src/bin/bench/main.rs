@@ -13,7 +13,6 @@ mod latency;
 mod load;
 mod log;
 mod processor;
-mod prove;
 mod raw;
 mod relay;
 mod servers;
@@ -52,8 +51,6 @@ enum What {
     Relay(Selected<relay::Group>),
     /// Consumers, latency, memory.
     Inbox(Selected<inbox::Group>),
-    /// The program `outbox` that compares outbox, stream and inbox.
-    Prove(prove::Selected),
     #[command(flatten)]
     Child(Child),
 }
@@ -129,10 +126,6 @@ async fn main() -> ExitCode {
         }
         What::Inbox(selected) => {
             let figures = async |servers: &Servers| inbox::figures(servers, &selected).await;
-            measure(&selected.options, figures).await
-        }
-        What::Prove(selected) => {
-            let figures = async |servers: &Servers| prove::figures(servers, &selected).await;
             measure(&selected.options, figures).await
         }
         What::Child(Child::RelayChild(options)) => relay::child(&options).await,

@@ -6,7 +6,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_nats::jetstream;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
 use outbox_nats::{EventStream, JetStreamSubscriber};
@@ -197,19 +196,6 @@ impl Stream {
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Makes a durable consumer that has nothing left to receive.
-    pub(crate) async fn add_consumer_at_end(&self, consumer: &str) -> Result<()> {
-        let stream = self.context.get_stream_no_info(&self.name).await?;
-        let config = pull::Config {
-            durable_name: Some(consumer.to_owned()),
-            deliver_policy: DeliverPolicy::New,
-            ack_policy: AckPolicy::Explicit,
-            ..pull::Config::default()
-        };
-        stream.create_consumer(config).await?;
-        Ok(())
     }
 
     /// Deletes a consumer, so that the next one of its name begins at the first message.
