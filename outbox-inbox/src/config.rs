@@ -58,34 +58,33 @@ const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fr
 pub(crate) const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
 
+/// How often expired rows are deleted, on average.
+pub(crate) const PURGE_EVERY: Duration = Duration::from_secs(600);
+
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them, but for `dead_letter_retention`,
-/// `purge_every`, `shutdown_timeout`, `stuck_after`, `watch_every` and `allow_untested_engine`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
+/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them
+/// ([`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config)), except for `dead_letter_retention`,
+/// `shutdown_timeout`, `stuck_after` and `allow_untested_engine`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
     /// Handlers that run at a time, per consumer. Each holds a database connection. Messages of one aggregate never run at
     /// the same time. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries in memory that run or are about to run, and those behind them in their aggregates, per consumer. The inbox takes fewer if it could not handle them
-    /// within half of `ack_wait`, and twice the largest batch if that is more. It keeps waiting ones alive with progress acknowledgements. At least
-    /// `concurrency`, at most 10,000, default 256.
-    pub in_flight_max: usize,
-    /// Deliveries in memory that wait because a message of their aggregate failed or is missing, per consumer and besides those of `in_flight_max`. Beyond this number,
-    /// the inbox gives those back to the broker that lose least time by it; nothing overtakes them. They return after a second at the earliest, even if nothing is in the way
-    /// of their aggregate any longer: a healthy aggregate whose later messages went back stands still for that second. With more room, hot aggregates go on
-    /// at once after a failure. 1 to 100,000, default 4,096.
+    /// Deliveries in memory that wait because a message of their aggregate failed or is missing, per consumer. Beyond
+    /// this number, the inbox gives deliveries back to the broker that lose least time by it; nothing overtakes them. They
+    /// return after a second at the earliest, even if their aggregate is healthy again. 1 to 100,000, default 4,096.
     pub blocked_max: usize,
-    /// Bytes of payloads and headers in memory, per consumer. Beyond it the inbox receives nothing, and gives deliveries that wait for a failed one back to the broker,
-    /// under the conditions of `blocked_max`. It always takes one delivery, however large. Dead letters that are tried again count too: each look for them takes as many
-    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. Beside it the broker's driver holds what it was sent
-    /// already: at most four deliveries for each of `concurrency`, or two batches if that is more. At least 64 KiB, default 16 MiB.
+    /// Bytes of payloads and headers in memory, per consumer. Beyond it, the inbox receives nothing and gives deliveries
+    /// that wait for a failed message back to the broker. It always takes one delivery, however large. Dead letters
+    /// that are retried count too, and can take as much again. In addition, the broker's driver holds at most four
+    /// deliveries for each of `concurrency`, or two batches if that is more. At least 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
-    /// Deliveries without an answer at a time, per consumer and over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
-    /// their aggregate count too, even after they were given back for want of room: at this number of them the broker sends nothing new. At least
-    /// `in_flight_max`, at most 1,000,000, default 100,000. Consumers of order `strict` have 1.
+    /// Unanswered deliveries per consumer, over all processes: `max_ack_pending` on NATS. Deliveries that wait for a failed
+    /// message of their aggregate count too, even after they were given back. At this number the broker sends nothing new.
+    /// 32 for each of `concurrency` to 1,000,000, default 100,000. Consumers of order `strict` have 1.
     pub ack_pending_max: usize,
     /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
     /// 1 s to 1 h, default 30 s.
@@ -95,8 +94,7 @@ pub struct InboxConfig {
     pub handler_timeout: Duration,
     /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. 1 to 1,000,000, default 12.
     pub attempts_max: u32,
-    /// Delays between attempts. The shortest is more than zero. Default 200 ms to 5 min: a failure that is over in a moment, such as a deadlock, delays its
-    /// aggregate no longer than that.
+    /// Delays between attempts. The shortest is more than zero. Default 200 ms to 5 min.
     pub backoff: Backoff,
     /// What happens to deliveries that are no messages. Default: they become dead letters.
     pub unreadable: Unreadable,
@@ -108,15 +106,9 @@ pub struct InboxConfig {
     /// retention, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
     /// `outbox_nats::EventStream`. Each row has it as `expires_at`.
     pub retention: Duration,
-    /// How often the inbox deletes rows that have expired, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
-    /// 10 min.
-    pub purge_every: Option<Duration>,
     /// How long open dead letters are kept: after that the inbox deletes those of its consumers, and with them the only copy of their bytes outside the stream. Those that are to be
-    /// tried again stay. It looks every `purge_every`; without that it deletes none. 1 day to 10 years, default `None`: for ever, until somebody decides.
+    /// tried again stay. 1 day to 10 years, default `None`: for ever, until somebody decides.
     pub dead_letter_retention: Option<Duration>,
-    /// How often a process looks how far its consumers are behind, for the gauges of [`Consumers::watch`](crate::Consumers::watch); `None` for never. Each look costs
-    /// two or three requests to the broker and a statement for each consumer. Only with the feature `metrics`. 1 s to 1 day, default 15 s.
-    pub watch_every: Option<Duration>,
     /// How long a shutdown waits for running handlers. Then the inbox cancels them and gives their messages back. Default 10 s.
     pub shutdown_timeout: Duration,
     /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
@@ -124,13 +116,20 @@ pub struct InboxConfig {
     pub stuck_after: Duration,
     /// Whether the inbox starts on a database engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Default: false.
     pub allow_untested_engine: bool,
+    /// Deliveries in memory that run or are about to run, and deliveries behind them in their aggregates, per consumer.
+    /// The inbox takes fewer if it could not handle them within half of `ack_wait`, and at least `concurrency` and
+    /// two batches. Default: 32 for each of `concurrency`, at most 10,000.
+    #[doc(hidden)]
+    pub in_flight_max: Option<usize>,
+    /// How often the inbox deletes expired rows and dead letters, on average.
+    #[doc(hidden)]
+    pub purge_every: Duration,
 }
 
 impl Default for InboxConfig {
     fn default() -> Self {
         Self {
             concurrency: 8,
-            in_flight_max: 256,
             blocked_max: 4_096,
             buffer_bytes: 16 * 1024 * 1024,
             ack_pending_max: 100_000,
@@ -145,12 +144,12 @@ impl Default for InboxConfig {
             unknown_version: UnknownVersion::DeadLetter,
             unknown_event: UnknownEvent::Retry,
             retention: Duration::from_secs(15 * 24 * 3600),
-            purge_every: Some(Duration::from_secs(600)),
             dead_letter_retention: None,
-            watch_every: Some(Duration::from_secs(15)),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
             allow_untested_engine: false,
+            in_flight_max: None,
+            purge_every: PURGE_EVERY,
         }
     }
 }
@@ -158,7 +157,6 @@ impl Default for InboxConfig {
 impl InboxConfig {
     outbox_core::__setters! {
         concurrency: usize,
-        in_flight_max: usize,
         blocked_max: usize,
         buffer_bytes: usize,
         ack_pending_max: usize,
@@ -170,12 +168,20 @@ impl InboxConfig {
         unknown_version: UnknownVersion,
         unknown_event: UnknownEvent,
         retention: Duration,
-        purge_every: Option<Duration>,
         dead_letter_retention: Option<Duration>,
-        watch_every: Option<Duration>,
         shutdown_timeout: Duration,
         stuck_after: Duration,
         allow_untested_engine: bool,
+        #[doc(hidden)]
+        in_flight_max: usize,
+        #[doc(hidden)]
+        purge_every: Duration,
+    }
+
+    /// The number of deliveries in memory that run or are about to run.
+    pub(crate) fn in_flight_bound(&self) -> usize {
+        let most = self.in_flight_max.unwrap_or((32 * self.concurrency).min(10_000));
+        most.max(self.concurrency)
     }
 
     /// What is wrong, one text for each setting.
@@ -189,7 +195,6 @@ impl InboxConfig {
         let mut problems = Vec::new();
         let Self {
             concurrency,
-            in_flight_max,
             blocked_max,
             buffer_bytes,
             ack_pending_max,
@@ -199,11 +204,6 @@ impl InboxConfig {
         if !(1..=1024).contains(&concurrency) {
             problems.push(format!("concurrency is {concurrency}; use 1 to 1024"));
         }
-        if in_flight_max < concurrency || in_flight_max > 10_000 {
-            problems.push(format!(
-                "in_flight_max is {in_flight_max}; use at least concurrency ({concurrency}), at most 10000"
-            ));
-        }
         if !(1..=100_000).contains(&blocked_max) {
             problems.push(format!("blocked_max is {blocked_max}; use 1 to 100000"));
         }
@@ -212,9 +212,10 @@ impl InboxConfig {
                 "buffer_bytes is {buffer_bytes}; use at least {BUFFER_BYTES_MIN}"
             ));
         }
-        if ack_pending_max < in_flight_max || ack_pending_max > 1_000_000 {
+        if !(self.in_flight_bound()..=1_000_000).contains(&ack_pending_max) {
             problems.push(format!(
-                "ack_pending_max is {ack_pending_max}; use at least in_flight_max ({in_flight_max}), at most 1000000"
+                "ack_pending_max is {ack_pending_max}; use {} to 1000000",
+                self.in_flight_bound()
             ));
         }
         if !(1..=1_000_000).contains(&attempts_max) {
@@ -235,18 +236,6 @@ impl InboxConfig {
                     "{name} is {time:?}; use {:?} to {:?}",
                     range.start(),
                     range.end()
-                ));
-            }
-        }
-        for (name, every) in [
-            ("purge_every", self.purge_every),
-            ("watch_every", self.watch_every),
-        ] {
-            if let Some(every) = every.filter(|every| !SECOND_TO_DAY.contains(every)) {
-                problems.push(format!(
-                    "{name} is {every:?}; use {:?} to {:?}, or `None`",
-                    SECOND_TO_DAY.start(),
-                    SECOND_TO_DAY.end()
                 ));
             }
         }
@@ -287,7 +276,6 @@ mod tests {
         let zero = Duration::ZERO;
         let config = InboxConfig::default()
             .concurrency(0)
-            .in_flight_max(20_000)
             .blocked_max(0)
             .buffer_bytes(0)
             .ack_wait(zero)
@@ -295,14 +283,11 @@ mod tests {
             .attempts_max(0)
             .backoff(Backoff { min: zero, max: zero })
             .retention(zero)
-            .purge_every(Some(zero))
-            .watch_every(Some(zero))
             .dead_letter_retention(Some(zero))
             .stuck_after(zero);
         let text = config.problems();
         for setting in [
             "concurrency",
-            "in_flight_max",
             "blocked_max",
             "buffer_bytes",
             "ack_wait",
@@ -310,8 +295,6 @@ mod tests {
             "attempts_max",
             "backoff",
             "retention",
-            "purge_every",
-            "watch_every",
             "dead_letter_retention",
             "stuck_after",
         ] {

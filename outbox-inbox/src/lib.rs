@@ -96,7 +96,7 @@
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
 //! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::with_dead_letter_sink`] |
 //! | the tables | [`migrate`], [`migration`] |
-//! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
+//! | to delete expired rows at once | [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
 //! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
 //! | to see how far a consumer is behind, replay it | [`Consumers`] |

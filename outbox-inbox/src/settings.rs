@@ -89,7 +89,6 @@ impl Settings {
     fn of_whole_inbox(&self, config: &InboxConfig) -> Vec<String> {
         let inbox = &self.of_inbox;
         [
-            ("purge_every", config.purge_every != inbox.purge_every),
             (
                 "shutdown_timeout",
                 config.shutdown_timeout != inbox.shutdown_timeout,
@@ -103,7 +102,6 @@ impl Settings {
                 "dead_letter_retention",
                 config.dead_letter_retention != inbox.dead_letter_retention,
             ),
-            ("watch_every", config.watch_every != inbox.watch_every),
         ]
         .into_iter()
         .filter(|(_, differs)| *differs)

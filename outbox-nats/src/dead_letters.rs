@@ -17,7 +17,7 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink, MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::publish::outcome::Attempt;
-use crate::stream::provision::{ProvisionError, StreamReport};
+use crate::stream::provision::{ProvisionError, REQUEST_TIMEOUT, StreamReport};
 use crate::stream::subject::{SubjectPrefix, encode_token};
 use crate::stream::{EventStream, Provisioning};
 
@@ -49,8 +49,6 @@ pub struct DeadLetterConfig {
     pub replicas: usize,
     /// Whether [`DeadLetterStream::provision`] may create and change the stream. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// Bound on one copy, from the call to the acknowledgement. Default 5 s.
-    pub ack_timeout: Duration,
 }
 
 impl Default for DeadLetterConfig {
@@ -61,7 +59,6 @@ impl Default for DeadLetterConfig {
             max_age: Duration::from_hours(30 * 24),
             replicas: 1,
             provisioning: Provisioning::default(),
-            ack_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -73,7 +70,6 @@ impl DeadLetterConfig {
         max_age: Duration,
         replicas: usize,
         provisioning: Provisioning,
-        ack_timeout: Duration,
     }
 }
 
@@ -104,8 +100,8 @@ impl DeadLetterStream {
     #[must_use]
     pub fn new(client: Client, config: DeadLetterConfig) -> Self {
         let context = ContextBuilder::new()
-            .timeout(config.ack_timeout)
-            .ack_timeout(config.ack_timeout)
+            .timeout(REQUEST_TIMEOUT)
+            .ack_timeout(REQUEST_TIMEOUT)
             .build(client.clone());
         Self {
             client,
@@ -165,7 +161,7 @@ impl DeadLetterStream {
         let message = PublishMessage::build()
             .payload(letter.incoming.payload.clone())
             .headers(headers(letter, &self.config.stream));
-        let waited = self.config.ack_timeout;
+        let waited = REQUEST_TIMEOUT;
         let deadline = Instant::now() + waited;
         let sending = self
             .context
@@ -184,7 +180,7 @@ impl DeadLetterStream {
 }
 
 impl DeadLetterSink for DeadLetterStream {
-    /// Ends within [`DeadLetterConfig::ack_timeout`], and at once while disconnected.
+    /// Ends within 5 s, and at once while disconnected.
     fn send<'a>(
         &'a self,
         letter: &'a DeadLetterCopy,

@@ -66,7 +66,7 @@ pub use connect::{
 };
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
-pub use publish::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
+pub use publish::{JetStreamPublisher, PublisherConfig};
 pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
 pub use stream::consumers::{DurableFilters, StreamReading};
 pub use stream::provision::{ProvisionError, StreamReport, StreamWarning};

@@ -32,7 +32,7 @@ pub(super) async fn options(outbox: &Outbox) -> Result<ConnectOptions, Failure> 
     }
     options = options
         .name(format!("outbox {}", section.stream.name))
-        .require_tls(section.nats_require_tls);
+        .require_tls(of(outbox)?.iter().any(ServerAddr::tls_required));
     if let Some(path) = &section.nats_ca {
         options = options.add_root_certificates(path.clone());
     }

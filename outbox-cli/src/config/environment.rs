@@ -170,12 +170,6 @@ fn check(outbox: &Outbox) -> Result<(), ConfigError> {
             "leave `log.read` out; the relay then polls the table",
         ));
     }
-    if section.connections < 2 {
-        return Err(ConfigError::setting(
-            format!("outbox `{name}` has `connections` = {}", section.connections),
-            "use at least 2",
-        ));
-    }
     if section.writers && !section.migrate {
         return Err(ConfigError::setting(
             format!("outbox `{name}` has `writers` without `migrate`"),

@@ -7,27 +7,22 @@ use serde::Deserialize;
 use super::ConfigError;
 use super::outbox::OutboxSection;
 
-/// A configuration file.
+/// A configuration file. Its keys are documented in `assets/outbox.toml`.
+#[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct File {
-    /// Whether a change must be confirmed by the number of changed things. Default: no.
     pub production: bool,
-    /// Probes and metrics.
     pub http: HttpSection,
-    /// What is logged, and how.
     pub log: LogSection,
-    /// The outboxes. None stands for one with all defaults.
     pub outbox: Vec<OutboxSection>,
 }
 
-/// Probes and metrics.
+/// A table `[http]`.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct HttpSection {
-    /// Where `/livez`, `/readyz` and `/metrics` are answered. Port 0 is any free one, which the log names. Default 127.0.0.1:9187.
     pub address: SocketAddr,
 }
 
@@ -39,35 +34,21 @@ impl Default for HttpSection {
     }
 }
 
-/// What is logged, and how. The log goes to the standard error.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// A table `[log]`.
+#[doc(hidden)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct LogSection {
-    /// Lines for people or for machines. Default: for people.
     pub format: LogFormat,
-    /// The filter, as in `RUST_LOG`, which wins. Default `info,sqlx=warn,async_nats=warn`.
-    pub level: String,
-}
-
-impl Default for LogSection {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::default(),
-            level: "info,sqlx=warn,async_nats=warn".to_owned(),
-        }
-    }
 }
 
 /// The form of the log.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum LogFormat {
-    /// A line for people.
     #[default]
     Text,
-    /// A JSON object per line.
     Json,
 }
 

@@ -84,7 +84,7 @@ fn a_line_with_a_password_is_never_quoted() {
     for text in [
         "http = \"nats://u:hunter2@h\"",
         "[[outbox]]\ndatabase_url = \"postgres://u:hunter2@h",
-        "[[outbox]]\nconnections = \"postgres://u:hunter2@h\"",
+        "[[outbox]]\nmigrate = \"postgres://u:hunter2@h\"",
         "[[outbox]]\nname = \"a\"\ndatabase_url = 1 # hunter2",
         "[[outbox]]\n[outbox.relay]\nlease_ttl = \"postgres://u:hunter2@h\"",
     ] {
@@ -139,7 +139,6 @@ fn values_without_sense_are_refused() {
         ("[[outbox]]\nname = \"Orders\"", "`Orders` cannot be the name"),
         ("[[outbox]]\nprefix = \"a-b\"", "prefix `a-b` is malformed"),
         ("[[outbox]]\nwriters = true", "`writers` without `migrate`"),
-        ("[[outbox]]\nconnections = 1", "`connections` = 1"),
         ("[[outbox]]\n[outbox.stream]\nprefix = \"a b\"", "a b"),
         (
             "[[outbox]]\n[outbox.stream]\nreplicas = 7",
@@ -178,12 +177,15 @@ fn a_variable_for_all_does_not_replace_the_address_of_one_among_several() {
 
 #[test]
 fn settings_of_the_file_reach_the_relay() {
-    let text = "[[outbox]]\n[outbox.relay]\nlease_ttl = \"20s\"\nretention = \"forever\"\nwindow = 7\n";
+    let text = "[[outbox]]\n[outbox.relay]\nlease_ttl = \"20s\"\nretention = \"forever\"\nbuffer_bytes = 7\n";
     let relay = load(text, &SERVERS).unwrap().outboxes[0]
         .section
         .relay
         .relay_config();
-    assert_eq!((relay.lease_ttl, relay.window), (Duration::from_secs(20), 7));
+    assert_eq!(
+        (relay.lease_ttl, relay.buffer_bytes),
+        (Duration::from_secs(20), 7)
+    );
     assert_eq!(relay.retention, outbox::core::Retention::Keep);
 }
 

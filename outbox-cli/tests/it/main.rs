@@ -21,5 +21,6 @@ mod print;
 mod program;
 mod rights_page;
 mod secrets;
+mod settings_page;
 mod systemd;
 mod to_production;

@@ -170,7 +170,6 @@ async fn a_wrong_configuration_ends_it_with_2() {
             "[[outbox]]\n[outbox.relay]\nlease_ttl = \"1ms\"",
             "lease_ttl is 1ms; use 300ms to 600s",
         ),
-        ("[log]\nlevel = \"x=y=z\"", "`log.level` is no filter"),
         ("[[outbox]]\nschema = \"shop\"", "SQLite has no schemas"),
     ] {
         let (code, log) = Program::start(config, &servers).failure().await;

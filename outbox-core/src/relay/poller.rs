@@ -50,11 +50,12 @@ pub(super) enum Query {
 impl Poller {
     pub(super) fn new(config: &RelayConfig) -> Self {
         let now = Instant::now();
+        let poll_min = config.poll_min.min(config.poll_max);
         Self {
-            poll_min: config.poll_min,
+            poll_min,
             poll_max: config.poll_max,
             pending_at: now,
-            pending_idle: config.poll_min,
+            pending_idle: poll_min,
             waiting_at: now,
             waiting_idle: config.poll_max,
             woken: false,

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DatabaseConnection;
 use tokio::sync::OnceCell;
@@ -28,10 +28,7 @@ pub struct IdempotencyLayer {
 
 impl fmt::Debug for IdempotencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyLayer")
-            .field("header_name", &self.settings.header_name)
-            .field("methods", &self.settings.methods)
-            .finish_non_exhaustive()
+        f.debug_struct("IdempotencyLayer").finish_non_exhaustive()
     }
 }
 
@@ -49,18 +46,6 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Sets the header that carries the key. Default: `Idempotency-Key`.
-    #[must_use]
-    pub fn with_header_name(self, name: HeaderName) -> Self {
-        self.set(|settings| settings.header_name = name)
-    }
-
-    /// Sets the methods that need a key and get a transaction. Other methods pass through unchanged. Default: POST, PUT, PATCH, DELETE.
-    #[must_use]
-    pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.set(|settings| settings.methods = methods.into_iter().collect())
-    }
-
     /// Sets the treatment of a request without a key. Default: [`MissingKey::Refuse`].
     #[must_use]
     pub fn with_missing_key(self, missing_key: MissingKey) -> Self {
@@ -74,11 +59,9 @@ impl IdempotencyLayer {
         self.set(|settings| settings.retention = retention)
     }
 
-    /// Sets how often the layer deletes requests that have expired, 1,000 per transaction, while it exists. It begins with [`Self::check`] or the first request.
-    /// The time is drawn anew each time, from half to one and a half of this, so that processes that start together do not purge together. 1 second to one
-    /// day, default 10 minutes; `None`: never, for a job of your own with [`purge_requests`](super::purge_requests).
+    #[doc(hidden)]
     #[must_use]
-    pub fn with_purge_every(self, every: Option<Duration>) -> Self {
+    pub fn with_purge_every(self, every: Duration) -> Self {
         self.set(|settings| settings.purge_every = every)
     }
 

@@ -75,7 +75,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | GET and other methods that are not among [`methods`](IdempotencyLayer::with_methods) | passed through |
+//! | GET and other methods than POST, PUT, PATCH and DELETE | passed through |
 //! | no key | 400, or handled without ([`MissingKey`]) |
 //! | key not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys | 400 |
 //! | no scope | 401 |
@@ -113,7 +113,7 @@
 //! **Streams**: request and response bodies are held in memory. Keep server-sent events and large downloads on routes without this layer. Trailers
 //! are lost.
 //!
-//! **Expired rows** are deleted by the layer every ten minutes ([`with_purge_every`](IdempotencyLayer::with_purge_every)). Each key that a client uses adds a row
+//! **Expired rows** are deleted by the layer every ten minutes. Each key that a client uses adds a row
 //! of up to `response_bytes_max` until then: limit how often a client may ask, and the size of responses.
 
 mod key;

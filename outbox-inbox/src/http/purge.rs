@@ -32,9 +32,9 @@ pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> Dro
     guard
 }
 
-/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000; returns the number deleted. Layers do so by themselves; this
-/// is for a job beside [`IdempotencyLayer::with_purge_every`](super::IdempotencyLayer::with_purge_every)`(None)`: call it from time to time, and again while
-/// it returns `limit`. Several processes may call it at once: they delete different rows.
+/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000. Returns the number of
+/// deleted rows; call it again while that is `limit`. Layers do the same every ten minutes. Several processes may call it
+/// at once: they delete different rows.
 ///
 /// # Errors
 ///

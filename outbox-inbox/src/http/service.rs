@@ -11,9 +11,8 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::response;
+use axum::http::{Method, StatusCode, response};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -34,6 +33,12 @@ use crate::database::{Trouble, roll_back, trouble};
 use crate::handler::describe;
 use crate::panics::text_of;
 use crate::runtime::InboxError;
+
+/// The header that carries the key.
+const KEY_HEADER: &str = "idempotency-key";
+
+/// Methods that need a key and get a transaction.
+const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// The service that an [`IdempotencyLayer`](super::IdempotencyLayer) makes from another service.
 #[derive(Clone)]
@@ -71,7 +76,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         // If the layer is applied twice, the inner one would find the key in use by the outer one.
         let is_handled = request.extensions().get::<RequestTx>().is_some();
-        if is_handled || !self.settings.methods.contains(request.method()) {
+        if is_handled || !METHODS.contains(request.method()) {
             return Box::pin(
                 self.inner
                     .call(request)
@@ -116,21 +121,21 @@ where
 /// Scope and key of a request. `None`: it has no key and needs none.
 #[expect(clippy::result_large_err, reason = "it is an answer, made once per request")]
 fn named(settings: &Settings, parts: &Parts) -> Result<Option<(Scope, String)>, Response> {
-    let name = &settings.header_name;
-    let mut keys = parts.headers.get_all(name).iter();
+    let mut keys = parts.headers.get_all(KEY_HEADER).iter();
     let key = match (keys.next(), keys.next(), settings.missing_key) {
         (None, _, MissingKey::PassThrough) => return Ok(None),
         (None, _, MissingKey::Refuse) => {
             return Err(problem(
                 StatusCode::BAD_REQUEST,
-                &format!("the header {name} is missing"),
+                &format!("the header {KEY_HEADER} is missing"),
             ));
         }
         (Some(key), None, _) => parse_key(key),
         (Some(_), Some(_), _) => None,
     };
     let key = key.ok_or_else(|| {
-        let detail = format!("the header {name} must be one string of 1 to 255 visible ASCII characters");
+        let detail =
+            format!("the header {KEY_HEADER} must be one string of 1 to 255 visible ASCII characters");
         problem(StatusCode::BAD_REQUEST, &detail)
     })?;
     match (settings.scope)(parts).filter(Scope::is_complete) {

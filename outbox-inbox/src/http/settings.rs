@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use tokio::sync::OnceCell;
@@ -16,7 +16,7 @@ use super::key::Scope;
 use super::keys_in_use::Running;
 use super::purge;
 use super::sql::RequestSql;
-use crate::config::{RETENTION, SECOND_TO_DAY};
+use crate::config::{PURGE_EVERY, RETENTION};
 use crate::database::{Database, missing_feature};
 use crate::rights::hidden;
 use crate::runtime::InboxError;
@@ -42,11 +42,9 @@ pub(super) type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
 pub(super) struct Settings {
     db: DatabaseConnection,
     pub(super) scope: Arc<ScopeOf>,
-    pub(super) header_name: HeaderName,
-    pub(super) methods: Vec<Method>,
     pub(super) missing_key: MissingKey,
     pub(super) retention: Duration,
-    pub(super) purge_every: Option<Duration>,
+    pub(super) purge_every: Duration,
     pub(super) handler_timeout: Duration,
     pub(super) request_bytes_max: usize,
     pub(super) response_bytes_max: usize,
@@ -63,7 +61,7 @@ pub(super) struct Checked {
     pub(super) database: Database,
     pub(super) sql: RequestSql,
     /// Purges as long as somebody keeps this.
-    _purging: Option<Arc<DropGuard>>,
+    _purging: Arc<DropGuard>,
 }
 
 impl Settings {
@@ -71,11 +69,9 @@ impl Settings {
         Self {
             db,
             scope,
-            header_name: HeaderName::from_static("idempotency-key"),
-            methods: vec![Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
             missing_key: MissingKey::default(),
             retention: Duration::from_secs(24 * 3600),
-            purge_every: Some(Duration::from_secs(600)),
+            purge_every: PURGE_EVERY,
             handler_timeout: Duration::from_secs(30),
             request_bytes_max: 1024 * 1024,
             response_bytes_max: 1024 * 1024,
@@ -108,13 +104,11 @@ impl Settings {
     async fn inspect(&self, database: Database) -> Result<Checked, DbErr> {
         let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.retention);
         database.pool().query_one_raw(sql.probe()).await?;
-        let purging = self
-            .purge_every
-            .map(|every| Arc::new(purge::start(database.clone(), sql.clone(), every)));
+        let purging = purge::start(database.clone(), sql.clone(), self.purge_every);
         Ok(Checked {
             database,
             sql,
-            _purging: purging,
+            _purging: Arc::new(purging),
         })
     }
 
@@ -127,13 +121,6 @@ impl Settings {
                 self.retention,
                 RETENTION.start(),
                 RETENTION.end()
-            ));
-        }
-        if let Some(every) = self.purge_every.filter(|every| !SECOND_TO_DAY.contains(every)) {
-            fail(format!(
-                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
-                SECOND_TO_DAY.start(),
-                SECOND_TO_DAY.end()
             ));
         }
         if self.handler_timeout.is_zero() {

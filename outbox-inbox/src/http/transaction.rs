@@ -153,8 +153,7 @@ impl<S: Sync> FromRequestParts<S> for RequestTx {
             tracing::error!(
                 method = %parts.method,
                 path = parts.uri.path(),
-                "handler takes `RequestTx`, and there is none: put the route behind an `IdempotencyLayer`, and its method into \
-                 `IdempotencyLayer::with_methods`"
+                "handler takes `RequestTx`, and there is none: put the route behind an `IdempotencyLayer`, and use POST, PUT, PATCH or DELETE"
             );
             problem(StatusCode::INTERNAL_SERVER_ERROR, "the server is set up wrongly")
         })

@@ -202,7 +202,7 @@ impl<S: Subscriber> Consumers<S> {
 
     /// Keeps the gauges of these consumers current until `stop` (feature `metrics`), whether or not any process handles their messages: `inbox_undelivered`,
     /// `inbox_unacknowledged`, `inbox_oldest_age_seconds` and `inbox_dead_letters`. An inbox does the same for its own consumers
-    /// ([`InboxConfig::watch_every`](crate::InboxConfig#structfield.watch_every)).
+    /// every 15 s.
     ///
     /// It looks every `every`, at once for the first time. A gauge whose value is not known is NaN: while broker or database do not answer, and from the end
     /// of this call on, also if its future is dropped.

@@ -38,7 +38,7 @@ pub struct PurgedInbox {
     pub messages: u64,
 }
 
-/// Deletes all rows that have expired, for a cron job beside [`InboxConfig::purge_every`](crate::InboxConfig::purge_every)` = None`.
+/// Deletes all expired rows. Inboxes do the same every ten minutes.
 ///
 /// It takes 1,000 rows per transaction and passes over rows that a handler holds, so running inboxes do not wait for it. Only on SQLite they do, which has one writer.
 ///

@@ -19,7 +19,7 @@ pub const EXPIRED_MAX: u64 = 100_000;
 
 /// The records of an inbox that have expired, for operators.
 ///
-/// A running inbox deletes them by itself, unless [`InboxConfig::purge_every`](crate::InboxConfig#structfield.purge_every) is `None`. Dead letters are not among them:
+/// A running inbox deletes them by itself. Dead letters are not among them:
 /// they stay until somebody decides ([`DeadLetters::discard`](crate::DeadLetters::discard)), and so does the record of a message that has one.
 #[derive(Debug, Clone)]
 pub struct ExpiredRecords {

@@ -178,7 +178,7 @@ impl Consumer {
 
     /// The largest number of deliveries in memory: enough for two batches beside each other.
     pub(crate) fn in_flight_max(&self) -> usize {
-        self.shared.config.in_flight_max.max(2 * self.batch_max)
+        self.shared.config.in_flight_bound().max(2 * self.batch_max)
     }
 
     /// Decodes a delivery and finds its handler.

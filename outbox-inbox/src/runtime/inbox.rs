@@ -247,7 +247,7 @@ impl<S: Subscriber> Inbox<S> {
     /// # }
     /// ```
     ///
-    /// `dead_letter_retention`, `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every`
+    /// `dead_letter_retention`, `shutdown_timeout`, `stuck_after` and `allow_untested_engine`
     /// hold for the inbox as a whole: to change them here is an error at the start, and so is an
     /// unknown consumer. A consumer that does not run in this process means nothing. All processes
     /// of a consumer should have the same settings for it.

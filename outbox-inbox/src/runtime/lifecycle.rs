@@ -39,6 +39,9 @@ use crate::start_error::{Problem, StartError};
 use crate::telemetry;
 use crate::{rights, server};
 
+/// How often the gauges of its consumers are updated.
+const WATCH_EVERY: Duration = Duration::from_secs(15);
+
 /// How long a shutdown waits for rollbacks after it has cancelled the handlers.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
 
@@ -93,31 +96,35 @@ impl<S: Subscriber> Inbox<S> {
         let mut broken = self
             .start(router.handlers(), &consumers, stop, &tasks, drain)
             .await?;
-        if let Some(every) = self.settings.of_inbox.purge_every {
-            tasks.spawn(self.purge(
-                every,
-                router.handlers().to_vec(),
-                shared.sql.clone(),
-                stop.soft.clone(),
-            ));
-        }
+        tasks.spawn(self.purge(
+            self.settings.of_inbox.purge_every,
+            router.handlers().to_vec(),
+            shared.sql.clone(),
+            stop.soft.clone(),
+        ));
         tasks.spawn(pause::follow(
             shared.clone(),
             consumers.clone(),
             stop.soft.clone(),
         ));
         let config = &self.settings.of_inbox;
-        if let (Some(kept), Some(every)) = (config.dead_letter_retention, config.purge_every) {
+        if let Some(kept) = config.dead_letter_retention {
             let names = consumers.iter().map(|consumer| consumer.name.to_owned());
             let letters = DeadLetters::new(self.db.clone()).with_names(self.names.clone());
             let soft = stop.soft.clone();
-            tasks.spawn(expiry::run(letters, names.collect(), kept, every, soft));
+            tasks.spawn(expiry::run(
+                letters,
+                names.collect(),
+                kept,
+                config.purge_every,
+                soft,
+            ));
         }
-        if let Some(every) = config.watch_every.filter(|_| cfg!(feature = "metrics")) {
+        if cfg!(feature = "metrics") {
             let names = consumers.iter().map(|consumer| consumer.name.to_owned());
             let watch = Watch::new(self.db.clone(), shared.sql.clone(), names.collect());
             let (subscriber, soft) = (self.subscriber.clone(), stop.soft.clone());
-            tasks.spawn(async move { watch.run(&*subscriber, every, soft).await });
+            tasks.spawn(async move { watch.run(&*subscriber, WATCH_EVERY, soft).await });
         }
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);

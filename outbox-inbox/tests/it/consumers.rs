@@ -96,7 +96,7 @@ mod gauges {
         publish(&broker, &placed(1)).await;
         let inbox = test
             .inbox(&broker, Router::new().handler::<book>())
-            .with_config(quick().watch_every(None))
+            .with_config(quick())
             .with_state(Script::new([Step::Fatal], Step::Ok));
         within(inbox.drain()).await.unwrap();
         let consumers = Consumers::new(test.db.clone(), broker.subscriber());

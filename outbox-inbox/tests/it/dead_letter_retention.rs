@@ -51,7 +51,7 @@ async fn an_open_dead_letter_expires_if_the_configuration_says_so(test: TestDb) 
     // Paused, so that it does not take up the one that is to be tried again.
     let pauses = PausedConsumers::new(test.db.clone());
     assert!(pauses.pause("books", "stocktaking").await.unwrap());
-    let config = quick().purge_every(Some(Duration::from_secs(1)));
+    let config = quick().purge_every(Duration::from_secs(1));
     let inbox = test
         .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
         .with_config(config.dead_letter_retention(Some(DAY)))

@@ -29,7 +29,7 @@
 //!   earlier undecided messages of its   aggregate, or if there are none. Not promised: the place
 //!   of a retried dead letter that halted nothing.
 //! * **No write per published message.** The position is stored once a second
-//!   ([`LogConfig::checkpoint_every`]).
+//!   (every second).
 //! * **After a crash** the messages behind the stored position are published again, under the same
 //!   ids. Adopted   messages are left to the table.
 //! * **One reader.** The database lets one reader at a time read the log. Other relays stand by,

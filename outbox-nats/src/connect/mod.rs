@@ -23,7 +23,7 @@ use crate::connect::address::Servers;
 use crate::connect::connection::Origin;
 use crate::connect::denials::Reports;
 use crate::connect::events::Notices;
-use crate::publish::DEFAULT_WINDOW;
+use crate::publish::WINDOW;
 use crate::stream::EventStream;
 use crate::stream::subject::{encode_token, percent_decode};
 
@@ -69,7 +69,7 @@ pub fn connect_options() -> ConnectOptions {
 pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
     options
         .name("outbox")
-        .client_capacity(DEFAULT_WINDOW)
+        .client_capacity(WINDOW)
         .ping_interval(PING_INTERVAL)
 }
 

@@ -28,9 +28,6 @@ pub struct DedupBucketSpec {
     /// Age at which keys are forgotten; zero for never. At least `InboxConfig::retention` (checked at the start) and longer than any lease.
     /// Used only when the bucket is created; an existing one keeps its own. Default 15 days.
     pub max_age: Duration,
-    /// Most bytes in the bucket, `None` for no limit. A full bucket refuses claims, which then wait. A key takes about 150 bytes. Used only
-    /// when the bucket is created; an existing one keeps its own. Default `None`.
-    pub max_bytes: Option<u64>,
     /// Copies in a cluster, 1 to 5. Used only when the bucket is created; an existing one keeps its own. Default 1.
     pub replicas: usize,
     /// Whether the bucket may be created. Default [`Provisioning::Create`].
@@ -42,7 +39,6 @@ impl Default for DedupBucketSpec {
         Self {
             bucket: DEFAULT_BUCKET.to_owned(),
             max_age: Duration::from_hours(15 * 24),
-            max_bytes: None,
             replicas: 1,
             provisioning: Provisioning::default(),
         }
@@ -53,7 +49,6 @@ impl DedupBucketSpec {
     outbox_core::__setters! {
         bucket: impl Into<String>,
         max_age: Duration,
-        max_bytes: u64,
         replicas: usize,
         provisioning: Provisioning,
     }
@@ -83,9 +78,7 @@ impl DedupBucketSpec {
             max_messages_per_subject: 1,
             max_messages: -1,
             max_age: self.max_age,
-            max_bytes: self
-                .max_bytes
-                .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            max_bytes: -1,
             num_replicas: self.replicas,
             allow_rollup: true,
             deny_delete: true,
@@ -198,12 +191,10 @@ pub(super) fn missing(spec: &DedupBucketSpec) -> ProvisionError {
     ProvisionError::Missing {
         stream: stream_name(&spec.bucket),
         command: format!(
-            "nats kv add {} --history=1 --ttl={}s --storage=file --replicas={} --max-bucket-size={}",
+            "nats kv add {} --history=1 --ttl={}s --storage=file --replicas={}",
             spec.bucket,
             spec.max_age.as_secs(),
             spec.replicas,
-            spec.max_bytes
-                .map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string()),
         ),
     }
 }

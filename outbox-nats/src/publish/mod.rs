@@ -31,11 +31,12 @@ use crate::stream::headers;
 use crate::stream::preflight;
 use crate::stream::subject::captures;
 
-/// Most unacknowledged messages of a publisher unless configured otherwise. A larger window gains nothing on one connection.
-pub const DEFAULT_WINDOW: usize = 1024;
+/// Most unacknowledged messages of a publisher. A larger window gains nothing on one connection.
+pub(crate) const WINDOW: usize = 1024;
 
-/// Room above the window, for publishes whose caller gave up and whose acknowledgement is still on its way.
-const WINDOW_SLACK: usize = 256;
+/// Room for unacknowledged messages: more than the window, for publishes whose caller gave up. The context blocks for
+/// ever if more publishes are awaited at once than it has room for.
+const IN_FLIGHT_MAX: usize = WINDOW + 256;
 
 /// How a [`JetStreamPublisher`] publishes. Start from the default and set what differs.
 ///
@@ -51,9 +52,6 @@ pub struct PublisherConfig {
     /// Bound on one publish, from the call to the acknowledgement. A longer bound hides trouble, and the relay's lease must outlast it; a shorter one
     /// publishes twice under load. Default 5 s.
     pub ack_timeout: Duration,
-    /// Most unacknowledged messages of this publisher and its clones together. The relay's window should not be larger: messages beyond this one wait, and
-    /// may fail as unknown. Default 1024.
-    pub window: usize,
 }
 
 impl Default for PublisherConfig {
@@ -61,7 +59,6 @@ impl Default for PublisherConfig {
         Self {
             source: "outbox".to_owned(),
             ack_timeout: Duration::from_secs(5),
-            window: DEFAULT_WINDOW,
         }
     }
 }
@@ -70,7 +67,6 @@ impl PublisherConfig {
     outbox_core::__setters! {
         source: impl Into<String>,
         ack_timeout: Duration,
-        window: usize,
     }
 }
 
@@ -99,10 +95,8 @@ pub struct JetStreamPublisher {
 
 impl JetStreamPublisher {
     pub(crate) fn new(stream: EventStream, client: Client, config: PublisherConfig) -> Self {
-        // The context blocks for ever if more publishes are awaited at once than it has room for, so it gets more room than the window.
-        let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
-            line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
+            line: Arc::new(Line::new(client, config.ack_timeout, IN_FLIGHT_MAX)),
             stream_sequences: Arc::default(),
             searches: Arc::default(),
             captured: Arc::default(),

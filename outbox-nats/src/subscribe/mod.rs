@@ -58,15 +58,13 @@ use crate::subscribe::subscription::{JetStreamSubscription, Received};
 pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
-    /// without an answer, at least 4 s, and up to 1.5 s more, the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
+    /// Half of the time that a server may be silent. After twice this time without an answer, at least 4 s, and up to
+    /// 1.5 s more, the subscription is rebuilt.
+    #[doc(hidden)]
     pub idle_heartbeat: Duration,
-    /// Whether a message whose headers name another event than its subject is refused. Servers grant publishing by subject, so without this check a
-    /// sender with rights on the subjects of one aggregate type can publish the events of all. Set it to `false` only if relays of another layout of
-    /// subjects publish to the stream. Default `true`.
-    pub check_subjects: bool,
-    /// The name of this service in the metadata of its consumers. If the consumer was last used by a service of another name, a warning is logged at the start:
-    /// services that share a consumer name share its messages. Empty for no name and no warning. Default: the name of the program's file.
+    /// The name of this service in the metadata of its consumers: the name of the program's file. If another service
+    /// used the consumer last, a warning is logged at the start, because the two share the consumer's messages.
+    #[doc(hidden)]
     pub service: String,
 }
 
@@ -75,7 +73,6 @@ impl Default for SubscriberConfig {
         Self {
             provisioning: Provisioning::default(),
             idle_heartbeat: Duration::from_secs(5),
-            check_subjects: true,
             service: service::of_program(),
         }
     }
@@ -84,8 +81,9 @@ impl Default for SubscriberConfig {
 impl SubscriberConfig {
     outbox_core::__setters! {
         provisioning: Provisioning,
+        #[doc(hidden)]
         idle_heartbeat: Duration,
-        check_subjects: bool,
+        #[doc(hidden)]
         service: impl Into<String>,
     }
 }
@@ -329,8 +327,7 @@ impl Subscriber for JetStreamSubscriber {
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
         let prefix = &self.stream.prefix;
-        !self.config.check_subjects
-            || prefix.is_default(message, subject)
+        prefix.is_default(message, subject)
             || match fixed {
                 Some(fixed) => fixed.contains(&subject),
                 None => !prefix.is_of_others(message, subject),

@@ -25,10 +25,6 @@ use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::loss::Rescue;
 use crate::subscribe::pull::{Pull, PullError, connects};
 
-/// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
-const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
-const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
-
 /// Pauses before pulling begins again: the first one after a delivery, and the longest. Each one is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -114,7 +110,7 @@ impl JetStreamSubscription {
             received,
             consumer,
             prefetch: 1,
-            silence_max: 2 * HEARTBEAT_MIN,
+            silence_max: Duration::ZERO,
             pull: None,
             trouble: Trouble::default(),
         }
@@ -124,7 +120,7 @@ impl JetStreamSubscription {
     pub(crate) fn pulling(self, prefetch: usize, heartbeat: Duration) -> Self {
         Self {
             prefetch,
-            silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            silence_max: 2 * heartbeat,
             ..self
         }
     }

@@ -4,7 +4,7 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink as _, FailureClass, Incoming, M
 use outbox_nats::async_nats::jetstream::message::StreamMessage;
 use outbox_nats::{DeadLetterConfig, DeadLetterStream, ProvisionError, Provisioning};
 
-use crate::environment::{Nats, SOON, answered, on_both_servers, refused};
+use crate::environment::{Nats, answered, on_both_servers, refused};
 
 on_both_servers! {
     a_copy_is_what_was_delivered_and_why_it_is_dead,
@@ -18,8 +18,7 @@ fn sink(nats: &Nats, provisioning: Provisioning) -> DeadLetterStream {
     let config = DeadLetterConfig::default()
         .stream(&nats.name)
         .prefix(nats.prefix.clone())
-        .provisioning(provisioning)
-        .ack_timeout(SOON);
+        .provisioning(provisioning);
     DeadLetterStream::new(nats.client.clone(), config)
 }
 

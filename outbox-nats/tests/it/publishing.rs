@@ -41,8 +41,8 @@ async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
 /// There are more messages than the window holds, so the others wait. async-nats alone would wait for ever.
 async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     nats.provision().await;
-    let publisher = nats.publisher().with_config(nats.publisher_config().window(64));
-    let messages: Vec<_> = (0..1_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let publisher = nats.publisher();
+    let messages: Vec<_> = (0..3_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let publishes = messages.iter().map(|message| publish(&publisher, message));
     let publishes = futures_util::future::join_all(publishes);
     let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
         .map(|receipt| receipt.stream_sequence)
         .collect();
     stream_sequences.sort_unstable();
-    assert_eq!(stream_sequences, (1..=1_000).collect::<Vec<_>>());
+    assert_eq!(stream_sequences, (1..=3_000).collect::<Vec<_>>());
 }
 
 /// An empty publish to this subject purges the stream, if permissions allow it.

@@ -22,15 +22,12 @@ const LINE_MAX: usize = 16 * 1024;
 /// Bytes of a text within a line of JSON that is too long.
 const TEXT_MAX: usize = 1024;
 
-/// The filter, from `RUST_LOG` or else from the file.
-pub(in crate::commands) fn filter(
-    log: &LogSection,
-    environment: &Environment,
-) -> Result<EnvFilter, ConfigError> {
-    let (place, text) = match environment.get("RUST_LOG") {
-        Some(text) => ("RUST_LOG", text),
-        None => ("`log.level`", log.level.as_str()),
-    };
+/// The filter unless `RUST_LOG` is set.
+const FILTER: &str = "info,sqlx=warn,async_nats=warn";
+
+/// The filter, from `RUST_LOG`.
+pub(in crate::commands) fn filter(environment: &Environment) -> Result<EnvFilter, ConfigError> {
+    let text = environment.get("RUST_LOG").unwrap_or(FILTER);
     // async-nats logs each refused attempt as an error. An outage is logged once, by `outbox::nats`.
     let quiet = if text.contains("async_nats") {
         ""
@@ -38,7 +35,7 @@ pub(in crate::commands) fn filter(
         ",async_nats::connector=off"
     };
     EnvFilter::try_new(format!("{text}{quiet}")).map_err(|error| ConfigError::Setting {
-        what: format!("{place} is no filter ({error})"),
+        what: format!("RUST_LOG is no filter ({error})"),
         remedy: "write a level such as `info`, or `info,sqlx=warn`".to_owned(),
     })
 }

@@ -69,7 +69,7 @@ impl RelayCommand {
         let environment = Environment::of_process();
         let config =
             Config::load(arguments.config.as_deref(), &environment).map_err(CommandError::configuration)?;
-        let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
+        let filter = logging::filter(&environment).map_err(CommandError::configuration)?;
         for outbox in &config.outboxes {
             check::check(outbox).await.map_err(CommandError::configuration)?;
         }

@@ -26,6 +26,9 @@ use crate::invocation;
 /// Threads of an outbox. A relay waits far more than it computes.
 const THREADS: usize = 2;
 
+/// Connections to the database of an outbox: for fetching, settling and renewing leases at the same time.
+const CONNECTIONS: u32 = 3;
+
 /// What the outboxes of a program have in common.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -105,7 +108,7 @@ fn explain(error: RunError, outbox: &Outbox) -> Failure {
 async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runner, Client), Failure> {
     probes.waits_for(index, "it waits for the database");
     let mut options = ConnectOptions::new(outbox.database_url.expose());
-    options.max_connections(outbox.section.connections);
+    options.max_connections(CONNECTIONS);
     let db = outbox::connect(options).await?;
     migrate(&db, outbox).await?;
     let stream = outbox.section.stream.event_stream()?;

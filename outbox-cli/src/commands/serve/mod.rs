@@ -111,7 +111,7 @@ impl ServeCommand {
         let login = self.login()?;
         let environment = Environment::of_process();
         let config = configured(&self.arguments()).map_err(CommandError::configuration)?;
-        let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
+        let filter = logging::filter(&environment).map_err(CommandError::configuration)?;
         let dashboard = self.dashboard().await?;
         logging::start(&config.log, filter);
         let router = dashboard.router().layer(axum::middleware::from_fn_with_state(

@@ -101,9 +101,7 @@ async fn a_handler_may_commit_any_status(test: TestDb) {
 async fn a_layer_purges_without_being_asked(test: TestDb) {
     let shop = Shop::new([]);
     let every = Duration::from_secs(1);
-    let client = shop
-        .serve(Shop::layer(&test.db).with_purge_every(Some(every)))
-        .await;
+    let client = shop.serve(Shop::layer(&test.db).with_purge_every(every)).await;
     for key in ["a", "b"] {
         assert_eq!(client.order(1, key).await.status, 201);
     }
