@@ -71,11 +71,8 @@ async fn check_user(db: &DatabaseConnection, user: &str) -> Result<(), LogError>
 }
 
 async fn check_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let sql = "SELECT to_regclass($1) IS NOT NULL AS is_there";
-    let row = db
-        .query_one_raw(statement(sql, [names.messages.clone().into()]))
-        .await;
-    let is_there = row.and_then(|row| table::found(row)?.try_get("", "is_there"));
+    let sql = "SELECT to_regclass($1) IS NOT NULL AS value";
+    let is_there = table::value(db, statement(sql, [names.messages.clone().into()])).await;
     match is_there.map_err(failed("the table of the outbox could not be looked up"))? {
         true => Ok(()),
         false => Err(no_table()),
@@ -158,9 +155,8 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
 
 /// Another program may take the slot in between; then its creation says the same.
 async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
-    let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS is_free FROM pg_replication_slots";
-    let row = db.query_one_raw(statement(sql, [])).await;
-    let is_free = row.and_then(|row| table::found(row)?.try_get("", "is_free"));
+    let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS value FROM pg_replication_slots";
+    let is_free = table::value(db, statement(sql, [])).await;
     match is_free.map_err(failed("the replication slots could not be counted"))? {
         true => Ok(()),
         false => Err(no_free_slot()),

@@ -5,18 +5,18 @@
 //! lost slot, and `reader` and `pgoutput` read. `table` answers the relay.
 
 mod address;
-mod behind;
 mod change;
 mod check;
 mod failure;
+mod lag;
 mod open;
+mod orphans;
 mod pgoutput;
 mod reader;
 mod setup;
 mod slot;
 mod sql;
 mod table;
-mod unclaimed;
 
 use std::fmt;
 
@@ -108,7 +108,7 @@ impl PostgresLog {
     ///
     /// [`LogError::Failed`].
     pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
-        behind::logged_between(self, from, until).await
+        lag::logged_between(self, from, until).await
     }
 
     /// As [`logged_between`](Self::logged_between), without messages that the stored position has
@@ -123,7 +123,7 @@ impl PostgresLog {
         from: OffsetDateTime,
         until: OffsetDateTime,
     ) -> Result<u64, LogError> {
-        behind::undecided_between(self, from, until).await
+        lag::undecided_between(self, from, until).await
     }
 
     /// Whether messages are logged although no log of these tables is on. The causes: the table
@@ -136,7 +136,7 @@ impl PostgresLog {
     ///
     /// [`LogError::Failed`].
     pub async fn has_unclaimed(&self) -> Result<bool, LogError> {
-        unclaimed::exist(&self.db, &self.names).await
+        orphans::exist(&self.db, &self.names).await
     }
 }
 

@@ -51,9 +51,7 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
         "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading, adopted_to",
         names.log
     );
-    let row = db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await;
+    let row = table::write(db, statement(sql, [names.slot.clone().into()])).await;
     let begun = row.and_then(|row| {
         let row = table::found(row)?;
         Ok((row.try_get("", "reading")?, table::position(&row, "adopted_to")?))

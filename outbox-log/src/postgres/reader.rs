@@ -11,7 +11,7 @@ use std::time::Duration;
 use outbox_core::StoreError;
 use outbox_core::log::{LogEvent, LogReader, Position, Retained};
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient, ReplicationEvent};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, ExecResult};
+use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, timeout_at};
 
 use super::check::version_of_publication;
@@ -176,7 +176,7 @@ impl LogReader for PostgresLogReader {
         let passed = self.horizon(position);
         let sql = format!(
             "UPDATE {} SET position = GREATEST(position, $1), passed_xid = COALESCE($2::text::xid8, passed_xid), stored_at = clock_timestamp() \
-             WHERE name = $3 AND reading = $4 AND is_on AND publication = {}",
+             WHERE name = $3 AND reading = $4 AND is_on AND publication = {} RETURNING name",
             self.names.log,
             version_of_publication(&self.names)
         );
@@ -186,15 +186,9 @@ impl LogReader for PostgresLogReader {
             self.names.slot.clone().into(),
             self.number.into(),
         ];
-        let storing = async {
-            let tx = table::begin(&self.db).await?;
-            let stored = tx.execute_raw(statement(sql, values)).await?;
-            tx.commit().await?;
-            Ok(stored)
-        };
-        let stored: Result<ExecResult, DbErr> = storing.await;
+        let stored = table::write(&self.db, statement(sql, values)).await;
         let stored = stored.map_err(trouble("the position in the log could not be stored"))?;
-        if stored.rows_affected() == 0 {
+        if stored.is_none() {
             return Err(ended(
                 "another relay has begun to read the log, the log was dropped, or the publication was changed".into(),
             ));
@@ -255,9 +249,7 @@ async fn leave_to_table(
         "UPDATE {} SET publication = NULL WHERE name = $1 AND reading = $2 AND is_on",
         names.log
     );
-    let left = db
-        .execute_raw(statement(sql, [names.slot.clone().into(), reading.into()]))
-        .await;
+    let left = table::write(db, statement(sql, [names.slot.clone().into(), reading.into()])).await;
     left.map(drop)
         .map_err(trouble("a row that is too large could not be left to the table"))
 }
@@ -266,13 +258,12 @@ async fn leave_to_table(
 /// table, and must not be overtaken.
 async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), StoreError> {
     let sql = format!(
-        "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS is_published",
+        "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS value",
         names.log,
         version_of_publication(&names)
     );
-    let row = db.query_one_raw(statement(sql, [names.slot.into()])).await;
-    let read = row.and_then(|row| table::found(row)?.try_get("", "is_published"));
-    match read.map_err(trouble("the publication could not be looked up"))? {
+    let is_published = table::value(&db, statement(sql, [names.slot.into()])).await;
+    match is_published.map_err(trouble("the publication could not be looked up"))? {
         true => Ok(()),
         false => Err(ended("the publication was changed".into())),
     }

@@ -11,17 +11,17 @@ use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::behind::{Behind, behind};
 use super::change::{change_table, default_of_status};
 use super::check::{
     Publication, check_server, log_of, no_table, not_set_up, other_log, publication, stored,
     version_of_publication, wrong_publication,
 };
 use super::failure::{failed, setup, sqlstate};
+use super::lag::{Lag, lag};
+use super::orphans::{has_unpassed, orphans, unpassed};
 use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot, setting};
 use super::sql::{LOGGED, Names, statement};
 use super::table;
-use super::unclaimed::{has_unpassed, unclaimed, unpassed};
 use super::{LogError, PostgresLog};
 
 /// How long the end of the reading is waited for before the slot is dropped.
@@ -141,7 +141,7 @@ impl PostgresLog {
         }
         drop_slot(db, names).await?;
         let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
-        let dropped = db.execute_unprepared(&sql).await;
+        let dropped = table::write(db, statement(sql, [])).await;
         dropped.map_err(failed("the publication could not be dropped"))?;
         match is_known {
             true => settle_passed(db, names).await,
@@ -164,10 +164,10 @@ impl PostgresLog {
             true => None,
             false => other_log(db, names).await?,
         };
-        let behind = match (is_on, &other) {
-            (true, _) => behind(db, names).await?,
-            (false, None) => unclaimed(db, names, stored.is_some()).await?,
-            (false, Some(_)) => Behind::default(),
+        let lag = match (is_on, &other) {
+            (true, _) => lag(db, names).await?,
+            (false, None) => orphans(db, names, stored.is_some()).await?,
+            (false, Some(_)) => Lag::default(),
         };
         Ok(SlotStatus {
             name: names.slot.clone(),
@@ -180,10 +180,10 @@ impl PostgresLog {
             is_lost: slot.as_ref().is_some_and(Slot::is_lost),
             retained_bytes: slot.as_ref().and_then(|slot| slot.retained_bytes),
             safe_bytes: slot.and_then(|slot| slot.safe_bytes),
-            behind_bytes: behind.bytes,
-            stored_ago: behind.stored,
-            undecided: behind.undecided,
-            oldest_undecided: behind.oldest,
+            behind_bytes: lag.bytes,
+            stored_ago: lag.stored,
+            undecided: lag.undecided,
+            oldest_undecided: lag.oldest,
         })
     }
 }
@@ -242,13 +242,14 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
         names.log
     );
     let context = "the table outbox_log could not be made";
-    db.execute_unprepared(&sql).await.map_err(failed(context))?;
+    table::write(db, statement(sql, []))
+        .await
+        .map_err(failed(context))?;
     // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both. Looked up
     // first, because the change locks out who reads the log.
-    let sql = "SELECT count(*) < 2 AS is_old FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
+    let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
-    let row = db.query_one_raw(statement(sql, [names.log.clone().into()])).await;
-    let is_old = row.and_then(|row| table::found(row)?.try_get("", "is_old"));
+    let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
     if !is_old.map_err(failed(context))? {
         return Ok(());
     }
@@ -270,7 +271,7 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
     );
-    match db.execute_unprepared(&sql).await {
+    match table::write(db, statement(sql, [])).await {
         Ok(_) => Ok(()),
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(no_table()),
         Err(error) => Err(failed("the publication could not be made")(error)),
@@ -427,7 +428,7 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     );
     let mut after = Some(Uuid::nil());
     while let Some(last) = after {
-        let row = db.query_one_raw(statement(sql.clone(), [last.into()])).await;
+        let row = table::write(db, statement(sql.clone(), [last.into()])).await;
         let read = row.and_then(|row| row.map(|row| row.try_get("", "id")).transpose());
         after = read.map_err(failed("published messages could not be marked as such"))?;
     }
@@ -438,13 +439,10 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
 async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
-         WHERE d.adrelid = to_regclass($1)::oid AND a.attname = 'status' AND pg_get_expr(d.adbin, d.adrelid) = '{LOGGED}') AS takes_new"
+         WHERE d.adrelid = to_regclass($1)::oid AND a.attname = 'status' AND pg_get_expr(d.adbin, d.adrelid) = '{LOGGED}') AS value"
     );
-    let row = db
-        .query_one_raw(statement(sql, [names.messages.clone().into()]))
-        .await;
-    row.and_then(|row| table::found(row)?.try_get("", "takes_new"))
-        .map_err(failed("the default of the column status could not be read"))
+    let takes_new = table::value(db, statement(sql, [names.messages.clone().into()])).await;
+    takes_new.map_err(failed("the default of the column status could not be read"))
 }
 
 #[cfg(test)]
@@ -468,7 +466,7 @@ mod tests {
             refuse_reader(&db, &names).await,
             drop_left_slot(&db, &names).await,
             refuse_foreign_slot(&db, &names).await,
-            behind(&db, &names).await.map(drop),
+            lag(&db, &names).await.map(drop),
         ] {
             let error = error.unwrap_err();
             assert!(matches!(error, LogError::Failed { .. }), "{error:?}");

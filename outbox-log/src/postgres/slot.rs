@@ -151,7 +151,6 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
 /// A setting of the server; empty if it has none of this name.
 pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {
     let sql = "SELECT COALESCE(current_setting($1, true), '') AS value";
-    let row = db.query_one_raw(statement(sql, [name.into()])).await;
-    row.and_then(|row| table::found(row)?.try_get("", "value"))
-        .map_err(failed("the server's settings could not be read"))
+    let value = table::value(db, statement(sql, [name.into()])).await;
+    value.map_err(failed("the server's settings could not be read"))
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use outbox_core::log::{Logged, Look, LookRequest, PENDING_MAX, Position};
 use outbox_core::{Aggregate, MessageId, PurgeRequest, Purged, StoreError};
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, IsolationLevel, QueryResult,
-    TransactionTrait,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, IsolationLevel, QueryResult, Statement,
+    TransactionTrait, TryGetable,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 /// Writes a mark into the log, so that a reading gets to its position although nothing else is written. It is a commit of its own: a crash leaves nothing.
 pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreError> {
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
-    let row = db.query_one_raw(statement(sql, [])).await;
+    let row = write(db, statement(sql, [])).await;
     row.and_then(|row| position(&found(row)?, "position"))
         .map_err(trouble("the end of the log could not be asked for"))
 }
@@ -114,6 +114,27 @@ pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction
         .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
+/// Runs one statement in a transaction of its own, and returns its rows. On a connection that the service left within a
+/// transaction, a statement without a transaction would be committed with that one, or never.
+pub(crate) async fn write_all(
+    db: &DatabaseConnection,
+    statement: Statement,
+) -> Result<Vec<QueryResult>, DbErr> {
+    let tx = begin(db).await?;
+    let rows = tx.query_all_raw(statement).await?;
+    tx.commit().await?;
+    Ok(rows)
+}
+
+/// As [`write_all`], and returns the first row.
+pub(crate) async fn write(
+    db: &DatabaseConnection,
+    statement: Statement,
+) -> Result<Option<QueryResult>, DbErr> {
+    let rows = write_all(db, statement).await?;
+    Ok(rows.into_iter().next())
+}
+
 /// A condition on a row of the table `outbox_log`: its position is of this server, and so are its ids of transactions.
 pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
 
@@ -139,12 +160,7 @@ pub(crate) async fn adopt(
     let failed = || trouble("messages could not be adopted by the table");
     let sql = format!("UPDATE {} SET adopted_to = {END} WHERE name = $1", names.log);
     let note = statement(sql, [names.slot.clone().into()]);
-    let noted = async {
-        let tx = begin(db).await?;
-        tx.execute_raw(note).await?;
-        tx.commit().await
-    };
-    noted.await.map_err(failed())?;
+    write(db, note).await.map_err(failed())?;
     let (messages_table, log, slot) = (&names.messages, &names.log, &names.slot);
     let sql = format!(
         "WITH adopted AS (UPDATE {messages_table} SET status = 0 WHERE status = {LOGGED} AND id = ANY(ARRAY( \
@@ -157,13 +173,7 @@ pub(crate) async fn adopt(
         .iter()
         .map(|asked| i64::try_from(asked.passed_from.0).unwrap_or(i64::MAX));
     let asked = [ids(messages).into(), array(passed_from).into()];
-    let adopting = async {
-        let tx = begin(db).await?;
-        let rows = tx.query_all_raw(statement(sql, asked)).await?;
-        tx.commit().await?;
-        Ok(rows)
-    };
-    let rows: Result<Vec<QueryResult>, DbErr> = adopting.await;
+    let rows = write_all(db, statement(sql, asked)).await;
     let read = |rows: Vec<QueryResult>| {
         let (mut held, mut ended) = (HashSet::new(), 0);
         for row in rows {
@@ -233,7 +243,7 @@ pub(crate) async fn purge(
             next: last.filter(|_| met == limit).map(MessageId::from),
         })
     };
-    let row = db.query_one_raw(statement(sql, values)).await;
+    let row = write(db, statement(sql, values)).await;
     row.and_then(|row| read(found(row)?))
         .map_err(trouble("logged messages could not be purged"))
 }
@@ -262,6 +272,11 @@ pub(crate) fn first_id_of(time: OffsetDateTime) -> Uuid {
 
 pub(crate) fn found(row: Option<QueryResult>) -> Result<QueryResult, DbErr> {
     row.ok_or_else(|| DbErr::RecordNotFound("the server returned no row".to_owned()))
+}
+
+/// The only value that a statement returns, in the column `value`.
+pub(crate) async fn value<T: TryGetable>(db: &DatabaseConnection, statement: Statement) -> Result<T, DbErr> {
+    found(db.query_one_raw(statement).await?)?.try_get("", "value")
 }
 
 /// A position that the statement returns as a `bigint`.

@@ -40,13 +40,13 @@
 //!   that stand by. If   no relay takes the log, the reader resumes, and leaves it less and less
 //!   often, at last every ten minutes.
 
+mod backlog;
 mod config;
 mod health;
 mod offer;
-mod opening;
+mod opener;
 mod reading;
 mod shared;
-mod undecided;
 mod window;
 
 use std::fmt;
@@ -61,8 +61,8 @@ use outbox_core::{
     DeadMessage, OutboxStore, Publisher, Relay, RelayConfig, RelayError, RelayReport, Retention, StoreError,
 };
 
+use backlog::{FETCH_MAX, Undecided};
 use shared::Shared;
-use undecided::{FETCH_MAX, Undecided};
 
 use crate::telemetry;
 

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::opening::Opening;
+use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
 /// How often the database is asked how much of its disk the log keeps.

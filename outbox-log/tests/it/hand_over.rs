@@ -7,6 +7,15 @@ use outbox_sea_orm::SqlStore;
 use crate::reading::futures_join;
 use crate::support::{Place, init, quick, sleep, until_reads};
 
+crate::on_a_log! {
+    a_second_relay_stands_by_and_takes_over,
+    a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back,
+}
+
+crate::without_a_log! {
+    a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy,
+}
+
 fn polling(place: &Place) -> Relay<SqlStore, outbox_testing::MemoryPublisher> {
     Relay::new(SqlStore::new(place.db.clone()), place.broker.publisher()).with_config(quick())
 }
@@ -64,16 +73,11 @@ async fn hand_over(place: Place) {
     let ((first, second), ()) = tokio::join!(relays, scenario);
     assert!(first.unwrap().published + second.unwrap().published > 0);
     assert_eq!(place.rows(0).await, 0);
-    place.assert_balanced();
-    place.close().await;
+    place.close_balanced().await;
 }
 
 /// The old relay was stopped long before. Half of the messages are the table's, and the others, of the same aggregates, the log's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {
             for aggregate in n * 10..n * 10 + 10 {
@@ -99,12 +103,9 @@ async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy() {
     assert_eq!(place.copies(), 0);
     assert_eq!(place.rows(0).await + place.rows(3).await, 0);
     place.assert_balanced();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_relay_stands_by_and_takes_over() {
-    let Some(place) = Place::open().await else { return };
+async fn a_second_relay_stands_by_and_takes_over(place: &Place) {
     let (first, second) = (place.relay(), place.relay());
     let (of_first, of_second) = (first.health(), second.health());
     let (stop_first, stop_second) = (CancellationToken::new(), CancellationToken::new());
@@ -139,13 +140,10 @@ async fn a_second_relay_stands_by_and_takes_over() {
     first.unwrap();
     second.unwrap();
     place.assert_balanced();
-    place.close().await;
 }
 
 /// The relay opens the log again as soon as it is on. It must not do so before the writers know.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back() {
-    let Some(place) = Place::open().await else { return };
+async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back(place: &Place) {
     let stop_writers = CancellationToken::new();
     let write = async |n: u32| {
         while !stop_writers.is_cancelled() {
@@ -172,5 +170,4 @@ async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back() {
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
     report.unwrap();
     place.assert_balanced();
-    place.close().await;
 }

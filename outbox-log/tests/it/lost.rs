@@ -4,11 +4,22 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_testing::eventually;
 use sea_orm::ConnectionTrait as _;
 
-use crate::support::{Place, SOON, init, sleep};
+use crate::support::{Place, init, sleep};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_breaks_again_and_again_loses_nothing() {
-    let Some(place) = Place::open().await else { return };
+crate::on_a_log! {
+    a_session_that_breaks_again_and_again_loses_nothing,
+    a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost,
+    a_slot_that_somebody_moved_on_is_not_trusted,
+    a_relay_that_is_dropped_at_any_moment_loses_nothing,
+    a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing,
+    messages_that_the_publication_left_out_for_a_while_come_from_the_table,
+    a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever,
+    a_position_of_another_system_is_not_trusted,
+    a_publication_that_is_made_anew_behind_a_backlog_loses_nothing,
+    a_row_that_is_too_large_for_the_log_is_left_to_the_table,
+}
+
+async fn a_session_that_breaks_again_and_again_loses_nothing(place: &Place) {
     place
         .run(async {
             for _ in 0..10 {
@@ -19,13 +30,10 @@ async fn a_session_that_breaks_again_and_again_loses_nothing() {
         })
         .await;
     place.assert_balanced();
-    place.close().await;
 }
 
 /// The messages of the table that the slot has not given are published from the table.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
-    let Some(place) = Place::open().await else { return };
+async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(place: &Place) {
     let drop_slot = format!(
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
@@ -49,13 +57,10 @@ async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
         })
         .await;
     place.assert_balanced();
-    place.close().await;
 }
 
 /// As after the restore of an old backup beside a living slot, or a program that reads the same slot: the server would not give what is missing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_somebody_moved_on_is_not_trusted() {
-    let Some(place) = Place::open().await else { return };
+async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
     let moved = format!(
@@ -70,13 +75,10 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted() {
     place.run(place.published()).await;
     assert!(place.rows(1).await >= 50, "the table has published them");
     place.assert_balanced();
-    place.close().await;
 }
 
 /// The end of a relay at any moment, as by SIGKILL.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_that_is_dropped_at_any_moment_loses_nothing() {
-    let Some(place) = Place::open().await else { return };
+async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
     for round in 0..12 {
         place.write(0..10, 3).await;
         let relay = place.relay();
@@ -87,31 +89,20 @@ async fn a_relay_that_is_dropped_at_any_moment_loses_nothing() {
     }
     place.run(place.published()).await;
     place.assert_balanced();
-    place.close().await;
 }
 
 /// A deployment that sets the log up at each start must not hide what the lost slot had not given.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing() {
-    let Some(place) = Place::open().await else { return };
+async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
-    place
-        .execute(&format!(
-            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
-            place.name
-        ))
-        .await;
+    place.drop_slot().await;
     init(&place.log()).await;
     place.write(0..5, 3).await;
     place.run(place.published()).await;
     place.assert_balanced();
-    place.close().await;
 }
 
 /// The server does not give what was not published when it was written, and does not say so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table() {
-    let Some(place) = Place::open().await else { return };
+async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(place: &Place) {
     let alter = async |how: &str| {
         let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
         place.execute(&sql).await;
@@ -134,13 +125,10 @@ async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(
         .await;
     assert!(place.rows(1).await >= 20, "the table has published them");
     place.assert_balanced();
-    place.close().await;
 }
 
 /// PostgreSQL decodes what was written meanwhile as of a time at which the publication was not there, and fails at that again and again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever() {
-    let Some(place) = Place::open().await else { return };
+async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever(place: &Place) {
     place
         .run(async {
             place.write(0..5, 2).await;
@@ -157,53 +145,10 @@ async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for
         .await;
     assert!(place.rows(1).await >= 10, "the table has published them");
     place.assert_balanced();
-    place.close().await;
-}
-
-/// Nothing can be read until somebody acts. The relay says so, and loses nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_is_not_published_any_more_is_a_reason_of_ill_health() {
-    let Some(place) = Place::open().await else { return };
-    let alter = async |how: &str| {
-        let sql = format!("ALTER PUBLICATION {}_log {how} TABLE outbox_messages", place.name);
-        place.execute(&sql).await;
-    };
-    let (relay, shutdown) = (place.relay(), CancellationToken::new());
-    let says_so = async || {
-        for _ in 0..300 {
-            let health = format!("{:?}", relay.health().now());
-            if health.contains("does not publish the inserts") {
-                return true;
-            }
-            sleep(100).await;
-        }
-        false
-    };
-    let scenario = async {
-        place.write(0..5, 2).await;
-        place.published().await;
-        alter("DROP").await;
-        place.write(0..5, 2).await;
-        let has_said_so = says_so().await;
-        alter("ADD").await;
-        place.published().await;
-        shutdown.cancel();
-        has_said_so
-    };
-    let (report, has_said_so) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    report.unwrap();
-    assert!(
-        has_said_so,
-        "the relay's health does not tell why nothing is read"
-    );
-    place.assert_balanced();
-    place.close().await;
 }
 
 /// As after the restore of a base backup as another system, whose slots look the same and say nothing of what is in this table.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_position_of_another_system_is_not_trusted() {
-    let Some(place) = Place::open().await else { return };
+async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;
     place
@@ -224,7 +169,6 @@ async fn a_position_of_another_system_is_not_trusted() {
         "it is known where the position belongs"
     );
     place.assert_balanced();
-    place.close().await;
 }
 
 impl Place {
@@ -251,44 +195,46 @@ impl Place {
     }
 }
 
-/// A slot does not see a publication that was made behind what it reads: the server fails at each message that was written before.
+/// Nothing can be read until an operator acts. The relay reports it, and loses nothing. A slot does not see a recreated
+/// publication: the server fails at each message that was written before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_that_is_made_anew_too_late_loses_nothing() {
-    let Some(place) = Place::open().await else { return };
-    let (relay, shutdown) = (place.relay(), CancellationToken::new());
-    let scenario = async {
-        place.write(0..5, 2).await;
-        place.published().await;
-        place.drop_publication().await;
-        place.write(0..5, 2).await;
-        let named = async {
-            while !relay
-                .health()
-                .now()
-                .to_string()
-                .contains("does not publish the inserts")
-            {
-                sleep(50).await;
-            }
+async fn a_publication_without_the_table_is_reported_and_loses_nothing() {
+    for is_dropped in [false, true] {
+        let Some(place) = Place::open().await else { return };
+        let (relay, shutdown) = (place.relay(), CancellationToken::new());
+        let alter = async |how: &str| {
+            let sql = format!("ALTER PUBLICATION {}_log {how} TABLE outbox_messages", place.name);
+            place.execute(&sql).await;
         };
-        let is_named = tokio::time::timeout(SOON, named).await.is_ok();
-        place.create_publication().await;
-        place.write(0..5, 2).await;
-        place.published().await;
-        shutdown.cancel();
-        is_named
-    };
-    let (report, is_named) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    report.unwrap();
-    assert!(is_named, "the relay's health does not tell why nothing is read");
-    assert!(place.rows(1).await >= 10, "the table has published them");
-    place.assert_balanced();
-    place.close().await;
+        let scenario = async {
+            place.write(0..5, 2).await;
+            place.published().await;
+            match is_dropped {
+                true => place.drop_publication().await,
+                false => alter("DROP").await,
+            }
+            place.write(0..5, 2).await;
+            eventually("the reason", async || {
+                let health = relay.health().now().to_string();
+                health.contains("does not publish the inserts")
+            })
+            .await;
+            match is_dropped {
+                true => place.create_publication().await,
+                false => alter("ADD").await,
+            }
+            place.write(0..5, 2).await;
+            place.published().await;
+            shutdown.cancel();
+        };
+        let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+        report.unwrap();
+        assert!(place.rows(1).await >= 10, "the table has published them");
+        place.close_balanced().await;
+    }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing() {
-    let Some(place) = Place::open().await else { return };
+async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing(place: &Place) {
     place.write(0..5, 2).await;
     place.drop_publication().await;
     place.write(0..5, 2).await;
@@ -303,13 +249,10 @@ async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing() {
         .await;
     assert!(place.rows(1).await >= 30, "the table has published them");
     place.assert_balanced();
-    place.close().await;
 }
 
 /// A writer may insert rows of any size. The client of the log takes no memory for them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table() {
-    let Some(place) = Place::open().await else { return };
+async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place
             .execute(&format!(
@@ -333,5 +276,4 @@ async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table() {
         })
         .await;
     place.assert_balanced();
-    place.close().await;
 }

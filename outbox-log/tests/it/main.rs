@@ -5,6 +5,35 @@
     reason = "a test says with it what it does not expect to fail"
 )]
 
+/// Tests over an outbox of their own that has a log, or none yet. The outbox is removed at the end.
+macro_rules! with_a_place {
+    ($module:ident, $open:ident, $($test:ident,)+) => {
+        mod $module {
+            use crate::support::Place;
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    if let Some(place) = Place::$open().await {
+                        super::$test(&place).await;
+                        place.close().await;
+                    }
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! on_a_log {
+    ($($test:ident,)+) => { crate::with_a_place!(on_a_log, open, $($test,)+); };
+}
+
+macro_rules! without_a_log {
+    ($($test:ident,)+) => { crate::with_a_place!(without_a_log, without_log, $($test,)+); };
+}
+
+use {on_a_log, with_a_place, without_a_log};
+
 mod conformance;
 mod hand_over;
 mod lost;

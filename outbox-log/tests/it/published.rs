@@ -4,12 +4,19 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use outbox_core::log::{LogReader as _, MessageLog as _};
 use outbox_core::relay::reconcile::{self, Span};
-use outbox_core::{MessageId, OutboxAdmin as _, Selection};
+use outbox_core::{MessageId, OutboxAdmin as _, PurgeRequest, Selection};
 use outbox_sea_orm::SqlStore;
+use sea_orm::ConnectionTrait as _;
 use time::OffsetDateTime;
 
 use crate::support::{Place, SOON, sleep};
+
+crate::on_a_log! {
+    a_position_of_another_server_makes_nothing_published,
+    cancelled_begin_of_a_service_hides_no_write_of_the_log,
+}
 
 const MANY: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 const HOUR: Duration = Duration::from_secs(3600);
@@ -111,11 +118,9 @@ async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed
 }
 
 /// A log that was read on another server, or is off, tells nothing of the transactions of this one, nor does a transaction that was not yet.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_position_of_another_server_makes_nothing_published() {
-    let Some(place) = Place::open().await else { return };
+async fn a_position_of_another_server_makes_nothing_published(place: &Place) {
     let store = SqlStore::new(place.db.clone());
-    let span = passed(&place, &store).await;
+    let span = passed(place, &store).await;
     for change in [
         "system_id = system_id + 1",
         "system_id = system_id - 1, passed_xid = '1000000000'",
@@ -127,5 +132,42 @@ async fn a_position_of_another_server_makes_nothing_published() {
         assert_eq!(store.replay(&Selection::all()).await.unwrap(), 0, "{change}");
     }
     place.execute("UPDATE outbox_log SET is_on = true").await;
-    place.close().await;
+}
+
+/// A cancelled `begin` of a service leaves a connection of the shared pool within a transaction.
+async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
+    place.execute("CREATE TABLE marker (n bigint)").await;
+    let pool = place.one_connection().await;
+    let log = place.log_over(&pool, &place.url);
+    let position = log.written().await.unwrap();
+    let mut reader = log.open().await.unwrap();
+    let purge = PurgeRequest {
+        older_than: Some(HOUR),
+        keys_older_than: HOUR,
+        after: None,
+        limit: MANY,
+    };
+    for call in 0..5 {
+        pool.execute_unprepared("BEGIN").await.unwrap();
+        match call {
+            0 => drop(log.written().await.unwrap()),
+            1 => drop(log.adopt(&[]).await.unwrap()),
+            2 => drop(log.purge(purge).await.unwrap()),
+            3 => {
+                let mut reader = reader.take().unwrap();
+                reader.confirm(position).await.unwrap();
+                reader.close().await;
+            }
+            _ => reader = log.open().await.unwrap(),
+        }
+        pool.execute_unprepared("INSERT INTO marker VALUES (1)")
+            .await
+            .unwrap();
+        assert_eq!(
+            place.number("SELECT count(*) FROM marker").await,
+            call + 1,
+            "call {call}"
+        );
+    }
+    reader.unwrap().close().await;
 }

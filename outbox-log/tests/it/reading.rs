@@ -11,11 +11,18 @@ use outbox_testing::conformance::probe::{self, Probe};
 
 use crate::support::{Place, SOON, sleep};
 
+crate::on_a_log! {
+    messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them,
+    a_large_transaction_arrives_whole_and_in_order,
+    a_transaction_of_many_windows_is_never_in_memory_as_a_whole,
+    a_poison_message_halts_its_aggregate_until_it_is_retried,
+    ten_thousand_delayed_messages_do_not_hold_up_the_others,
+    a_change_of_the_table_while_it_is_read_disturbs_nothing,
+}
+
 const LOGGED: i16 = 4;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them() {
-    let Some(place) = Place::open().await else { return };
+async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them(place: &Place) {
     // A lease that a busy machine loses would make copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
@@ -32,7 +39,6 @@ async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_the
         "SELECT count(*) FROM outbox_messages WHERE status = 4 AND published_at IS NULL AND attempts = 0";
     assert_eq!(place.number(untouched).await, 800);
     place.assert_balanced();
-    place.close().await;
 }
 
 /// Runs futures side by side.
@@ -48,9 +54,7 @@ pub(crate) async fn futures_join(all: impl IntoIterator<Item = impl Future<Outpu
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_transaction_arrives_whole_and_in_order() {
-    let Some(place) = Place::open().await else { return };
+async fn a_large_transaction_arrives_whole_and_in_order(place: &Place) {
     place
         .run(async {
             place.write_of("large", 20_000).await;
@@ -60,13 +64,10 @@ async fn a_large_transaction_arrives_whole_and_in_order() {
         .await;
     assert_eq!(place.copies(), 0);
     place.assert_balanced();
-    place.close().await;
 }
 
 /// Six windows of messages, whose end comes last. Two hundred thousand take half a minute.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole() {
-    let Some(place) = Place::open().await else { return };
+async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole(place: &Place) {
     let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
     let mut first = Events::new();
     for aggregate in &aggregates {
@@ -106,12 +107,9 @@ async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole() {
     );
     assert_eq!(place.copies(), 0);
     place.assert_balanced();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_poison_message_halts_its_aggregate_until_it_is_retried() {
-    let Some(place) = Place::open().await else { return };
+async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place) {
     place.broker.fail_matching(
         |message| message.aggregate.id == "3" && message.sequence == Some(2),
         FailureClass::Permanent,
@@ -147,12 +145,9 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried() {
         "the aggregate is the log's again"
     );
     place.assert_balanced();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_delayed_messages_do_not_hold_up_the_others() {
-    let Some(place) = Place::open().await else { return };
+async fn ten_thousand_delayed_messages_do_not_hold_up_the_others(place: &Place) {
     let later = time::OffsetDateTime::now_utc() + Duration::from_secs(3600);
     place
         .run(async {
@@ -178,12 +173,9 @@ async fn ten_thousand_delayed_messages_do_not_hold_up_the_others() {
     assert_eq!(place.rows(LOGGED).await, 1_000);
     assert_eq!(place.rows(3).await + place.rows(0).await, 10_000);
     place.assert_balanced();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_the_table_while_it_is_read_disturbs_nothing() {
-    let Some(place) = Place::open().await else { return };
+async fn a_change_of_the_table_while_it_is_read_disturbs_nothing(place: &Place) {
     place
         .run(async {
             place.write(0..5, 5).await;
@@ -199,7 +191,6 @@ async fn a_change_of_the_table_while_it_is_read_disturbs_nothing() {
         })
         .await;
     place.assert_balanced();
-    place.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,6 +205,5 @@ async fn tables_by_day_have_a_log_as_well() {
         })
         .await;
     assert_eq!(place.rows(LOGGED).await, 100);
-    place.assert_balanced();
-    place.close().await;
+    place.close_balanced().await;
 }

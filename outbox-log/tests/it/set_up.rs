@@ -7,15 +7,33 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
 use outbox_testing::{backend_url, not_applicable};
-use sea_orm::{ConnectionTrait as _, Database};
+use sea_orm::Database;
 
 use crate::support::{Place, init, sleep};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+crate::on_a_log! {
+    what_came_from_the_log_is_published_when_the_log_is_taken_down,
+    a_row_that_is_recorded_as_pending_is_not_published_from_the_log,
+    the_log_takes_passwords_and_parameters_as_the_pool_does,
+    a_log_is_taken_down_although_its_reader_stores_nothing,
+    a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down,
+    a_name_that_belongs_to_another_program_is_refused,
+}
+
+crate::without_a_log! {
+    a_log_is_set_up_shown_and_taken_down_as_often_as_you_like,
+    a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused,
+    a_polling_relay_beside_a_log_is_told_at_its_start,
+    messages_that_nobody_has_read_are_counted,
+    a_publication_of_another_table_is_refused,
+    a_relay_without_a_log_says_what_to_do,
+    tables_that_are_missing_are_named,
+    a_user_who_may_not_read_slots_is_named_with_the_remedy,
+    a_writer_that_is_slow_only_delays_the_set_up,
+    taking_a_log_down_leaves_what_belongs_to_another_program,
+}
+
+async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like(place: &Place) {
     let log = place.log();
     let before = log.status().await.unwrap();
     assert!(!before.exists && !before.is_on && before.stored.is_none());
@@ -42,7 +60,6 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
         );
         place.execute("DELETE FROM outbox_messages").await;
     }
-    place.close().await;
 }
 
 /// Operators are sent to this view.
@@ -59,24 +76,17 @@ async fn the_view_for_people_names_logged_messages() {
 }
 
 /// Purging, replaying and forgetting know published messages only.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_from_the_log_is_published_when_the_log_is_taken_down() {
-    let Some(place) = Place::open().await else { return };
+async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &Place) {
     place.publish_and_pass().await;
     place.log().drop().await.unwrap();
     assert_eq!(place.rows(4).await, 0);
     assert!(place.rows(1).await >= 6, "the position had passed them");
     let dated = "SELECT count(*) FROM outbox_messages WHERE status = 1 AND published_at IS NULL";
     assert_eq!(place.number(dated).await, 0);
-    place.close().await;
 }
 
 /// Earlier versions made a publication with a filter. Any other filter, and a list of columns, would keep messages or parts of them from the reader.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused(place: &Place) {
     let publication = format!("{}_log", place.name);
     for (of_table, is_right) in [
         ("outbox_messages WHERE (status = 0)", false),
@@ -99,13 +109,10 @@ async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_ar
         .await;
     assert_eq!(place.rows(4).await, 6, "nothing was written for them");
     place.log().drop().await.unwrap();
-    place.close().await;
 }
 
 /// The publication gives all inserts. What is recorded as pending beside an active log is published once, by the relay of the table.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
-    let Some(place) = Place::open().await else { return };
+async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: &Place) {
     // A reader that loses its lease on a busy machine lets the log go.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
@@ -130,14 +137,9 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
     init(&place.log()).await;
     assert!(place.log().status().await.unwrap().takes_new);
     place.log().drop().await.unwrap();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_polling_relay_beside_a_log_is_told_at_its_start() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_polling_relay_beside_a_log_is_told_at_its_start(place: &Place) {
     let store = outbox_sea_orm::SqlStore::new(place.db.clone());
     let is_told = async || {
         let warnings = store.preflight(true).await.unwrap();
@@ -150,15 +152,10 @@ async fn a_polling_relay_beside_a_log_is_told_at_its_start() {
     assert!(is_told().await);
     place.log().drop().await.unwrap();
     assert!(!is_told().await);
-    place.close().await;
 }
 
 /// Nobody reads the log: what was recorded is counted, with its age, and nothing of it is counted once it is the table's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_nobody_has_read_are_counted() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn messages_that_nobody_has_read_are_counted(place: &Place) {
     let log = place.log();
     init(&log).await;
     assert_eq!(log.status().await.unwrap().undecided, 0);
@@ -178,28 +175,18 @@ async fn messages_that_nobody_has_read_are_counted() {
     let status = log.status().await.unwrap();
     assert_eq!((status.undecided, status.behind_bytes), (0, None));
     assert_eq!(log.logged_between(now - hour, now + hour).await.unwrap(), 0);
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_of_another_table_is_refused() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_publication_of_another_table_is_refused(place: &Place) {
     place.execute("CREATE TABLE other (n bigint PRIMARY KEY)").await;
     place
         .execute(&format!("CREATE PUBLICATION {}_log FOR TABLE other", place.name))
         .await;
     let error = place.log().init().await.unwrap_err();
     assert!(error.to_string().contains("set it up again"), "{error}");
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_without_a_log_says_what_to_do() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_relay_without_a_log_says_what_to_do(place: &Place) {
     let error = place.relay().run(Default::default()).await.unwrap_err();
     assert!(
         matches!(error, RelayError::Store(StoreError::Setup { .. })),
@@ -210,7 +197,6 @@ async fn a_relay_without_a_log_says_what_to_do() {
         text.contains("PostgresLog::init") && text.contains("polling relay"),
         "{text}"
     );
-    place.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -224,11 +210,7 @@ async fn a_server_with_another_wal_level_is_refused_with_the_setting() {
     assert!(error.to_string().contains("wal_level = logical"), "{error}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_missing_are_named() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn tables_that_are_missing_are_named(place: &Place) {
     place
         .execute(&format!("CREATE SCHEMA {}_empty", place.name))
         .await;
@@ -241,14 +223,9 @@ async fn tables_that_are_missing_are_named() {
     let error = log.init().await.unwrap_err();
     assert!(error.to_string().contains("run the migration first"), "{error}");
     log.drop().await.unwrap();
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_user_who_may_not_read_slots_is_named_with_the_remedy(place: &Place) {
     let user = format!("{}_user", place.name);
     place.execute(&format!("CREATE ROLE {user} LOGIN")).await;
     let url = place.url.replace("postgres@", &format!("{user}@"));
@@ -267,13 +244,10 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
     init(&log).await;
     // It needs no right on any table.
     assert!(log.open().await.unwrap().is_some());
-    place.close().await;
 }
 
 /// PostgreSQL prepares a password before it stores its hash, and so does the pool: a soft hyphen is dropped.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_takes_passwords_and_parameters_as_the_pool_does() {
-    let Some(place) = Place::open().await else { return };
+async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) {
     let user = format!("{}_user", place.name);
     place
         .execute(&format!(
@@ -295,28 +269,20 @@ async fn the_log_takes_passwords_and_parameters_as_the_pool_does() {
         not_applicable("this PostgreSQL asks for no password");
     }
     place.execute(&format!("DROP ROLE {user}")).await;
-    place.close().await;
 }
 
 /// A relay learns that its log is gone when it stores its position, and stores none while nothing is published.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_is_taken_down_although_its_reader_stores_nothing() {
-    let Some(place) = Place::open().await else { return };
+async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
     let log = place.log();
     let reader = log.open().await.unwrap();
     assert!(reader.is_some());
     log.drop().await.unwrap();
     assert!(!log.status().await.unwrap().exists);
     drop(reader);
-    place.close().await;
 }
 
 /// Both would publish each message, and each would take what the other leaves to the table for lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down() {
-    let Some(place) = Place::open().await else {
-        return;
-    };
+async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down(place: &Place) {
     let second = place.log().named(&format!("{}_b", place.name)).unwrap();
     for error in [
         second.check().await.unwrap_err(),
@@ -331,15 +297,10 @@ async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_dow
     second.check().await.unwrap();
     init(&second).await;
     second.drop().await.unwrap();
-    place.close().await;
 }
 
 /// The slot begins when open transactions have ended. Whoever holds it up is named.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_is_slow_only_delays_the_set_up() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn a_writer_that_is_slow_only_delays_the_set_up(place: &Place) {
     let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
     let tx = writer.begin().await.unwrap();
     outbox_sea_orm::record(&tx, [outbox_testing::conformance::probe::Probe::noted("slow", 1)])
@@ -358,18 +319,10 @@ async fn a_writer_that_is_slow_only_delays_the_set_up() {
     );
     place.write(0..2, 1).await;
     assert_eq!(place.rows(4).await, 2);
-    place.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_belongs_to_another_program_is_refused() {
-    let Some(place) = Place::open().await else { return };
-    place
-        .execute(&format!(
-            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
-            place.name
-        ))
-        .await;
+async fn a_name_that_belongs_to_another_program_is_refused(place: &Place) {
+    place.drop_slot().await;
     place
         .execute(&format!(
             "SELECT pg_catalog.pg_create_logical_replication_slot('{}_log', 'test_decoding')",
@@ -378,23 +331,11 @@ async fn a_name_that_belongs_to_another_program_is_refused() {
         .await;
     let error = place.log().open().await.unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
-    place
-        .db
-        .execute_unprepared(&format!(
-            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
-            place.name
-        ))
-        .await
-        .unwrap();
-    place.close().await;
+    place.drop_slot().await;
 }
 
 /// Names of slots are shared by all databases of a server, and the default is the same everywhere.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
-    let Some(place) = Place::without_log().await else {
-        return;
-    };
+async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place) {
     let slot = format!("{}_log", place.name);
     let make = format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'test_decoding')");
     let count = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
@@ -402,13 +343,9 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
     let error = place.log().drop().await.unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(place.number(&count).await, 1);
-    place
-        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
-        .await;
+    place.drop_slot().await;
     init(&place.log()).await;
-    place
-        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
-        .await;
+    place.drop_slot().await;
     place.execute(&make).await;
     place.log().drop().await.unwrap();
     assert_eq!(
@@ -416,8 +353,5 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
         1,
         "the log is down, and the slot is theirs"
     );
-    place
-        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
-        .await;
-    place.close().await;
+    place.drop_slot().await;
 }

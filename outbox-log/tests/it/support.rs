@@ -122,6 +122,16 @@ impl Place {
         (Database::connect(options).await.unwrap(), url)
     }
 
+    /// A pool of one connection, which a service shares with the log.
+    pub(crate) async fn one_connection(&self) -> DatabaseConnection {
+        let mut options = ConnectOptions::new(&self.url);
+        options
+            .max_connections(1)
+            .sqlx_logging(false)
+            .set_schema_search_path(search_path(&self.name));
+        Database::connect(options).await.unwrap()
+    }
+
     pub(crate) fn relay(&self) -> LogRelay<SqlStore, PostgresLog, MemoryPublisher> {
         let log_config = LogConfig::default().checkpoint_every(Duration::from_millis(100));
         LogRelay::new(
@@ -297,6 +307,17 @@ impl Place {
             self.name
         );
         self.number(&sql).await;
+    }
+
+    pub(crate) async fn drop_slot(&self) {
+        let sql = format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", self.name);
+        self.execute(&sql).await;
+    }
+
+    /// Requires that nothing is lost and each aggregate is in order, and removes the place.
+    pub(crate) async fn close_balanced(self) {
+        self.assert_balanced();
+        self.close().await;
     }
 
     /// Removes what belongs to the server and not to the schema.

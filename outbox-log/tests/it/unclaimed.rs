@@ -6,6 +6,11 @@ use outbox_sea_orm::SqlStore;
 
 use crate::support::{Place, init, quick};
 
+crate::on_a_log! {
+    taking_down_a_log_that_never_was_leaves_the_one_that_is,
+    a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call,
+}
+
 /// As after the restore of a dump on another server, whose transactions have other numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down() {
@@ -61,8 +66,7 @@ async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
                 place.published().await;
             })
             .await;
-        place.assert_balanced();
-        place.close().await;
+        place.close_balanced().await;
     }
 }
 
@@ -90,15 +94,12 @@ async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_i
         };
         let (ended, ()) = tokio::join!(polling.run(stop.clone()), done);
         ended.unwrap();
-        place.assert_balanced();
-        place.close().await;
+        place.close_balanced().await;
     }
 }
 
 /// A name that is wrong must not take the messages of the log that is on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn taking_down_a_log_that_never_was_leaves_the_one_that_is() {
-    let Some(place) = Place::open().await else { return };
+async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) {
     place.write(0..3, 1).await;
     let other = place.log().named(&format!("{}_b", place.name)).unwrap();
     other.drop().await.unwrap();
@@ -111,13 +112,10 @@ async fn taking_down_a_log_that_never_was_leaves_the_one_that_is() {
         (Some(&*place.name), 0)
     );
     assert!(!other.has_unclaimed().await.unwrap());
-    place.close().await;
 }
 
 /// A crash after new messages are pending again, and before the published ones are marked as such.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call() {
-    let Some(place) = Place::open().await else { return };
+async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place: &Place) {
     place.publish_and_pass().await;
     // The last messages may not be passed.
     place
@@ -137,7 +135,6 @@ async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call() {
     place.log().drop().await.unwrap();
     assert_eq!((place.rows(0).await, place.rows(1).await), (0, passed));
     assert!(!place.log().has_unclaimed().await.unwrap());
-    place.close().await;
 }
 
 /// As two replicas of a service do at their first start. The second must not take its own slot for the one whose position is stored.
@@ -158,7 +155,6 @@ async fn a_log_that_two_set_up_at_once_loses_nothing() {
         drop((first, other));
         init(&log).await;
         place.run(place.published()).await;
-        place.assert_balanced();
-        place.close().await;
+        place.close_balanced().await;
     }
 }

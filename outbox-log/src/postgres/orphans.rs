@@ -3,13 +3,11 @@
 //! Somebody has dropped the table `outbox_log`, has left it out of a restore, or has copied the messages of a log into other tables. There is no index of logged
 //! messages: who counts them looks at both ends of the primary key, and who changes something reads the whole table.
 
-use std::time::Duration;
-
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
-use super::behind::Behind;
 use super::check::{other_log, stored};
 use super::failure::{failed, sqlstate};
+use super::lag::Lag;
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
 
@@ -44,24 +42,18 @@ pub(crate) async fn has_unpassed(
     is_known: bool,
 ) -> Result<bool, LogError> {
     let sql = format!(
-        "SELECT EXISTS (SELECT FROM {} m WHERE {}) AS has_some",
+        "SELECT EXISTS (SELECT FROM {} m WHERE {}) AS value",
         names.messages,
         unpassed(names, is_known)
     );
-    match db.query_one_raw(statement(sql, [])).await {
+    match table::value(db, statement(sql, [])).await {
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(false),
-        row => row
-            .and_then(|row| table::found(row)?.try_get("", "has_some"))
-            .map_err(failed(NOT_FOUND)),
+        has_some => has_some.map_err(failed(NOT_FOUND)),
     }
 }
 
 /// Of a log that is off: those of them that are among the oldest and the newest messages. None without a table, or without the right to read it.
-pub(crate) async fn unclaimed(
-    db: &DatabaseConnection,
-    names: &Names,
-    is_known: bool,
-) -> Result<Behind, LogError> {
+pub(crate) async fn orphans(db: &DatabaseConnection, names: &Names, is_known: bool) -> Result<Lag, LogError> {
     let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
     let end = |order: &str| {
         format!(
@@ -74,17 +66,10 @@ pub(crate) async fn unclaimed(
         end("ASC"),
         end("DESC")
     );
-    let row = match db.query_one_raw(statement(sql, [])).await {
-        Err(error) if matches!(sqlstate(&error).as_deref(), Some("42P01" | "42501")) => {
-            return Ok(Behind::default());
-        }
-        row => row.and_then(table::found).map_err(failed(NOT_FOUND))?,
-    };
-    let undecided: i64 = row.try_get("", "undecided").map_err(failed(NOT_FOUND))?;
-    let oldest: Option<f64> = row.try_get("", "oldest").map_err(failed(NOT_FOUND))?;
-    Ok(Behind {
-        undecided: u64::try_from(undecided).unwrap_or_default(),
-        oldest: oldest.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()),
-        ..Behind::default()
-    })
+    match db.query_one_raw(statement(sql, [])).await {
+        Err(error) if matches!(sqlstate(&error).as_deref(), Some("42P01" | "42501")) => Ok(Lag::default()),
+        row => row
+            .and_then(|row| Lag::counted(&table::found(row)?))
+            .map_err(failed(NOT_FOUND)),
+    }
 }

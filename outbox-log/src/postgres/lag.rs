@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 use time::OffsetDateTime;
 
 use super::failure::{failed, setup, sqlstate};
@@ -54,7 +54,7 @@ async fn count_between(
 ) -> Result<u64, LogError> {
     let failed = || failed("logged messages could not be counted");
     let sql = format!(
-        "SELECT count(*) AS logged FROM (SELECT FROM {} m WHERE m.id > $1 AND m.id < $2 AND m.status = {LOGGED} \
+        "SELECT count(*) AS value FROM (SELECT FROM {} m WHERE m.id > $1 AND m.id < $2 AND m.status = {LOGGED} \
          AND m.created_at >= $3 AND m.created_at < $4 AND {condition} LIMIT {COUNTED_BETWEEN_MAX}) logged",
         log.names.messages
     );
@@ -64,16 +64,13 @@ async fn count_between(
         from.into(),
         until.into(),
     ];
-    let row = log.db.query_one_raw(statement(sql, values)).await;
-    let logged: i64 = row
-        .and_then(|row| table::found(row)?.try_get("", "logged"))
-        .map_err(failed())?;
-    Ok(u64::try_from(logged).unwrap_or_default())
+    let logged: Result<i64, DbErr> = table::value(&log.db, statement(sql, values)).await;
+    Ok(u64::try_from(logged.map_err(failed())?).unwrap_or_default())
 }
 
 /// How far the log is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Behind {
+pub(crate) struct Lag {
     /// Bytes that were written to the log behind the stored position.
     pub(crate) bytes: Option<u64>,
     /// How long ago the position was stored.
@@ -82,8 +79,25 @@ pub(crate) struct Behind {
     pub(crate) oldest: Option<Duration>,
 }
 
+impl Lag {
+    /// Reads the number of messages in `undecided`, and the age of the oldest in `oldest`.
+    pub(crate) fn counted(row: &QueryResult) -> Result<Self, DbErr> {
+        let undecided: i64 = row.try_get("", "undecided")?;
+        let oldest: Option<f64> = row.try_get("", "oldest")?;
+        Ok(Self {
+            undecided: u64::try_from(undecided).unwrap_or_default(),
+            oldest: oldest.map(span),
+            ..Self::default()
+        })
+    }
+}
+
+fn span(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
 /// Of a log that is on. Two statements: the second one needs the time that the first one reads.
-pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Behind, LogError> {
+pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
         // A table or a right is missing.
         Some(code) if code.starts_with("42") => setup(outbox_core::describe(&failed(NOT_READ)(error))),
@@ -91,7 +105,7 @@ pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Beh
     })
 }
 
-async fn read(db: &DatabaseConnection, names: &Names) -> Result<Behind, DbErr> {
+async fn read(db: &DatabaseConnection, names: &Names) -> Result<Lag, DbErr> {
     let sql = format!(
         "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'::pg_lsn + position::numeric)::bigint AS bytes, stored_at, \
          extract(epoch FROM clock_timestamp() - stored_at)::float8 AS stored FROM {} WHERE name = $1 AND is_on",
@@ -101,7 +115,7 @@ async fn read(db: &DatabaseConnection, names: &Names) -> Result<Behind, DbErr> {
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await?;
     let Some(row) = row else {
-        return Ok(Behind::default());
+        return Ok(Lag::default());
     };
     let (bytes, stored): (i64, f64) = (row.try_get("", "bytes")?, row.try_get("", "stored")?);
     let stored_at: OffsetDateTime = row.try_get("", "stored_at")?;
@@ -113,14 +127,9 @@ async fn read(db: &DatabaseConnection, names: &Names) -> Result<Behind, DbErr> {
     );
     let first = table::first_id_of(stored_at - SLACK).into();
     let row = db.query_one_raw(statement(sql, [first])).await;
-    let row = row.and_then(table::found)?;
-    let undecided: i64 = row.try_get("", "undecided")?;
-    let oldest: Option<f64> = row.try_get("", "oldest")?;
-    let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    Ok(Behind {
+    Ok(Lag {
         bytes: Some(u64::try_from(bytes).unwrap_or_default()),
         stored: Some(span(stored)),
-        undecided: u64::try_from(undecided).unwrap_or_default(),
-        oldest: oldest.map(span),
+        ..Lag::counted(&row.and_then(table::found)?)?
     })
 }
