@@ -61,11 +61,12 @@ pub mod hints;
 pub use async_nats;
 pub use connect::address::Servers;
 pub use connect::credentials::connect_options_with_credentials;
+pub use connect::denials::Denial;
 pub use connect::{
     ConnectError, connect, connect_options, connect_with_events, inbox_prefix, inbox_prefix_of,
 };
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
-pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
+pub use dedup::{DedupBucketSpec, KvDedupStore};
 pub use publish::{JetStreamPublisher, PublisherConfig};
 pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
 pub use stream::consumers::{DurableFilters, StreamReading};
@@ -73,6 +74,6 @@ pub use stream::provision::{ProvisionError, StreamReport, StreamWarning};
 pub use stream::subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,
 };
-pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
+pub use stream::{EventStream, Provisioning};
 pub use subscribe::subscription::{JetStreamDelivery, JetStreamSubscription};
 pub use subscribe::{JetStreamSubscriber, SubscriberConfig};

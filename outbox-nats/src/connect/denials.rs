@@ -4,6 +4,7 @@
 //! forgotten with the next connection, because permissions change.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_nats::{Event, ServerError};
@@ -28,6 +29,27 @@ struct Denied {
     subscribe: Vec<String>,
 }
 
+impl Denied {
+    /// Returns whether the denial is new.
+    fn add(&mut self, denial: Denial) -> bool {
+        match denial {
+            Denial::Publish(subject) => {
+                if self.publish.len() >= SUBJECTS_MAX {
+                    self.publish.clear();
+                }
+                self.publish.insert(subject, Instant::now()).is_none()
+            }
+            Denial::Subscribe(subject) => {
+                let is_new = !self.subscribe.contains(&subject);
+                if is_new && self.subscribe.len() < SUBJECTS_MAX {
+                    self.subscribe.push(subject);
+                }
+                is_new
+            }
+        }
+    }
+}
+
 impl Reports {
     pub(crate) fn new() -> Self {
         Self {
@@ -36,33 +58,15 @@ impl Reports {
         }
     }
 
-    /// Returns false for a denial that is known already.
-    pub(crate) fn record(&self, event: &Event) -> bool {
-        let mut is_new = true;
-        match event {
-            Event::Connected => *self.denied() = Denied::default(),
-            Event::ServerError(ServerError::Other(reason)) => {
-                let Some(violation) = Violation::parse(reason) else {
-                    return true;
-                };
-                let mut denied = self.denied();
-                match violation {
-                    Violation::Publish(subject) => {
-                        if denied.publish.len() >= SUBJECTS_MAX {
-                            denied.publish.clear();
-                        }
-                        is_new = denied.publish.insert(subject, Instant::now()).is_none();
-                    }
-                    Violation::Subscribe(subject) => {
-                        is_new = !denied.subscribe.contains(&subject);
-                        if is_new && denied.subscribe.len() < SUBJECTS_MAX {
-                            denied.subscribe.push(subject);
-                        }
-                    }
-                }
+    /// Takes an event of a connection. Returns whether a denial is new; `None` for any other event.
+    pub(crate) fn record(&self, event: &Event) -> Option<bool> {
+        let is_new = match event {
+            Event::Connected => {
+                *self.denied() = Denied::default();
+                None
             }
-            _ => return true,
-        }
+            _ => Some(self.denied().add(Denial::of(event)?)),
+        };
         self.changes.send_replace(());
         is_new
     }
@@ -112,30 +116,43 @@ impl Reports {
     }
 }
 
-/// A permission that the server denies.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
+/// A permission that the server denies, with the subject.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    /// Publishing on a subject.
     Publish(String),
+    /// Subscribing to a subject.
     Subscribe(String),
 }
 
-impl Violation {
-    /// Reads `Permissions Violation for Publish to "events.order.1.placed"`. The protocol marks a violation by this text only,
-    /// which has been the same since the first servers. The subject is quoted as in Go.
-    pub(crate) fn parse(reason: &str) -> Option<Self> {
+impl Denial {
+    /// The denial that an event reports, such as `Permissions Violation for Publish to "events.order.1.placed"`. The
+    /// protocol marks a denial by this text only. The subject is quoted as in Go.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        let Event::ServerError(ServerError::Other(reason)) = event else {
+            return None;
+        };
         let lower = reason.to_ascii_lowercase();
         let what = lower.strip_prefix("permissions violation for ")?;
-        let subject = || {
-            let quoted = reason.split_once('"')?.1;
-            let (subject, _) = quoted.split_once("\" using queue").or(quoted.rsplit_once('"'))?;
-            Some(subject.replace("\\\"", "\"").replace("\\\\", "\\"))
-        };
+        let quoted = reason.split_once('"')?.1;
+        let (subject, _) = quoted.split_once("\" using queue").or(quoted.rsplit_once('"'))?;
+        let subject = subject.replace("\\\"", "\"").replace("\\\\", "\\");
         if what.starts_with("publish ") {
-            subject().map(Self::Publish)
+            Some(Self::Publish(subject))
         } else if what.starts_with("subscription ") {
-            subject().map(Self::Subscribe)
+            Some(Self::Subscribe(subject))
         } else {
             None
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish(subject) => write!(f, "publish on `{subject}`"),
+            Self::Subscribe(subject) => write!(f, "subscribe to `{subject}`"),
         }
     }
 }
@@ -149,25 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn violations_are_recognised() {
-        let publish = |subject: &str| Some(Violation::Publish(subject.to_owned()));
-        assert_eq!(
-            Violation::parse(r#"Permissions Violation for Publish to "events.order.1.placed""#),
-            publish("events.order.1.placed")
-        );
-        assert_eq!(
-            Violation::parse(r#"permissions violation for publish to "a.\"b\"""#),
-            publish("a.\"b\"")
-        );
-        assert_eq!(
-            Violation::parse(r#"Permissions Violation for Subscription to "_INBOX.x.*""#),
-            Some(Violation::Subscribe("_INBOX.x.*".to_owned()))
-        );
-        assert_eq!(
-            Violation::parse(r#"Permissions Violation for Subscription to "a.b" using queue "q""#),
-            Some(Violation::Subscribe("a.b".to_owned()))
-        );
-        assert_eq!(Violation::parse("Stale Connection"), None);
+    fn denials_are_recognised() {
+        for (reason, expected) in [
+            (
+                r#"Permissions Violation for Publish to "events.order.1.placed""#,
+                Some("publish on `events.order.1.placed`"),
+            ),
+            (
+                r#"permissions violation for publish to "a.\"b\"""#,
+                Some("publish on `a.\"b\"`"),
+            ),
+            (
+                r#"Permissions Violation for Subscription to "_INBOX.x.*""#,
+                Some("subscribe to `_INBOX.x.*`"),
+            ),
+            (
+                r#"Permissions Violation for Subscription to "a.b" using queue "q""#,
+                Some("subscribe to `a.b`"),
+            ),
+            ("Stale Connection", None),
+            (r#"no such thing as "a""#, None),
+        ] {
+            let denial = Denial::of(&violation(reason)).map(|denial| denial.to_string());
+            assert_eq!(denial.as_deref(), expected, "{reason}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

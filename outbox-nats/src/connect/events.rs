@@ -7,10 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use async_nats::{Event, ServerError};
+use async_nats::Event;
 use tokio::time::Instant;
-
-use crate::connect::denials::Violation;
 
 /// The notices of all connections that were made with the same options.
 #[derive(Debug)]
@@ -48,8 +46,8 @@ impl Notices {
         }
     }
 
-    /// Logs an event of a connection. `is_new`: the reports did not know it yet.
-    pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new: bool) {
+    /// Logs an event of a connection. `is_new_denial`: whether a denial of a permission is new; `None` for other events.
+    pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new_denial: Option<bool>) {
         let servers = &*self.servers;
         let notice = {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,26 +69,21 @@ impl Notices {
                 "nats refuses the credentials; correct user, password, token or credentials file; tried again until they are right"
             ),
             Notice::Repeated(reason) => tracing::debug!(connection, servers, reason, "no connection to nats"),
-            Notice::Other => self.tell_other(event, connection, is_new),
+            Notice::Other => self.tell_other(event, connection, is_new_denial),
         }
     }
 
-    fn tell_other(&self, event: &Event, connection: &str, is_new: bool) {
+    fn tell_other(&self, event: &Event, connection: &str, is_new_denial: Option<bool>) {
         let servers = &*self.servers;
-        match event {
-            Event::SlowConsumer(_) => tracing::warn!(connection, servers, "nats connection: {event}"),
-            Event::ServerError(ServerError::Other(reason)) if Violation::parse(reason).is_some() => {
-                if is_new {
-                    tracing::error!(
-                        connection,
-                        reason,
-                        "nats denies a permission; messages on this subject wait until the server's permissions allow it"
-                    );
-                } else {
-                    tracing::debug!(connection, reason, "nats denies a permission");
-                }
-            }
-            Event::ServerError(_) => tracing::error!(connection, servers, "nats connection: {event}"),
+        match (event, is_new_denial) {
+            (_, Some(true)) => tracing::error!(
+                connection,
+                reason = %event,
+                "nats denies a permission; messages on this subject wait until the server's permissions allow it"
+            ),
+            (_, Some(false)) => tracing::debug!(connection, reason = %event, "nats denies a permission"),
+            (Event::SlowConsumer(_), _) => tracing::warn!(connection, servers, "nats connection: {event}"),
+            (Event::ServerError(_), _) => tracing::error!(connection, servers, "nats connection: {event}"),
             _ => tracing::info!(connection, servers, "nats connection: {event}"),
         }
     }

@@ -24,7 +24,6 @@ use crate::connect::connection::Origin;
 use crate::connect::denials::Reports;
 use crate::connect::events::Notices;
 use crate::publish::WINDOW;
-use crate::stream::EventStream;
 use crate::stream::subject::{encode_token, percent_decode};
 
 /// The first pause of those who wait for a server; each one doubles it.
@@ -60,7 +59,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
 /// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
 /// this machine. Keep `retry_on_initial_connect` off: with it [`connect`] returns before there is a connection, and a wrong password is retried for ever instead
-/// of being reported. A program that may start before its broker uses [`EventStream::connect`] or [`EventStream::connect_with`], which wait with and without it.
+/// of being reported. A program that may start before its broker uses [`EventStream::connect`](crate::EventStream::connect) or
+/// [`EventStream::connect_with`](crate::EventStream::connect_with), which wait with and without it.
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
     with_defaults(ConnectOptions::new())
@@ -76,7 +76,7 @@ pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
 /// The subjects on which a user's answers arrive: `_INBOX.<user>`, for [`ConnectOptions::custom_inbox_prefix`].
 ///
 /// A user who may subscribe to `_INBOX.>` reads the answers of all users, payloads of other consumers among them. With a prefix of its own each user needs
-/// `_INBOX.<user>.>` only, which is what `outbox print nats-permissions` prints. [`EventStream::connect`] sets the prefix from the user in the address, and
+/// `_INBOX.<user>.>` only, which is what `outbox print nats-permissions` prints. [`EventStream::connect`](crate::EventStream::connect) sets the prefix from the user in the address, and
 /// [`connect_options_with_credentials`](crate::connect_options_with_credentials) from the credentials; with other options, set it yourself.
 ///
 /// ```
@@ -87,71 +87,31 @@ pub fn inbox_prefix(user: &str) -> String {
     format!("_INBOX.{}", encode_token(user))
 }
 
-impl EventStream {
-    /// Connects to the servers that hold this stream, and waits for them. Nothing is asked of the stream.
-    ///
-    /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
-    /// in the log, once for each reason. Refused credentials are reported at once.
-    ///
-    /// It uses [`connect_options`], for servers that want nothing but an address, which may hold a password or a token, and the [`inbox_prefix`] of the user. For other credentials, or TLS
-    /// settings, use [`connect_with`](Self::connect_with).
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`] for what waiting does not mend: a malformed address, refused credentials, TLS that fails.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future closes the connection if it was open already.
-    pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
-        let servers = parse(servers)?;
-        let mut options = connect_options().name(format!("outbox {}", self.name));
-        if let Some(prefix) = inbox_prefix_of(&servers) {
-            options = options.custom_inbox_prefix(prefix);
+/// Connects, and waits for the servers: see [`EventStream::connect_with`](crate::EventStream::connect_with).
+pub(crate) async fn connect_when_up(
+    servers: Vec<ServerAddr>,
+    options: ConnectOptions,
+) -> Result<Client, ConnectError> {
+    // Of several servers each round reports another one.
+    let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
+    loop {
+        let (tell, first) = watch::channel(First::Nothing);
+        let outcome = connect_with_events(servers.clone(), options.clone(), move |event| {
+            tell.send_if_modified(|first| first.hear(event));
+        });
+        let error = match outcome.await {
+            Err(error) if error.is_out_of_reach() => error,
+            Err(error) => return Err(error),
+            Ok(client) if client.connection_state() == State::Connected => return Ok(client),
+            Ok(client) => return first_connected(&servers, first).await.map(|()| client),
+        };
+        let reason = outbox_core::describe(&error);
+        if !said.contains(&reason) && said.len() < REASONS_MAX {
+            tracing::warn!(reason, "waiting for nats; start it, or correct its address");
+            said.insert(reason);
         }
-        self.connect_with(servers, options).await
-    }
-
-    /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`].
-    ///
-    /// With `retry_on_initial_connect` it waits too, but async-nats makes the attempts, with its own pauses, and goes on with them in the background after
-    /// this call has ended with an error or was dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::connect`]. With `retry_on_initial_connect`, a malformed address, refused credentials, and attempts that `max_reconnects` has used up; TLS that
-    /// fails is in the log.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`Self::connect`].
-    pub async fn connect_with(
-        &self,
-        servers: impl Servers,
-        options: ConnectOptions,
-    ) -> Result<Client, ConnectError> {
-        let servers = parse(servers)?;
-        // Of several servers each round reports another one.
-        let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
-        loop {
-            let (tell, first) = watch::channel(First::Nothing);
-            let outcome = connect_with_events(servers.clone(), options.clone(), move |event| {
-                tell.send_if_modified(|first| first.hear(event));
-            });
-            let error = match outcome.await {
-                Err(error) if error.is_out_of_reach() => error,
-                Err(error) => return Err(error),
-                Ok(client) if client.connection_state() == State::Connected => return Ok(client),
-                Ok(client) => return first_connected(&servers, first).await.map(|()| client),
-            };
-            let reason = outbox_core::describe(&error);
-            if !said.contains(&reason) && said.len() < REASONS_MAX {
-                tracing::warn!(reason, "waiting for nats; start it, or correct its address");
-                said.insert(reason);
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -243,8 +203,7 @@ pub async fn connect_with_events(
     let watched = |options: ConnectOptions, connection: &'static str| {
         let (reports, notices, on_event) = (reports.clone(), notices.clone(), on_event.clone());
         options.event_callback(move |event| {
-            let is_new = reports.record(&event);
-            notices.tell(&event, connection, is_new);
+            notices.tell(&event, connection, reports.record(&event));
             on_event(&event);
             std::future::ready(())
         })
@@ -263,7 +222,7 @@ pub async fn connect_with_events(
 }
 
 /// The text of a malformed address is not shown, because it may hold a password.
-fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
+pub(crate) fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
     servers.servers().map_err(malformed)
 }
 
@@ -439,7 +398,7 @@ mod tests {
             "nats://127.0.0.1:1".to_owned(),
             format!("nats://{}", silent.local_addr().unwrap()),
         ];
-        let stream = EventStream::new("orders");
+        let stream = crate::EventStream::new("orders");
         let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers.as_slice()));
         assert!(waiting.await.is_err(), "connected");
         let told = log.0.lock().unwrap().clone();

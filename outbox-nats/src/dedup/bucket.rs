@@ -16,9 +16,6 @@ use crate::stream::preflight::replicas;
 use crate::stream::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
 use crate::stream::subject::{captures, is_plain_name};
 
-/// Name of the bucket of [`KvDedupStore`](crate::KvDedupStore) unless `DedupBucketSpec::bucket` says otherwise.
-pub const DEFAULT_BUCKET: &str = "outbox-dedup";
-
 /// The bucket that is needed. Start from the default and set what differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,7 +34,7 @@ pub struct DedupBucketSpec {
 impl Default for DedupBucketSpec {
     fn default() -> Self {
         Self {
-            bucket: DEFAULT_BUCKET.to_owned(),
+            bucket: "outbox-dedup".to_owned(),
             max_age: Duration::from_hours(15 * 24),
             replicas: 1,
             provisioning: Provisioning::default(),

@@ -23,16 +23,16 @@ use async_nats::Client;
 use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishErrorKind};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
 use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 use tokio::time::timeout;
 
 use crate::publish::outcome::is_refused_expectation;
+use crate::stream::message;
 use crate::stream::provision::{self, ProvisionError};
 use crate::stream::subject::encode_token;
 
-pub use bucket::{DEFAULT_BUCKET, DedupBucketSpec};
+pub use bucket::DedupBucketSpec;
 
 /// Writes that others may overtake before we take the claim for theirs.
 const ROUNDS_MAX: u32 = 4;
@@ -144,20 +144,11 @@ impl KvDedupStore {
     }
 
     async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, DedupStoreError> {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        let last = message::last(&self.context, &self.stream(), subject).await;
+        last.map_err(|error| {
             let context = format!("`{subject}` cannot be read from bucket `{}`", self.bucket);
             DedupStoreError::unavailable(context, Some(error))
-        };
-        let stream = self
-            .context
-            .get_stream_no_info(self.stream())
-            .await
-            .map_err(|error| failed(error.into()))?;
-        match stream.get_last_raw_message_by_subject(subject).await {
-            Ok(message) => Ok(Some(message)),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(failed(error.into())),
-        }
+        })
     }
 
     async fn entry(&self, subject: &str) -> Result<Entry, DedupStoreError> {

@@ -26,7 +26,6 @@
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt};
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
@@ -36,6 +35,7 @@ use crate::publish::outcome::{Attempt, is_wrong_last_sequence};
 use crate::publish::search;
 use crate::stream::EventStream;
 use crate::stream::listing::{Log, Start};
+use crate::stream::message;
 
 /// Times a message is sent before the relay is told to come back.
 const TRIES_MAX: u32 = 3;
@@ -177,7 +177,7 @@ pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishE
     })
 }
 
-/// Reads the last message of the subject from the stream's leader, because a replica may not know it yet.
+/// Reads the last message of the subject.
 async fn read_last(
     publisher: &JetStreamPublisher,
     stream: &str,
@@ -198,18 +198,9 @@ async fn read_last(
     };
     publisher
         .connected(async |live| {
-            let stream = live
-                .context
-                .get_stream_no_info(stream)
+            message::last(&live.context, stream, subject)
                 .await
-                .map_err(|error| failed(Box::<dyn std::error::Error + Send + Sync>::from(error)))?;
-            match stream.get_last_raw_message_by_subject(subject).await {
-                Ok(last) => Ok(Some(last)),
-                Err(error) => match error.kind() {
-                    LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                    _ => Err(failed(error.into())),
-                },
-            }
+                .map_err(failed)
         })
         .await
 }

@@ -10,6 +10,8 @@ use std::str::FromStr as _;
 
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::jetstream::context::{Context, RequestError};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use async_nats::{HeaderMap, StatusCode, jetstream};
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -63,6 +65,20 @@ pub(crate) async fn at(
     stream_sequence: u64,
 ) -> Result<Option<RawMessage>, RawError> {
     get(context, stream, &serde_json::json!({ "seq": stream_sequence })).await
+}
+
+/// The last message on a subject, from the stream's leader, because a replica may not know it yet; `None` if there is none.
+pub(crate) async fn last(
+    context: &Context,
+    stream: &str,
+    subject: &str,
+) -> Result<Option<StreamMessage>, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = context.get_stream_no_info(stream).await?;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(last) => Ok(Some(last)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn get(context: &Context, stream: &str, request: &Value) -> Result<Option<RawMessage>, RawError> {

@@ -13,17 +13,16 @@ pub(crate) mod subject;
 
 use std::time::Duration;
 
-use async_nats::Client;
+use async_nats::{Client, ConnectOptions};
 use outbox_core::{EventDescriptor, Message};
 
+use crate::connect::address::Servers;
+use crate::connect::{self, ConnectError, connect_options, inbox_prefix_of};
 use crate::publish::{JetStreamPublisher, PublisherConfig};
 use crate::stream::subject::{
     SubjectError, SubjectPrefix, captures, is_plain_name, shard_token, without_covered,
 };
 use crate::subscribe::JetStreamSubscriber;
-
-/// Name of the stream unless another one is given.
-pub const DEFAULT_STREAM: &str = "EVENTS";
 
 /// Most shards of [`EventStream::with_subject_shards`]. More would cost as much memory as they save.
 const SHARDS_MAX: u32 = 65_536;
@@ -81,7 +80,7 @@ pub struct EventStream {
 impl Default for EventStream {
     /// The stream `EVENTS` with the prefix `events`.
     fn default() -> Self {
-        Self::new(DEFAULT_STREAM)
+        Self::new("EVENTS")
     }
 }
 
@@ -202,6 +201,51 @@ impl EventStream {
     #[must_use]
     pub fn prefix(&self) -> &SubjectPrefix {
         &self.prefix
+    }
+
+    /// Connects to the servers that hold this stream, and waits for them. Nothing is asked of the stream.
+    ///
+    /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
+    /// in the log, once for each reason. Refused credentials are reported at once.
+    ///
+    /// It uses [`connect_options`](crate::connect_options), for servers that want nothing but an address, which may hold a password or a token, and the [`inbox_prefix`](crate::inbox_prefix) of the user. For other credentials, or TLS
+    /// settings, use [`connect_with`](Self::connect_with).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] for what waiting does not mend: a malformed address, refused credentials, TLS that fails.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future closes the connection if it was open already.
+    pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
+        let servers = connect::parse(servers)?;
+        let mut options = connect_options().name(format!("outbox {}", self.name));
+        if let Some(prefix) = inbox_prefix_of(&servers) {
+            options = options.custom_inbox_prefix(prefix);
+        }
+        self.connect_with(servers, options).await
+    }
+
+    /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`](crate::connect_options).
+    ///
+    /// With `retry_on_initial_connect` it waits too, but async-nats makes the attempts, with its own pauses, and goes on with them in the background after
+    /// this call has ended with an error or was dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`]. With `retry_on_initial_connect`, a malformed address, refused credentials, and attempts that `max_reconnects` has used up; TLS that
+    /// fails is in the log.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`Self::connect`].
+    pub async fn connect_with(
+        &self,
+        servers: impl Servers,
+        options: ConnectOptions,
+    ) -> Result<Client, ConnectError> {
+        connect::connect_when_up(connect::parse(servers)?, options).await
     }
 
     /// A publisher of this stream over a connection, for a relay. Nothing is sent, so the stream may still be missing; check it with

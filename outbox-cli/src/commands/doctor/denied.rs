@@ -4,10 +4,10 @@
 //! kept, and takes the place of what was found instead.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use outbox::nats::async_nats::{Event, ServerError};
+use outbox::nats::Denial;
+use outbox::nats::async_nats::Event;
 use outbox_admin::Command;
 use outbox_admin::doctor::{Check, Diagnosis, Examination};
 
@@ -19,22 +19,6 @@ const INBOX: &str = "_INBOX.";
 /// Where the server is asked about a stream.
 const STREAM_INFO: &str = "$JS.API.STREAM.INFO.";
 
-/// A request that the server denies.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Denial {
-    Publish(String),
-    Subscribe(String),
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Publish(subject) => write!(f, "publish on `{subject}`"),
-            Self::Subscribe(subject) => write!(f, "subscribe to `{subject}`"),
-        }
-    }
-}
-
 /// What was denied, each once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Denied(Arc<Mutex<BTreeSet<Denial>>>);
@@ -42,11 +26,14 @@ pub(super) struct Denied(Arc<Mutex<BTreeSet<Denial>>>);
 impl Denied {
     /// Keeps a denial, and nothing else.
     pub(super) fn hear(&self, event: &Event) {
-        if let Event::ServerError(ServerError::Other(reason)) = event
-            && let Some(denial) = denial(reason)
-        {
-            self.set(|all| all.insert(denial));
-        }
+        let denial = match Denial::of(event) {
+            Some(Denial::Subscribe(subject)) if subject.starts_with(INBOX) => {
+                Denial::Subscribe(format!("{INBOX}>"))
+            }
+            Some(denial) => denial,
+            None => return,
+        };
+        self.set(|all| all.insert(denial));
     }
 
     /// Makes one finding of what was denied. It replaces that nats has not answered, which is the same trouble.
@@ -77,22 +64,6 @@ impl Denied {
     }
 }
 
-/// Reads `Permissions Violation for Publish to "events.order.1.placed"`.
-fn denial(reason: &str) -> Option<Denial> {
-    let (what, rest) = reason.split_once('"')?;
-    let (subject, _) = rest.split_once('"')?;
-    let what = what.to_ascii_lowercase();
-    let subject = match subject.starts_with(INBOX) {
-        true => "_INBOX.>".to_owned(),
-        false => subject.to_owned(),
-    };
-    match what.trim_end() {
-        "permissions violation for publish to" => Some(Denial::Publish(subject)),
-        "permissions violation for subscription to" => Some(Denial::Subscribe(subject)),
-        _ => None,
-    }
-}
-
 fn command(outbox: &Outbox, as_relay: bool) -> Command {
     let stream = &outbox.section.stream;
     let command = match as_relay {
@@ -102,32 +73,4 @@ fn command(outbox: &Outbox, as_relay: bool) -> Command {
     Command::from(command)
         .option("--stream", &stream.name)
         .option("--prefix", &stream.prefix)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_denial_is_told_by_its_subject_and_nothing_else_is_one() {
-        for (reason, told) in [
-            (
-                r#"Permissions Violation for Publish to "$JS.API.STREAM.INFO.SHOP""#,
-                Some("publish on `$JS.API.STREAM.INFO.SHOP`"),
-            ),
-            (
-                r#"permissions violation for subscription to "_INBOX.a.*""#,
-                Some("subscribe to `_INBOX.>`"),
-            ),
-            (
-                r#"Permissions Violation for Subscription to "a.b" using queue "q""#,
-                Some("subscribe to `a.b`"),
-            ),
-            ("maximum connections exceeded", None),
-            (r#"no such thing as "a""#, None),
-        ] {
-            let said = denial(reason).map(|denial| denial.to_string());
-            assert_eq!(said.as_deref(), told, "{reason}");
-        }
-    }
 }

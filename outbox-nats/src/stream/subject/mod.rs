@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::str::FromStr;
 
 use outbox_core::{Aggregate, EventDescriptor, Message};
 
@@ -174,27 +173,12 @@ impl SubjectPrefix {
             str::to_owned,
         )
     }
-
-    /// The filters that select all messages of several event types: sorted, and none covers another, because the server refuses
-    /// overlapping filters.
-    #[must_use]
-    pub fn filters<'a>(&self, events: impl IntoIterator<Item = &'a EventDescriptor>) -> Vec<String> {
-        without_covered(events.into_iter().map(|event| self.filter(event)))
-    }
 }
 
 impl Default for SubjectPrefix {
     /// `events`
     fn default() -> Self {
         Self("events".to_owned())
-    }
-}
-
-impl FromStr for SubjectPrefix {
-    type Err = SubjectError;
-
-    fn from_str(prefix: &str) -> Result<Self, Self::Err> {
-        Self::new(prefix)
     }
 }
 

@@ -255,7 +255,7 @@ fn covering_follows_the_subject_rules() {
 
 #[test]
 fn filters_of_several_events_do_not_overlap() {
-    let prefix = SubjectPrefix::default();
+    let stream = crate::EventStream::default();
     let events = [
         event("order", "placed", None),
         event("order", "placed", None), // Another version of the payload.
@@ -263,7 +263,7 @@ fn filters_of_several_events_do_not_overlap() {
         event("order", "shipped", Some("legacy.shipped")),
     ];
     assert_eq!(
-        prefix.filters(&events),
+        stream.consumer_filters(&events, false),
         ["events.order.*.placed", "legacy.shipped"]
     );
 }
