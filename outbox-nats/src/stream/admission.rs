@@ -14,6 +14,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use outbox_core::{FailureClass, PublishError};
 
 use crate::connect::connection::Live;
+use crate::stream::preflight::message_bytes_max;
 use crate::stream::subject::captures;
 
 /// What a server stores beside subject, headers and payload of a message, in bytes.
@@ -269,10 +270,6 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
             most,
         })
     };
-    let message_bytes = usize::try_from(config.max_message_size)
-        .ok()
-        .filter(|limit| *limit > 0)
-        .map_or(max_payload, |limit| limit.min(max_payload));
     StreamOutlook {
         name: config.name.clone(),
         subjects: Some(config.subjects.clone()),
@@ -282,7 +279,7 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
         messages: room(config.max_messages, info.state.messages),
         messages_of_subject: messages_of_subject(config),
         full_subjects: BTreeSet::new(),
-        message_bytes,
+        message_bytes: message_bytes_max(config, max_payload),
     }
 }
 

@@ -241,10 +241,7 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
             stream.max_messages_per_subject
         ),
     );
-    let limit = usize::try_from(stream.max_message_size)
-        .ok()
-        .filter(|limit| *limit > 0)
-        .map_or(seen.max_payload, |limit| limit.min(seen.max_payload));
+    let limit = message_bytes_max(stream, seen.max_payload);
     warn(
         limit < MESSAGE_BYTES,
         format!(
@@ -252,6 +249,13 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
         ),
     );
     warnings
+}
+
+/// The largest message that server and stream take, with its headers.
+pub(crate) fn message_bytes_max(stream: &Config, max_payload: usize) -> usize {
+    let limit = usize::try_from(stream.max_message_size).ok();
+    let limit = limit.filter(|limit| *limit > 0);
+    limit.map_or(max_payload, |limit| limit.min(max_payload))
 }
 
 /// A number of replicas in words.
@@ -279,6 +283,12 @@ mod tests {
         }
     }
 
+    fn with(change: impl FnOnce(&mut Config)) -> Config {
+        let mut config = good();
+        change(&mut config);
+        config
+    }
+
     fn seen(stream: &Config) -> Seen<'_> {
         Seen {
             stream,
@@ -302,70 +312,38 @@ mod tests {
     fn each_weak_setting_gives_one_warning_with_the_value_seen() {
         for (stream, value) in [
             (
-                Config {
-                    retention: RetentionPolicy::WorkQueue,
-                    ..good()
-                },
+                with(|config| config.retention = RetentionPolicy::WorkQueue),
                 "WorkQueue",
             ),
             (
-                Config {
-                    duplicate_window: Duration::from_secs(119),
-                    ..good()
-                },
+                with(|config| config.duplicate_window = Duration::from_secs(119)),
                 "119s",
             ),
             (
-                Config {
-                    duplicate_window: Duration::from_secs(121),
-                    ..good()
-                },
+                with(|config| config.duplicate_window = Duration::from_secs(121)),
                 "121s",
             ),
+            (with(|config| config.storage = StorageType::Memory), "memory"),
+            (with(|config| config.num_replicas = 1), "1 replica"),
             (
-                Config {
-                    storage: StorageType::Memory,
-                    ..good()
-                },
-                "memory",
-            ),
-            (
-                Config {
-                    num_replicas: 1,
-                    ..good()
-                },
-                "1 replica",
-            ),
-            (
-                Config {
-                    discard: DiscardPolicy::Old,
-                    max_bytes: 4_242,
-                    ..good()
-                },
+                with(|config| {
+                    config.discard = DiscardPolicy::Old;
+                    config.max_bytes = 4_242;
+                }),
                 "4242 bytes",
             ),
             (
-                Config {
-                    max_messages_per_subject: 7,
-                    ..good()
-                },
+                with(|config| config.max_messages_per_subject = 7),
                 "7 messages per subject",
             ),
             (
-                Config {
-                    max_messages_per_subject: 1,
-                    discard_new_per_subject: true,
-                    ..good()
-                },
+                with(|config| {
+                    config.max_messages_per_subject = 1;
+                    config.discard_new_per_subject = true;
+                }),
                 "a subject that holds 1 ",
             ),
-            (
-                Config {
-                    max_message_size: 2_000,
-                    ..good()
-                },
-                "2000 bytes",
-            ),
+            (with(|config| config.max_message_size = 2_000), "2000 bytes"),
         ] {
             let warnings = warnings(&stream);
             assert_eq!(warnings.len(), 1, "{value}: {warnings:?}");
@@ -403,40 +381,19 @@ mod tests {
         };
         for (stream, setting) in [
             (
-                Config {
-                    subjects: vec!["events.order.>".to_owned()],
-                    ..good()
-                },
+                with(|config| config.subjects = vec!["events.order.>".to_owned()]),
                 "captures",
             ),
-            (
-                Config {
-                    no_ack: true,
-                    ..good()
-                },
-                "no_ack",
-            ),
-            (
-                Config {
-                    sealed: true,
-                    ..good()
-                },
-                "sealed",
-            ),
+            (with(|config| config.no_ack = true), "no_ack"),
+            (with(|config| config.sealed = true), "sealed"),
             (transform(""), "subject_transform"),
             (transform("events.order.>"), "subject_transform"),
             (
-                Config {
-                    persist_mode: Some(PersistenceMode::Async),
-                    ..good()
-                },
+                with(|config| config.persist_mode = Some(PersistenceMode::Async)),
                 "persist_mode",
             ),
             (
-                Config {
-                    allow_message_counter: true,
-                    ..good()
-                },
+                with(|config| config.allow_message_counter = true),
                 "allow_msg_counter",
             ),
         ] {

@@ -11,17 +11,16 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{
     self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, ReplayPolicy, pull,
 };
-use async_nats::jetstream::context::ConsumerInfoErrorKind;
-use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, ConsumerErrorKind, Stream};
+use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, Stream};
 use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-use crate::publish::outcome::is_temporary;
 use crate::stream::Provisioning;
 use crate::stream::listing;
 use crate::stream::subject::{SubjectPrefix, captures, without_covered};
-use crate::subscribe::failure::{configuration, interrupted};
+use crate::subscribe::backlog::info;
+use crate::subscribe::failure::{configuration, interrupted, misfit, not_changed};
 use crate::subscribe::filters::{filters_of_pull, with_filters};
 use crate::subscribe::interest::{self, Asked};
 use crate::subscribe::service;
@@ -171,21 +170,8 @@ impl Durable {
 
     /// Reads the consumer; `None` if there is none.
     pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SubscriberError> {
-        let name = &self.spec.name;
-        let error = match self.stream.consumer_info(name).await {
-            Ok(info) => return Ok(Some(info.config)),
-            Err(error) => error,
-        };
-        Err(match error.kind() {
-            ConsumerInfoErrorKind::NotFound => return Ok(None),
-            ConsumerInfoErrorKind::JetStream(refused) if is_temporary(&refused) => {
-                interrupted(format!("consumer `{name}` cannot be read now"), error)
-            }
-            ConsumerInfoErrorKind::JetStream(_) | ConsumerInfoErrorKind::StreamNotFound => {
-                configuration(format!("consumer `{name}` cannot be read"), error)
-            }
-            _ => interrupted(format!("no answer about consumer `{name}`"), error),
-        })
+        let info = info(&self.stream, &self.spec.name).await?;
+        Ok(info.map(|info| info.config))
     }
 
     fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SubscriberError> {
@@ -268,19 +254,13 @@ impl Durable {
                 "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
                 seen.ack_policy
             );
-            return Err(SubscriberError::Configuration {
-                context,
-                source: None,
-            });
+            return Err(misfit(context));
         }
         if seen.replay_policy == ReplayPolicy::Original {
             let context = format!(
                 "consumer `{name}` has replay policy Original, so it is given messages no faster than they were published and never catches up; it must be Instant, which cannot be changed; use another consumer name, or delete the consumer and with it its progress"
             );
-            return Err(SubscriberError::Configuration {
-                context,
-                source: None,
-            });
+            return Err(misfit(context));
         }
         pull::Config::try_from_consumer_config(seen).map_err(|error| {
             let context = format!(
@@ -369,10 +349,7 @@ impl Durable {
             let kept = echoed.join(", ");
             let context =
                 format!("consumer `{name}` would not receive `{lacking}`: the server keeps filter {kept}");
-            return Err(SubscriberError::Configuration {
-                context,
-                source: None,
-            });
+            return Err(misfit(context));
         }
         Ok(())
     }
@@ -397,21 +374,8 @@ impl Durable {
     }
 
     async fn create(&self, config: pull::Config) -> Result<PullConsumer, SubscriberError> {
-        let name = &self.spec.name;
-        self.stream
-            .create_consumer(config)
-            .await
-            .map_err(|error| match error.kind() {
-                ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {
-                    interrupted(format!("consumer `{name}` cannot be set up now"), error)
-                }
-                ConsumerErrorKind::JetStream(_)
-                | ConsumerErrorKind::InvalidConsumerType
-                | ConsumerErrorKind::InvalidName => {
-                    configuration(format!("server refused consumer `{name}`"), error)
-                }
-                _ => interrupted(format!("no answer while setting up consumer `{name}`"), error),
-            })
+        let made = self.stream.create_consumer(config).await;
+        made.map_err(|error| not_changed(&self.spec.name, error))
     }
 
     async fn get(&self) -> Result<PullConsumer, SubscriberError> {
@@ -447,10 +411,7 @@ impl Durable {
                 changes.join("; ")
             )
         };
-        SubscriberError::Configuration {
-            context,
-            source: None,
-        }
+        misfit(context)
     }
 
     /// The start, as the command line tool takes it.

@@ -1,6 +1,9 @@
 //! Makes the errors of subscribers out of a text and a cause.
 
+use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use outbox_core::SubscriberError;
+
+use crate::publish::outcome::is_temporary;
 
 /// A failure that may pass by itself, such as a server that is away.
 pub(crate) fn interrupted(
@@ -21,5 +24,29 @@ pub(crate) fn configuration(
     SubscriberError::Configuration {
         context: context.into(),
         source: Some(source.into()),
+    }
+}
+
+/// As [`configuration`], for a failure without another error as its cause.
+pub(crate) fn misfit(context: impl Into<String>) -> SubscriberError {
+    SubscriberError::Configuration {
+        context: context.into(),
+        source: None,
+    }
+}
+
+/// Sorts the error of a request that creates, changes or deletes a consumer.
+pub(crate) fn not_changed(consumer: &str, error: ConsumerError) -> SubscriberError {
+    match error.kind() {
+        ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {
+            interrupted(format!("consumer `{consumer}` cannot be changed now"), error)
+        }
+        ConsumerErrorKind::JetStream(_)
+        | ConsumerErrorKind::InvalidConsumerType
+        | ConsumerErrorKind::InvalidName => configuration(
+            format!("the server refused a change of consumer `{consumer}`"),
+            error,
+        ),
+        _ => interrupted(format!("no answer to a change of consumer `{consumer}`"), error),
     }
 }

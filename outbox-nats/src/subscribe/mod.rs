@@ -42,7 +42,7 @@ use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::stream::subject::{captures, is_plain_name};
 use crate::stream::{EventStream, Provisioning};
 use crate::subscribe::continuity::known_until;
-use crate::subscribe::failure::{configuration, interrupted};
+use crate::subscribe::failure::{configuration, interrupted, misfit};
 use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::pull::connects;
 use crate::subscribe::subscription::{JetStreamSubscription, Received};
@@ -177,10 +177,7 @@ impl JetStreamSubscriber {
                         "stream `{name}` does not exist; call `EventStream::provision` first, or run: {}",
                         self.stream.add_command()
                     );
-                    SubscriberError::Configuration {
-                        context,
-                        source: None,
-                    }
+                    misfit(context)
                 }
                 GetStreamErrorKind::Request if has_no_responders(&error) => interrupted(
                     format!(
@@ -217,10 +214,7 @@ impl JetStreamSubscriber {
                 "stream `{name}` has retention {:?}, which deletes messages that other consumers have not read and forgets published ids; it must be Limits",
                 config.retention
             );
-            return Err(SubscriberError::Configuration {
-                context,
-                source: None,
-            });
+            return Err(misfit(context));
         }
         for (event, filter) in self.filters(consumer) {
             // All that the stream has is everything.
@@ -237,10 +231,7 @@ impl JetStreamSubscriber {
                     consumer.name,
                     config.subjects.join(", ")
                 );
-                return Err(SubscriberError::Configuration {
-                    context,
-                    source: None,
-                });
+                return Err(misfit(context));
             }
         }
         Ok(stream)
@@ -368,10 +359,7 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
         "consumer `{}` cannot be set up: {reason}",
         consumer.name.escape_debug()
     );
-    Err(SubscriberError::Configuration {
-        context,
-        source: None,
-    })
+    Err(misfit(context))
 }
 
 #[cfg(test)]

@@ -9,14 +9,13 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{
     self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, pull,
 };
-use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
+use async_nats::jetstream::stream::Stream;
 use outbox_core::{ConsumerAdmin, Foreseen, StartAt, SubscriberError};
 
-use crate::publish::outcome::is_temporary;
 use crate::stream::listing;
 use crate::subscribe::JetStreamSubscriber;
 use crate::subscribe::backlog::info;
-use crate::subscribe::failure::{configuration, interrupted};
+use crate::subscribe::failure::{configuration, misfit, not_changed};
 
 /// End of the name of the consumer that holds a configuration.
 const SPARE: &str = "-is-placed-anew";
@@ -42,10 +41,7 @@ fn pull(name: &str, config: consumer::Config) -> Result<pull::Config, Subscriber
 }
 
 fn missing(name: &str) -> SubscriberError {
-    SubscriberError::Configuration {
-        context: format!("consumer `{name}` does not exist"),
-        source: None,
-    }
+    misfit(format!("consumer `{name}` does not exist"))
 }
 
 fn spare_of(name: &str) -> String {
@@ -69,31 +65,15 @@ async fn make(
 
 async fn create(stream: &Stream, name: &str, config: pull::Config) -> Result<PullConsumer, SubscriberError> {
     let made = stream.create_consumer(config).await;
-    made.map_err(|error| match error.kind() {
-        ConsumerErrorKind::JetStream(refused) if !is_temporary(&refused) => {
-            configuration(format!("server refused consumer `{name}`"), error)
-        }
-        _ => interrupted(format!("no answer while making consumer `{name}`"), error),
-    })
+    made.map_err(|error| not_changed(name, error))
 }
 
 async fn delete(stream: &Stream, name: &str) -> Result<(), SubscriberError> {
     if info(stream, name).await?.is_none() {
         return Ok(());
     }
-    match stream.delete_consumer(name).await {
-        Ok(_) => Ok(()),
-        Err(error) => match error.kind() {
-            ConsumerErrorKind::JetStream(refused) if !is_temporary(&refused) => Err(configuration(
-                format!("server refused to remove consumer `{name}`"),
-                error,
-            )),
-            _ => Err(interrupted(
-                format!("no answer while removing consumer `{name}`"),
-                error,
-            )),
-        },
-    }
+    let deleted = stream.delete_consumer(name).await;
+    deleted.map(drop).map_err(|error| not_changed(name, error))
 }
 
 fn from(stream_sequence: u64) -> DeliverPolicy {
@@ -114,10 +94,9 @@ impl ConsumerAdmin for JetStreamSubscriber {
         let next = stream.cached_info().state.last_sequence + 1;
         let deliver_policy = match start_at {
             StartAt::New => from(next),
-            StartAt::Time(time) => listing::since(time).ok_or_else(|| SubscriberError::Configuration {
-                context: "the time must be in the years 0 to 9999".to_owned(),
-                source: None,
-            })?,
+            StartAt::Time(time) => {
+                listing::since(time).ok_or_else(|| misfit("the time must be in the years 0 to 9999"))?
+            }
             _ => from(stream.cached_info().state.first_sequence),
         };
         let counting = pull::Config {

@@ -4,6 +4,7 @@
 //! is a warning with the value seen. `ack_wait` is never lowered: another version of the program may rely on the longer one, because it says that work goes on
 //! three times in its own. Not here: filters and the list of event types, see `consumer`.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{DeliverPolicy, PriorityPolicy, pull};
@@ -21,75 +22,68 @@ const WAITING_NEEDED: i64 = 64;
 
 /// Settings that an existing consumer must have, each with the value seen and the value needed. `bound` is the needed `max_ack_pending`, if it matters.
 pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
-    let mut changes = Vec::new();
-    let mut need = |wrong: bool, setting: &str, seen: String, needed: String| {
-        if wrong {
-            changes.push(format!("{setting} is {seen}, needed is {needed}"));
-        }
-    };
-    let none = |why: &str| format!("none, {why}");
-    need(
-        seen.ack_wait < spec.ack_wait,
-        "ack_wait",
-        format!("{:?}", seen.ack_wait),
-        format!("{:?}", spec.ack_wait),
-    );
-    need(
-        seen.max_deliver > 0,
-        "max_deliver",
-        seen.max_deliver.to_string(),
-        UNLIMITED.to_string(),
-    );
-    need(
-        seen.headers_only,
-        "headers_only",
-        "true".to_owned(),
-        "false, payloads are read".to_owned(),
-    );
-    need(
-        !seen.inactive_threshold.is_zero(),
-        "inactive_threshold",
-        format!("{:?}", seen.inactive_threshold),
-        none("or its progress is deleted while no process runs"),
-    );
-    need(
-        !seen.backoff.is_empty(),
-        "backoff",
-        format!("{:?}", seen.backoff),
-        none("it replaces ack_wait"),
-    );
-    need(
-        is_batch_short(seen, spec),
-        "max_request_batch",
-        seen.max_batch.to_string(),
-        none("or requests for more are refused"),
-    );
-    need(
-        is_expiry_short(seen),
-        "max_request_expires",
-        format!("{:?}", seen.max_expires),
-        none("or requests that last longer are refused"),
-    );
-    need(
-        seen.priority_policy != PriorityPolicy::None,
-        "priority_policy",
-        format!("{:?}", seen.priority_policy),
-        none("or requests without a group are refused"),
-    );
-    if let Some(bound) = bound {
-        need(
-            seen.max_ack_pending != bound,
+    let needed = fitted(seen.clone(), spec, bound.unwrap_or(seen.max_ack_pending));
+    let settings: [(&str, &dyn fmt::Debug, &dyn fmt::Debug, &str); 9] = [
+        ("ack_wait", &seen.ack_wait, &needed.ack_wait, ""),
+        ("max_deliver", &seen.max_deliver, &needed.max_deliver, ""),
+        (
+            "headers_only",
+            &seen.headers_only,
+            &needed.headers_only,
+            ", payloads are read",
+        ),
+        (
+            "inactive_threshold",
+            &seen.inactive_threshold,
+            &needed.inactive_threshold,
+            ", or its progress is deleted while no process runs",
+        ),
+        (
+            "backoff",
+            &seen.backoff,
+            &needed.backoff,
+            ", it replaces ack_wait",
+        ),
+        (
+            "max_request_batch",
+            &seen.max_batch,
+            &needed.max_batch,
+            ", or requests for more are refused",
+        ),
+        (
+            "max_request_expires",
+            &seen.max_expires,
+            &needed.max_expires,
+            ", or requests that last longer are refused",
+        ),
+        (
+            "priority_policy",
+            &seen.priority_policy,
+            &needed.priority_policy,
+            ", or requests without a group are refused",
+        ),
+        (
             "max_ack_pending",
-            seen.max_ack_pending.to_string(),
-            bound.to_string(),
-        );
-    }
-    changes
+            &seen.max_ack_pending,
+            &needed.max_ack_pending,
+            "",
+        ),
+    ];
+    settings
+        .into_iter()
+        .map(|(setting, seen, needed, why)| (setting, format!("{seen:?}"), format!("{needed:?}"), why))
+        .filter(|(_, seen, needed, _)| seen != needed)
+        .map(|(setting, seen, needed, why)| format!("{setting} is {seen}, needed is {needed}{why}"))
+        .collect()
 }
 
 /// A configuration with the settings that we need. All others stay as they are.
 pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pull::Config {
     let has_groups = base.priority_policy != PriorityPolicy::None;
+    // Requests beyond these limits would be refused.
+    let is_batch_short =
+        base.max_batch > 0 && usize::try_from(base.max_batch).is_ok_and(|batch| batch < spec.prefetch);
+    let is_expiry_short = !base.max_expires.is_zero() && base.max_expires < EXPIRES;
     pull::Config {
         ack_wait: base.ack_wait.max(spec.ack_wait),
         max_ack_pending: bound,
@@ -97,12 +91,8 @@ pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pul
         headers_only: false,
         inactive_threshold: Duration::ZERO,
         backoff: Vec::new(),
-        max_batch: if is_batch_short(&base, spec) {
-            0
-        } else {
-            base.max_batch
-        },
-        max_expires: if is_expiry_short(&base) {
+        max_batch: if is_batch_short { 0 } else { base.max_batch },
+        max_expires: if is_expiry_short {
             Duration::ZERO
         } else {
             base.max_expires
@@ -182,15 +172,6 @@ pub(crate) fn warnings(
         ),
     );
     warnings
-}
-
-/// Whether requests for as many messages as we ask for would be refused.
-fn is_batch_short(seen: &pull::Config, spec: &ConsumerSpec) -> bool {
-    seen.max_batch > 0 && usize::try_from(seen.max_batch).is_ok_and(|batch| batch < spec.prefetch)
-}
-
-fn is_expiry_short(seen: &pull::Config) -> bool {
-    !seen.max_expires.is_zero() && seen.max_expires < EXPIRES
 }
 
 /// Whether a consumer that exists started elsewhere than a new one would.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::{FailureClass, Message, Publisher as _};
+use outbox_core::{FailureClass, Message, PublishError, Publisher as _};
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use outbox_nats::{EventStream, connect, connect_options, connect_with_events};
 
@@ -157,11 +157,18 @@ async fn a_program_that_asks_for_retries_itself_waits_in_the_same_way() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }
 
-fn denying(folder: &std::path::Path, permissions: &str) -> String {
-    let file = folder.join("nats.conf");
+/// A server that denies these permissions to the user [`relay`].
+async fn denying(permissions: &str) -> Option<PrivateServer> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nats.conf");
     let user = format!("user: relay, password: secret, permissions: {{ {permissions} }}");
     std::fs::write(&file, format!("authorization {{ users = [{{ {user} }}] }}")).unwrap();
-    file.to_str().unwrap().to_owned()
+    PrivateServer::start(&["-c", file.to_str().unwrap()]).await
+}
+
+fn assert_names(error: &PublishError, subject: &str) {
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains(subject), "{error}");
 }
 
 fn relay() -> ConnectOptions {
@@ -176,9 +183,7 @@ fn denied_message() -> Message {
 /// The server never answers a denied publish; it reports the denial on the side. Without the report the publish would outlast this test.
 #[tokio::test]
 async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = denying(folder.path(), r#"publish: { deny: ["*.order.denied.>"] }"#);
-    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+    let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {
         return;
     };
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -202,8 +207,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
             .await
             .expect("no waiting")
             .unwrap_err();
-        assert_eq!(error.class(), FailureClass::Configuration);
-        assert!(error.to_string().contains(".order.denied."), "{error}");
+        assert_names(&error, ".order.denied.");
     }
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     assert!(
@@ -217,9 +221,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
 /// The message is stored, and its acknowledgement cannot be received.
 #[tokio::test]
 async fn a_denied_answer_says_what_to_grant() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = denying(folder.path(), r#"subscribe: { deny: ["_INBOX.>"] }"#);
-    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+    let Some(server) = denying(r#"subscribe: { deny: ["_INBOX.>"] }"#).await else {
         return;
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
@@ -227,19 +229,13 @@ async fn a_denied_answer_says_what_to_grant() {
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
     let error = sent(&publisher, &message(&PLACED, "1", 1)).await.unwrap_err();
-    assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains("_INBOX."), "{error}");
+    assert_names(&error, "_INBOX.");
 }
 
 /// The message is stored, and a repetition of it cannot be compared with it.
 #[tokio::test]
 async fn denied_check_of_a_duplicate_says_what_to_grant() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = denying(
-        folder.path(),
-        r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#,
-    );
-    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+    let Some(server) = denying(r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#).await else {
         return;
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
@@ -250,19 +246,13 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
     let message = message(&PLACED, "1", 1);
     publish(&publisher, &message).await;
     let error = sent(&publisher, &message).await.unwrap_err();
-    assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains("$JS.API.STREAM.MSG.GET."), "{error}");
+    assert_names(&error, "$JS.API.STREAM.MSG.GET.");
 }
 
 /// In strong mode a publisher searches the stream after a refusal, which may be long after its start.
 #[tokio::test]
 async fn a_denied_search_is_found_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = denying(
-        folder.path(),
-        r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#,
-    );
-    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+    let Some(server) = denying(r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#).await else {
         return;
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
@@ -271,16 +261,13 @@ async fn a_denied_search_is_found_at_the_start() {
     answered(async || plain.preflight().await).await;
     let fenced = nats.stream().with_strong_mode().publisher(nats.client.clone());
     let error = fenced.preflight().await.unwrap_err();
-    assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains("$JS.API.CONSUMER.CREATE."), "{error}");
+    assert_names(&error, "$JS.API.CONSUMER.CREATE.");
 }
 
 /// A client that was made in another way does not report denials.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = denying(folder.path(), r#"publish: { deny: ["*.order.denied.>"] }"#);
-    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+    let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {
         return;
     };
     let nats = Nats::with(relay().connect(server.url()).await.unwrap());
