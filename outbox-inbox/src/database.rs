@@ -10,7 +10,7 @@ use std::time::Duration;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
 
-use outbox_sea_orm::{ErrorKind, InMemory, keep_in_memory};
+use outbox_sea_orm::{CAN_BE_LOST, ErrorKind, InMemory, keep_in_memory};
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
@@ -97,10 +97,11 @@ impl Database {
     /// Why no inbox can work with the database.
     pub(crate) fn problem(&self) -> Option<Problem> {
         match &self.encoding {
-            Some(encoding) if encoding != "UTF8" => Some(Problem::Encoding {
-                encoding: encoding.clone(),
-            }),
-            _ => matches!(*self.in_memory, InMemory::CanBeLost).then_some(Problem::InMemory),
+            Some(encoding) if encoding != "UTF8" => Some(Problem::database(format!(
+                "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding \
+                 UTF8: `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
+            ))),
+            _ => matches!(*self.in_memory, InMemory::CanBeLost).then(|| Problem::database(CAN_BE_LOST)),
         }
     }
 

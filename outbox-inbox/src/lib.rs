@@ -176,7 +176,7 @@ pub use runtime::{
     ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport, RunningHandler,
     SubscriptionState,
 };
-pub use start_error::{Problem, StartError};
+pub use start_error::{Problem, ProblemKind, StartError};
 pub use upcast::Upcasters;
 
 /// Makes an async function a handler that takes effect exactly once; see [`Handler`] for what it generates.

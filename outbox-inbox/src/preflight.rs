@@ -13,7 +13,7 @@ use outbox_core::StreamFacts;
 
 use crate::config::InboxConfig;
 use crate::handler::{OnDuplicate, Order, Registration, Strategy};
-use crate::start_error::Problem;
+use crate::start_error::{Problem, ProblemKind};
 
 /// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
 const MARGIN: Duration = Duration::from_secs(3600);
@@ -28,10 +28,11 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
     for handler in handlers {
         let first = first_of.entry(handler.consumer).or_insert(handler);
         if first.options.order != handler.options.order {
-            problems.push(Problem::Orders {
-                first: **first,
-                second: *handler,
-            });
+            problems.push(Problem::handlers(format!(
+                "handlers of consumer `{}` disagree on `order`: {first} has {:?} and {handler} has {:?}; give all of them the same `order`, or \
+                 one of them another `consumer`",
+                handler.consumer, first.options.order, handler.options.order
+            )));
         }
         problems.extend(of_one(handler));
     }
@@ -42,19 +43,12 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
 
 fn of_one(handler: &Registration) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut wrong = |option, wrong: String| {
-        problems.push(Problem::Option {
-            handler: *handler,
-            option,
-            wrong,
-        });
-    };
+    let mut wrong = |option, wrong: &str| problems.push(wrong_option(handler, option, wrong));
     let options = &handler.options;
     if let (Strategy::Sequence { .. }, Order::None) = (options.strategy, options.order) {
         wrong(
             "`strategy = sequence`",
-            "is an order, so messages cannot run in any; leave `order = none` out, or use another strategy"
-                .to_owned(),
+            "is an order, so messages cannot run in any; leave `order = none` out, or use another strategy",
         );
     }
     if let Strategy::Sequence { .. } = options.strategy
@@ -63,7 +57,7 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
         let event_type = event.event_type();
         wrong(
             "`strategy = sequence`",
-            format!(
+            &format!(
                 "cannot work: event `{event_type}` is unsequenced; use another strategy, or remove `unsequenced` from the event"
             ),
         );
@@ -77,12 +71,12 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
             };
             wrong(
                 option,
-                "cannot work: its strategy keeps no row per message; use strategy `message_id` or `key`, or `on_duplicate = skip`".to_owned(),
+                "cannot work: its strategy keeps no row per message; use strategy `message_id` or `key`, or `on_duplicate = skip`",
             );
         }
         OnDuplicate::Result if !handler.shape.replies => wrong(
             "`on_duplicate = result`",
-            "has nothing to hand back; return `Reply<T>`, or use `on_duplicate = skip`".to_owned(),
+            "has nothing to hand back; return `Reply<T>`, or use `on_duplicate = skip`",
         ),
         OnDuplicate::Result | OnDuplicate::Reemit => {}
     }
@@ -90,26 +84,29 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
         wrong(
             "`Vec<Event<T>>`",
             "cannot return `Reply`: a batch has no result for each of its messages; take `Event<T>` with `batch`, whose messages share a \
-             transaction too, or return no `Reply`"
-                .to_owned(),
+             transaction too, or return no `Reply`",
         );
     }
     if let Some(batch) = options.batch.filter(|batch| !(1..=BATCH_MAX).contains(batch)) {
-        wrong("`batch`", format!("is {batch}; use 1 to {BATCH_MAX}"));
+        wrong("`batch`", &format!("is {batch}; use 1 to {BATCH_MAX}"));
     }
     if options.attempts_max == Some(0) {
-        wrong("`attempts`", "is 0; use 1 or more".to_owned());
+        wrong("`attempts`", "is 0; use 1 or more");
     }
     if let Some(backoff) = options.backoff
         && (backoff.min.is_zero() || backoff.min > backoff.max)
     {
         let (min, max) = (backoff.min, backoff.max);
-        wrong("`backoff`", format!("is {min:?} to {max:?}; use 0 < min <= max"));
+        wrong("`backoff`", &format!("is {min:?} to {max:?}; use 0 < min <= max"));
     }
     if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        wrong("`timeout`", "is zero; use a longer one".to_owned());
+        wrong("`timeout`", "is zero; use a longer one");
     }
     problems
+}
+
+fn wrong_option(handler: &Registration, option: &str, wrong: &str) -> Problem {
+    Problem::handlers(format!("{option} of handler {handler} {wrong}"))
 }
 
 /// Per consumer and aggregate type, one of each kind is named.
@@ -142,11 +139,12 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
     by_aggregate
         .into_iter()
         .filter_map(|((_, aggregate), (sequence, other))| {
-            Some(Problem::MixedSequence {
-                aggregate,
-                sequence: *sequence?,
-                other: *other?,
-            })
+            let (sequence, other) = (sequence?, other?);
+            Some(Problem::handlers(format!(
+                "handlers of aggregate `{aggregate}` in consumer `{}` mix strategies: {sequence} has `sequence` and {other} has not; give both \
+                 `sequence`, or one of them another `consumer`",
+                sequence.consumer
+            )))
         })
         .collect()
 }
@@ -156,17 +154,11 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
     let mut problems = Vec::new();
     let ack_wait = config.ack_wait;
     for handler in handlers {
-        let mut wrong = |option, wrong: String| {
-            problems.push(Problem::Option {
-                handler: *handler,
-                option,
-                wrong,
-            });
-        };
+        let mut wrong = |option, wrong: &str| problems.push(wrong_option(handler, option, wrong));
         if let Some(timeout) = handler.options.timeout.filter(|timeout| *timeout >= ack_wait) {
             wrong(
                 "`timeout`",
-                format!(
+                &format!(
                     "is {timeout:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a shorter timeout or a longer `ack_wait`, or the broker \
                      delivers a message again while its handler runs"
                 ),
@@ -175,14 +167,14 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
         match handler.options.strategy {
             Strategy::Sequence { gap: Some(gap) } if !gap.is_zero() && gap <= ack_wait => wrong(
                 "`gap`",
-                format!(
+                &format!(
                     "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended become dead letters \
                      before they come again"
                 ),
             ),
             Strategy::External if !has_store => wrong(
                 "`strategy = external`",
-                "has no store; give one to `Inbox::with_dedup_store`".to_owned(),
+                "has no store; give one to `Inbox::with_dedup_store`",
             ),
             _ => {}
         }
@@ -206,13 +198,13 @@ pub(crate) fn stream(
     let retention = config.retention;
     match facts.retention {
         Some(of_stream) if retention < of_stream + MARGIN => {
-            let problem = Problem::RetentionTooShort {
-                of_stream,
-                of_inbox: retention,
-                needed: of_stream + MARGIN,
-                handler: *handler,
-            };
-            (Some(problem), None)
+            let text = format!(
+                "the stream keeps messages for {of_stream:?}, the inbox forgets what it handled after {retention:?}, so a replay in between would \
+                 take effect again; set `InboxConfig::retention` to at least {:?}, or a shorter `max_age` on the stream, or use strategy \
+                 `sequence` or `natural` for handler {handler} and its like",
+                of_stream + MARGIN
+            );
+            (Some(Problem::new(ProblemKind::Retention, text)), None)
         }
         Some(_) => (None, None),
         None => {
@@ -273,9 +265,7 @@ mod tests {
 
     #[track_caller]
     fn assert_wrong(found: &[Problem], option: &str) {
-        let [problem @ Problem::Option { .. }] = found else {
-            panic!("{found:?}")
-        };
+        let [problem] = found else { panic!("{found:?}") };
         let text = problem.to_string();
         assert!(
             text.starts_with(&format!("{option} of handler `book` (book.rs:7) ")),
@@ -345,10 +335,8 @@ mod tests {
         };
         let (problem, warning) = judge(Some(7 * DAY), 7 * DAY);
         assert!(warning.is_none());
-        let Some(problem @ Problem::RetentionTooShort { needed, .. }) = problem else {
-            panic!("{problem:?}")
-        };
-        assert_eq!(needed, 7 * DAY + MARGIN);
+        let problem = problem.unwrap();
+        assert_eq!(problem.kind(), ProblemKind::Retention);
         let text = problem.to_string();
         assert!(
             text.contains("604800s") && text.contains("`InboxConfig::retention` to at least 608400s"),

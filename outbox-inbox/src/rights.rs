@@ -60,11 +60,12 @@ pub(crate) async fn problems(
                     problems.extend(hidden(db, &table).await?);
                 }
                 Err(error) if trouble(&error) == Trouble::Statement => {
-                    problems.push(Problem::OutboxTable {
-                        table,
-                        handler: *handler,
-                        reason: describe(&error),
-                    });
+                    problems.push(Problem::database(format!(
+                        "handler {handler} records events, and table `{table}` of the outbox cannot be used ({}); run the migration \
+                         (`outbox::migrate(&db)`, `outbox_sea_orm::migrate(&db)`, or the SQL in docs/sql), or name the tables with \
+                         `Inbox::with_outbox`",
+                        describe(&error)
+                    )));
                 }
                 Err(error) => return Err(error),
             }
@@ -82,8 +83,11 @@ pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Optio
     let asked = Statement::from_sql_and_values(DbBackend::Postgres, active, [table.into()]);
     let row = db.query_one_raw(asked).await?;
     let is_active = row.map_or(Ok(false), |row| row.try_get("", "active"))?;
-    Ok(is_active.then(|| Problem::RowSecurity {
-        table: table.to_owned(),
+    Ok(is_active.then(|| {
+        Problem::database(format!(
+            "row-level security hides rows of {table} from this login; let a superuser run `ALTER ROLE … BYPASSRLS` for it, or the owner \
+             `ALTER TABLE {table} DISABLE ROW LEVEL SECURITY`"
+        ))
     }))
 }
 
@@ -139,11 +143,10 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     if denied.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Problem::Rights {
-        table: table.to_owned(),
-        rights: denied.join(", "),
-        role: role(db).await?,
-    }))
+    let (rights, role) = (denied.join(", "), role(db).await?);
+    Ok(Some(Problem::database(format!(
+        "role {role} lacks rights on `{table}`; run `GRANT {rights} ON {table} TO {role}`"
+    ))))
 }
 
 /// The role of the connection, as it stands in a `GRANT`.

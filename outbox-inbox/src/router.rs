@@ -11,7 +11,7 @@ use outbox_core::Catalogue;
 use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
 use crate::interest::Interest;
 use crate::preflight;
-use crate::start_error::{Problem, StartError};
+use crate::start_error::{Problem, ProblemKind, StartError};
 
 /// Longest name of a consumer, in bytes.
 const CONSUMER_BYTES_MAX: usize = 64;
@@ -107,11 +107,28 @@ impl Router {
             })
         };
         let missing = expected.iter().filter(|name| !is_there(name));
-        let not_linked = |name: &String| Problem::NotLinked {
-            name: name.clone(),
-            linked: self.handlers.iter().map(|handler| handler.handler).collect(),
+        let linked: Vec<_> = self.handlers.iter().map(|handler| handler.handler).collect();
+        let not_linked = |name: &String| {
+            Problem::handlers(format!(
+                "no handler of `{name}` is linked into this program; name its crate with `outbox::inbox::link_handlers!(…)` (or \
+                 `outbox_inbox::link_handlers!`); linked are {}",
+                listed(&linked)
+            ))
         };
         missing.map(not_linked).collect()
+    }
+
+    /// The problem of a consumer's name that no handler here has.
+    pub(crate) fn unknown(&self, name: &str) -> Option<Problem> {
+        let available = self.consumers();
+        let unknown = || {
+            let text = format!(
+                "consumer `{name}` has no handlers in this program; there are {}",
+                listed(&available)
+            );
+            Problem::new(ProblemKind::Settings, text)
+        };
+        (!available.contains(&name)).then(unknown)
     }
 
     /// The handlers of the given consumers.
@@ -135,12 +152,18 @@ impl Router {
     pub(crate) fn problems(&self, state: &StateMap) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.handlers.is_empty() {
-            problems.push(Problem::NoHandlers);
+            problems.push(Problem::handlers(
+                "no handlers are linked into this program; name the crates that hold them with `outbox::inbox::link_handlers!(my_handlers)` \
+                 (or `outbox_inbox::link_handlers!`), or list the handlers with `Router::new().handler::<my_handler>()`",
+            ));
         }
         let mut by_event: BTreeMap<(&str, String, u32), &Registration> = BTreeMap::new();
         for handler in &self.handlers {
             if !is_consumer_name(handler.consumer) {
-                problems.push(Problem::ConsumerName { handler: *handler });
+                problems.push(Problem::handlers(format!(
+                    "consumer `{}` of handler {handler} is malformed; use 1 to 64 of the characters `A-Z a-z 0-9 _ -`",
+                    handler.consumer.escape_debug()
+                )));
             }
             for event in handler.events.iter().filter(|event| !event.is_selection()) {
                 let key = (handler.consumer, event.event_type(), event.version);
@@ -152,21 +175,21 @@ impl Router {
                     } else {
                         (handler, first)
                     };
-                    problems.push(Problem::DuplicateHandlers {
-                        event_type: event.event_type(),
-                        event_version: event.version,
-                        first: *first,
-                        second: *second,
-                    });
+                    problems.push(Problem::handlers(format!(
+                        "event `{}` version {} has two handlers in consumer `{}`: {first} and {second}; give one of them another `consumer`",
+                        event.event_type(),
+                        event.version,
+                        handler.consumer
+                    )));
                 }
             }
             for requirement in handler.requires.iter().flatten() {
                 let id = (requirement.id)();
                 if id != TypeId::of::<RecordsEvents>() && !state.contains(id) {
-                    problems.push(Problem::MissingState {
-                        handler: *handler,
-                        rust_type: (requirement.name)(),
-                    });
+                    problems.push(Problem::handlers(format!(
+                        "handler {handler} needs `HandlerState<{}>`; provide it with `Inbox::with_state`",
+                        (requirement.name)()
+                    )));
                 }
             }
         }
@@ -176,6 +199,13 @@ impl Router {
 }
 
 /// Whether a name needs no escaping in broker names and in stored keys.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => format!("`{}`", names.join("`, `")),
+    }
+}
+
 fn is_consumer_name(name: &str) -> bool {
     (1..=CONSUMER_BYTES_MAX).contains(&name.len())
         && name

@@ -18,16 +18,19 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
         None => String::new(),
     };
     let mut problems = Vec::new();
-    problems.extend(refused_engine(version, allows_untested));
+    problems.extend(refused_engine(&version, allows_untested));
     let unfit = unfit_settings(db).await?;
-    problems.extend(unfit.into_iter().map(Problem::UnfitSetting));
+    problems.extend(unfit.iter().map(|setting| Problem::database(setting.to_string())));
     Ok(problems)
 }
 
 /// Refuses an engine that only speaks the protocol, unless it is allowed.
-fn refused_engine(version: String, is_allowed: bool) -> Option<Problem> {
-    let engine = untested_engine(&version).filter(|_| !is_allowed)?;
-    Some(Problem::UntestedEngine { engine, version })
+fn refused_engine(version: &str, is_allowed: bool) -> Option<Problem> {
+    let engine = untested_engine(version).filter(|_| !is_allowed)?;
+    Some(Problem::database(format!(
+        "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the inbox relies on; use PostgreSQL, MySQL, \
+         MariaDB or SQLite, or allow it with `InboxConfig::allow_untested_engine`"
+    )))
 }
 
 #[cfg(test)]
@@ -36,7 +39,7 @@ mod tests {
 
     #[test]
     fn untested_engine_is_refused_unless_it_is_allowed() {
-        let refused = |version: &str, is_allowed| refused_engine(version.to_owned(), is_allowed);
+        let refused = |version: &str, is_allowed| refused_engine(version, is_allowed);
         let problem = refused("8.0.11-TiDB-v8.5.0", false).unwrap().to_string();
         assert!(
             problem.contains("TiDB") && problem.contains("allow_untested_engine"),

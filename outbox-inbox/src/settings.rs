@@ -82,7 +82,7 @@ impl Settings {
                 .collect::<Vec<_>>();
             problems.extend(new.into_iter().map(|text| format!("consumer `{name}`: {text}")));
         }
-        problems.into_iter().map(Problem::Config).collect()
+        problems.into_iter().map(Problem::config).collect()
     }
 
     /// Settings that consumers cannot have for themselves.

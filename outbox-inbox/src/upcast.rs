@@ -120,11 +120,11 @@ impl Upcasters {
                         .map(|event| format!("`{}` version {}", event.event_type(), event.version));
                     names.collect::<Vec<_>>().join(", ")
                 };
-                self.mismatches.push(Problem::UpcasterTypes {
-                    old: names(old),
-                    new: names(new),
-                    place: place.to_string(),
-                });
+                self.mismatches.push(Problem::handlers(format!(
+                    "upcaster at {place} leads from {} to {}; use types of one event type in versions n and n + 1, or `Upcasters::json`",
+                    names(old),
+                    names(new)
+                )));
                 self
             }
         }
@@ -194,12 +194,10 @@ impl Upcasters {
             let mut earlier = self.steps[..index].iter();
             let same = |known: &&Step| known.from == step.from && known.event_type == step.event_type;
             if let Some(first) = earlier.find(same) {
-                problems.push(Problem::DuplicateUpcaster {
-                    event_type: step.event_type.clone(),
-                    from: step.from,
-                    first: first.place.to_string(),
-                    second: step.place.to_string(),
-                });
+                problems.push(Problem::handlers(format!(
+                    "event `{}` has two upcasters from version {}: at {} and {}; remove one of them",
+                    step.event_type, step.from, first.place, step.place
+                )));
             }
         }
         // Per consumer, because each has handlers for its own versions.
@@ -222,22 +220,22 @@ impl Upcasters {
                 used.insert((&step.event_type, step.from));
                 let end = self.follow(event_type, step.from + 1, versions);
                 if !versions.contains_key(&end) && missing.insert((event_type, end)) {
-                    problems.push(Problem::MissingUpcaster {
-                        event_type: event_type.clone(),
-                        from: end,
-                        handler: *handler,
-                        place: step.place.to_string(),
-                    });
+                    problems.push(Problem::handlers(format!(
+                        "upcaster of `{event_type}` from version {end} to {} is missing: there is one from an earlier version ({}), and handler \
+                         {handler} of consumer `{}` handles a later one; add it with `Upcasters::step`",
+                        end + 1,
+                        step.place,
+                        handler.consumer
+                    )));
                 }
             }
         }
         for step in &self.steps {
             if !used.contains(&(&step.event_type, step.from)) {
-                problems.push(Problem::UnusedUpcaster {
-                    event_type: step.event_type.clone(),
-                    from: step.from,
-                    place: step.place.to_string(),
-                });
+                problems.push(Problem::handlers(format!(
+                    "upcaster of `{}` from version {} at {} leads to no handler; remove it, or handle a later version",
+                    step.event_type, step.from, step.place
+                )));
             }
         }
         problems

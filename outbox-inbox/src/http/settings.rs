@@ -114,7 +114,7 @@ impl Settings {
 
     fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut fail = |text: String| problems.push(Problem::Config(text));
+        let mut fail = |text: String| problems.push(Problem::config(text));
         if !RETENTION.contains(&self.retention) {
             fail(format!(
                 "retention is {:?}; use {:?} to {:?}",
@@ -141,7 +141,7 @@ impl Settings {
             ));
         }
         for names in [&self.names, &self.outbox.names] {
-            problems.extend(names.check(backend).err().map(Problem::Names));
+            problems.extend(names.check(backend).err().map(|error| Problem::names(&error)));
         }
         problems
     }

@@ -1,17 +1,11 @@
 //! Finds handlers of undecoded messages that would never run, or could not keep their strategy.
 
+use super::wrong_option;
 use crate::handler::{Registration, Strategy};
 use crate::start_error::Problem;
 
 pub(super) fn problems(handlers: &[Registration]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut wrong = |handler: &Registration, option, wrong: String| {
-        problems.push(Problem::Option {
-            handler: *handler,
-            option,
-            wrong,
-        });
-    };
     for (index, handler) in handlers.iter().enumerate() {
         for event in handler.events.iter().filter(|event| event.is_selection()) {
             let event_type = event.event_type();
@@ -24,20 +18,20 @@ pub(super) fn problems(handlers: &[Registration]) -> Vec<Problem> {
             });
             let mut others = earlier.chain(typed);
             if let Some(other) = others.find(|other| other.consumer == handler.consumer) {
-                wrong(
+                problems.push(wrong_option(
                     handler,
                     "`messages`",
-                    format!(
+                    &format!(
                         "names `{event_type}`, which {other} of the same consumer takes; leave it to one of them, or give one of them another `consumer`"
                     ),
-                );
+                ));
             }
             if event.is_everything() && matches!(handler.options.strategy, Strategy::Sequence { .. }) {
-                wrong(
+                problems.push(wrong_option(
                     handler,
                     "`strategy = sequence`",
-                    "cannot work with `messages = [\"*\"]`: not every message on a stream has a number; name the aggregate types, or use another strategy".to_owned(),
-                );
+                    "cannot work with `messages = [\"*\"]`: not every message on a stream has a number; name the aggregate types, or use another strategy",
+                ));
             }
         }
     }

@@ -217,23 +217,10 @@ impl<S: Subscriber> Inbox<S> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
         let mut problems = router.missing(&self.expected);
-        for name in self.starts.keys().chain(self.settings.consumers()) {
-            let available = router.consumers();
-            if !available.contains(&name.as_str()) {
-                problems.push(Problem::UnknownConsumer {
-                    name: name.clone(),
-                    available,
-                });
-            }
-        }
+        let wanted = self.consumers.iter().flatten();
+        let named = self.starts.keys().chain(self.settings.consumers()).chain(wanted);
+        problems.extend(named.filter_map(|name| router.unknown(name)));
         if let Some(wanted) = &self.consumers {
-            let available = router.consumers();
-            for name in wanted.iter().filter(|name| !available.contains(&name.as_str())) {
-                problems.push(Problem::UnknownConsumer {
-                    name: name.clone(),
-                    available: available.clone(),
-                });
-            }
             // What is wrong with other consumers is another process's concern.
             router = router.only(wanted);
         }
@@ -248,16 +235,16 @@ impl<S: Subscriber> Inbox<S> {
         problems.extend(self.settings.problems(&router.consumers()));
         problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
             let wrong = limits.problem(handler.options.strategy)?;
-            Some(Problem::Config(format!("limits of handler {handler}: {wrong}")))
+            Some(Problem::config(format!("limits of handler {handler}: {wrong}")))
         }));
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
-            Problem::Config(format!(
+            Problem::config(format!(
                 "feature `{feature}` of outbox-inbox is not enabled; enable it in Cargo.toml"
             ))
         }));
         for names in [&self.names, &self.outbox.names] {
-            problems.extend(names.check(backend).err().map(Problem::Names));
+            problems.extend(names.check(backend).err().map(|error| Problem::names(&error)));
         }
         StartError::unless_empty(problems)?;
         Ok(router)
