@@ -8,7 +8,7 @@
 #[macro_export]
 macro_rules! __metrics {
     ($($constant:ident = $name:literal, $kind:literal, [$($label:literal),*], $description:literal;)*) => {
-        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "only the facade names them"))] const $constant: &str = $name;)*
+        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "only the facade names them"))] pub(crate) const $constant: &str = $name;)*
 
         /// All metrics, with their units and labels.
         ///

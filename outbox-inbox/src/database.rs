@@ -10,13 +10,15 @@ use std::time::Duration;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
 
-use outbox_sea_orm::{CAN_BE_LOST, ErrorKind, InMemory, keep_in_memory};
+use outbox_sea_orm::{CAN_BE_LOST, DatabaseAnswer, ErrorKind, InMemory, keep_in_memory};
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use crate::dedup::constraint::driver_error;
 use crate::dedup::lock_limit::LockLimit;
 use crate::pool::Pool;
 use crate::start_error::Problem;
@@ -169,6 +171,17 @@ pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     outcome.is_ok()
 }
 
+/// Commits a transaction whose work succeeded, and rolls back any other.
+pub(crate) async fn finish<T>(transaction: DatabaseTransaction, work: Result<T, DbErr>) -> Result<T, DbErr> {
+    match work {
+        Ok(value) => transaction.commit().await.map(|()| value),
+        Err(error) => {
+            roll_back(transaction).await;
+            Err(error)
+        }
+    }
+}
+
 /// Whose fault a database error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -215,29 +228,13 @@ impl From<ErrorKind> for Trouble {
     }
 }
 
-/// Whether the server ended a statement because of a time limit or a cancellation.
+/// Whether a limit of the session or the server ended the statement.
 pub(crate) fn timed_out(error: &DbErr) -> bool {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-    if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
-        && let sqlx::Error::Database(error) = &**error
-    {
+    if let Some(answer) = driver_error(error).and_then(sqlx::Error::as_database_error) {
         // PostgreSQL's code; then the time limits of MySQL and MariaDB, and `KILL QUERY`.
-        return error.code().is_some_and(|code| code == "57014")
-            || matches!(mysql_number(&error.to_string()), Some(1317 | 1969 | 3024));
-    }
-    let _ = error;
-    false
-}
-
-/// Whether the role lacks a right.
-pub(crate) fn is_denied(error: &DbErr) -> bool {
-    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-    if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
-        && let sqlx::Error::Database(error) = &**error
-    {
-        // PostgreSQL's code; then MySQL's, for a table and for a column.
-        return error.code().is_some_and(|code| code == "42501")
-            || matches!(mysql_number(&error.to_string()), Some(1142 | 1143));
+        return answer.code().is_some_and(|code| code == "57014")
+            || matches!(mysql_number(&answer.to_string()), Some(1317 | 1969 | 3024));
     }
     let _ = error;
     false
@@ -247,6 +244,11 @@ pub(crate) fn is_denied(error: &DbErr) -> bool {
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {
     text.split(' ').next()?.parse().ok()
+}
+
+/// Whether the login lacks a right.
+pub(crate) fn is_denied(error: &DbErr) -> bool {
+    matches!(DatabaseAnswer::of(error), Some(DatabaseAnswer::Denied(_)))
 }
 
 #[cfg(test)]

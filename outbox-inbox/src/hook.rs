@@ -79,16 +79,6 @@ pub(crate) struct Hooks {
     pub(crate) sink: Option<Arc<dyn DeadLetterSink>>,
 }
 
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks")
-            .field("on_handled", &self.on_handled.is_some())
-            .field("on_dead_letter", &self.on_dead_letter.is_some())
-            .field("sink", &self.sink)
-            .finish()
-    }
-}
-
 impl Hooks {
     pub(crate) fn handled(&self, handled: Handled<'_>) {
         if let Some(hook) = &self.on_handled {

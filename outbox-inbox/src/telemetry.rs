@@ -52,32 +52,6 @@ pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 /// Event type label for messages that a handler takes undecoded by a wildcard (`messages = ["order.*"]`).
 pub(crate) const UNDECODED: &str = "undecoded";
 
-/// How one run of a handler ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ran {
-    Handled,
-    Failed,
-    /// A conflict or an outage of the database ended it.
-    Interrupted,
-    /// The handler asked to be run again later.
-    Deferred,
-    /// A shutdown cancelled it.
-    Stopped,
-}
-
-impl Ran {
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics name it"))]
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Handled => "handled",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-            Self::Deferred => "deferred",
-            Self::Stopped => "stopped",
-        }
-    }
-}
-
 /// What a look at a consumer found; `None` is what is not known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched {
@@ -85,23 +59,6 @@ pub(crate) struct Watched {
     pub(crate) unacknowledged: Option<u64>,
     pub(crate) oldest_age: Option<Duration>,
     pub(crate) dead_letters: Option<u64>,
-}
-
-/// Why deliveries went back to the broker unhandled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Returned {
-    Shutdown,
-    Room,
-}
-
-impl Returned {
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics name it"))]
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Shutdown => "shutdown",
-            Self::Room => "room",
-        }
-    }
 }
 
 /// The span in which one delivery is handled. `None`: the delivery is no message of an outbox.
@@ -144,97 +101,40 @@ pub(crate) fn lag(message: &Message) -> Duration {
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        BLOCKED, DEAD_LETTERS, DEAD_LETTERS_KEPT, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER,
-        IN_FLIGHT, LAG, LIMITED, OLDEST_AGE, PAUSED, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned,
-        SENT_BACK, SKIPPED, UNACKNOWLEDGED, UNDELIVERED, Watched,
+        DEAD_LETTERS_KEPT, Duration, HANDLED, HANDLER, LAG, OLDEST_AGE, RECEIVED, RETURNED, UNACKNOWLEDGED,
+        UNDELIVERED, Watched,
     };
 
-    fn count(name: &'static str, consumer: &'static str, event_type: &str) {
+    pub(crate) fn count(name: &'static str, consumer: &'static str, event_type: &str) {
         metrics::counter!(name, "consumer" => consumer, "event_type" => event_type.to_owned()).increment(1);
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
-    fn gauge(name: &'static str, consumer: &'static str, value: usize) {
+    pub(crate) fn gauge(name: &'static str, consumer: &'static str, value: usize) {
         metrics::gauge!(name, "consumer" => consumer).set(value as f64);
     }
 
-    /// A delivery arrived.
     pub(crate) fn received(consumer: &'static str) {
         metrics::counter!(RECEIVED, "consumer" => consumer).increment(1);
     }
 
-    /// A message took effect. `lag` is [`super::lag`], taken after the commit.
     pub(crate) fn handled(consumer: &'static str, event_type: &str, lag: Duration) {
         count(HANDLED, consumer, event_type);
         metrics::histogram!(LAG, "consumer" => consumer, "event_type" => event_type.to_owned())
             .record(lag.as_secs_f64());
     }
 
-    /// A message had been handled or dead-lettered before.
-    pub(crate) fn duplicate(consumer: &'static str, event_type: &str) {
-        count(DUPLICATES, consumer, event_type);
-    }
-
-    /// An attempt failed and will be followed by another.
-    pub(crate) fn retried(consumer: &'static str, event_type: &str) {
-        count(RETRIES, consumer, event_type);
-    }
-
-    /// A handler asked to be run again later.
-    pub(crate) fn deferred(consumer: &'static str, event_type: &str) {
-        count(DEFERRED, consumer, event_type);
-    }
-
-    /// A message was dead-lettered.
-    pub(crate) fn dead_letter(consumer: &'static str, event_type: &str) {
-        count(DEAD_LETTERS, consumer, event_type);
-    }
-
-    /// A message was acknowledged without a handler.
-    pub(crate) fn skipped(consumer: &'static str, event_type: &str) {
-        count(SKIPPED, consumer, event_type);
-    }
-
-    /// A delivery was sent back to the broker, for another version of the program.
-    pub(crate) fn sent_back(consumer: &'static str, event_type: &str) {
-        count(SENT_BACK, consumer, event_type);
-    }
-
-    /// A message could not run yet, through no fault of its handler.
-    pub(crate) fn postponed(consumer: &'static str, event_type: &str) {
-        count(POSTPONED, consumer, event_type);
-    }
-
-    /// Deliveries go back to the broker unhandled.
-    pub(crate) fn returned(consumer: &'static str, reason: Returned, deliveries: usize) {
-        metrics::counter!(RETURNED, "consumer" => consumer, "reason" => reason.as_str())
+    pub(crate) fn returned(consumer: &'static str, reason: &'static str, deliveries: usize) {
+        metrics::counter!(RETURNED, "consumer" => consumer, "reason" => reason)
             .increment(u64::try_from(deliveries).unwrap_or(u64::MAX));
     }
 
-    /// The consumer stopped waiting for a gap.
-    pub(crate) fn gap(consumer: &'static str, event_type: &str) {
-        count(GAPS, consumer, event_type);
-    }
-
-    /// A handler ran, for one message or for a batch of one event type.
-    pub(crate) fn ran(consumer: &'static str, event_type: &str, ran: Ran, took: Duration) {
+    pub(crate) fn ran(consumer: &'static str, event_type: &str, outcome: &'static str, took: Duration) {
         let event_type = event_type.to_owned();
-        metrics::histogram!(HANDLER, "consumer" => consumer, "event_type" => event_type, "outcome" => ran.as_str())
+        metrics::histogram!(HANDLER, "consumer" => consumer, "event_type" => event_type, "outcome" => outcome)
             .record(took.as_secs_f64());
     }
 
-    /// Sets the number of deliveries in memory, and how many of them are blocked.
-    pub(crate) fn in_memory(consumer: &'static str, in_flight: usize, blocked: usize) {
-        gauge(IN_FLIGHT, consumer, in_flight);
-        gauge(BLOCKED, consumer, blocked);
-    }
-
-    /// Sets whether the consumer is paused.
-    pub(crate) fn paused(consumer: &'static str, is_paused: bool) {
-        gauge(PAUSED, consumer, usize::from(is_paused));
-    }
-
-    /// Sets what a look at a consumer found.
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
     pub(crate) fn watched(consumer: &str, watched: &Watched) {
         let number = |number: Option<u64>| number.map(|number| number as f64);
@@ -247,32 +147,18 @@ mod facade {
             metrics::gauge!(name, "consumer" => consumer.to_owned()).set(value.unwrap_or(f64::NAN));
         }
     }
-
-    /// Sets the number of jobs that wait for the limits of their handlers.
-    pub(crate) fn limited(consumer: &'static str, waiting: usize) {
-        gauge(LIMITED, consumer, waiting);
-    }
 }
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Duration, Ran, Returned, Watched};
+    use super::{Duration, Watched};
 
+    pub(crate) fn count(_: &'static str, _: &'static str, _: &str) {}
+    pub(crate) fn gauge(_: &'static str, _: &'static str, _: usize) {}
     pub(crate) fn received(_: &'static str) {}
     pub(crate) fn handled(_: &'static str, _: &str, _: Duration) {}
-    pub(crate) fn duplicate(_: &'static str, _: &str) {}
-    pub(crate) fn retried(_: &'static str, _: &str) {}
-    pub(crate) fn deferred(_: &'static str, _: &str) {}
-    pub(crate) fn dead_letter(_: &'static str, _: &str) {}
-    pub(crate) fn skipped(_: &'static str, _: &str) {}
-    pub(crate) fn sent_back(_: &'static str, _: &str) {}
-    pub(crate) fn postponed(_: &'static str, _: &str) {}
-    pub(crate) fn returned(_: &'static str, _: Returned, _: usize) {}
-    pub(crate) fn gap(_: &'static str, _: &str) {}
-    pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
-    pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
-    pub(crate) fn limited(_: &'static str, _: usize) {}
-    pub(crate) fn paused(_: &'static str, _: bool) {}
+    pub(crate) fn returned(_: &'static str, _: &'static str, _: usize) {}
+    pub(crate) fn ran(_: &'static str, _: &str, _: &'static str, _: Duration) {}
     pub(crate) fn watched(_: &str, _: &Watched) {}
 }
 
@@ -291,29 +177,27 @@ mod tests {
         describe();
         received("books");
         handled("books", "order.placed", Duration::from_millis(1500));
-        duplicate("books", "order.placed");
-        retried("books", "order.placed");
-        deferred("books", "order.placed");
-        dead_letter("books", UNREADABLE);
-        dead_letter("books", UNKNOWN_VERSION);
-        skipped("books", NOT_ASKED_FOR);
-        sent_back("books", "order.cancelled");
-        postponed("books", "order.placed");
-        returned("books", Returned::Shutdown, 3);
-        returned("books", Returned::Room, 2);
-        gap("books", "order.placed");
-        for outcome in [
-            Ran::Handled,
-            Ran::Failed,
-            Ran::Interrupted,
-            Ran::Deferred,
-            Ran::Stopped,
+        for (name, event_type) in [
+            (DUPLICATES, "order.placed"),
+            (RETRIES, "order.placed"),
+            (DEFERRED, "order.placed"),
+            (DEAD_LETTERS, UNREADABLE),
+            (DEAD_LETTERS, UNKNOWN_VERSION),
+            (SKIPPED, NOT_ASKED_FOR),
+            (SENT_BACK, "order.cancelled"),
+            (POSTPONED, "order.placed"),
+            (GAPS, "order.placed"),
         ] {
+            count(name, "books", event_type);
+        }
+        returned("books", "shutdown", 3);
+        returned("books", "room", 2);
+        for outcome in ["handled", "failed", "interrupted", "deferred", "stopped"] {
             ran("books", "order.placed", outcome, Duration::from_millis(20));
         }
-        in_memory("books", 7, 2);
-        limited("books", 4);
-        paused("books", true);
+        for (name, value) in [(IN_FLIGHT, 7), (BLOCKED, 2), (LIMITED, 4), (PAUSED, 1)] {
+            gauge(name, "books", value);
+        }
         let watched_ones = Watched {
             undelivered: Some(9),
             unacknowledged: Some(3),

@@ -104,9 +104,9 @@ async fn erase_batch(
         headers_column(inbox.backend()),
         inbox.dead_letters()
     ));
-    sql.bind(inbox.name(Some(&aggregate.aggregate_type)))
+    sql.bind(inbox.key(&aggregate.aggregate_type))
         .push(" AND aggregate_id = ")
-        .bind(inbox.name(Some(&aggregate.id)))
+        .bind(inbox.key(&aggregate.id))
         .push("))");
     if let Some(after) = after {
         sql.push(" AND id > ").bind(after);

@@ -181,9 +181,7 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
         let last = aggregates.last().into_iter().cycle();
         let rows = aggregates.iter().chain(last).take(padded);
         sql.bind_rows(
-            rows.map(|aggregate| {
-                [&aggregate.aggregate_type, &aggregate.id].map(|name| inbox.name(Some(name)))
-            }),
+            rows.map(|aggregate| [&aggregate.aggregate_type, &aggregate.id].map(|name| inbox.key(name))),
         );
         sql.push(")");
         return;
@@ -330,15 +328,13 @@ pub(crate) fn hold_behind(
     ));
     sql.bind(inbox.key(consumer));
     sql.push(&format!(" AND {} AND aggregate_type = ", is_marked(inbox, "")))
-        .bind(inbox.name(Some(&aggregate.aggregate_type)));
-    sql.push(" AND aggregate_id = ")
-        .bind(inbox.name(Some(&aggregate.id)));
+        .bind(inbox.key(&aggregate.aggregate_type));
+    sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
     let place = letter.incoming.stream_sequence.cast_signed();
     match letter.sequence.zip(letter.source.as_deref()) {
         // Where the other one has no number, or one of another service, its place has to tell.
         Some((sequence, source)) => {
-            sql.push(" AND CASE WHEN source = ")
-                .bind(inbox.name(Some(source)));
+            sql.push(" AND CASE WHEN source = ").bind(inbox.key(source));
             sql.push(" THEN sequence > ").bind(sequence);
             sql.push(" ELSE stream_sequence > ").bind(place).push(" END");
         }

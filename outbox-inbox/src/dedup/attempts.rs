@@ -13,7 +13,7 @@ use sea_orm::{DatabaseTransaction, DbErr};
 use super::claim::Claimant;
 use super::outcome::{Cause, Outcome};
 use super::sql::{InboxSql, Key, Status};
-use crate::database::{Database, roll_back};
+use crate::database::{Database, finish};
 use crate::dead_letter::{self, NewDeadLetter};
 
 /// The attempts at one event of one consumer.
@@ -110,18 +110,9 @@ impl Attempts<'_> {
     ) -> Result<Failure, DbErr> {
         let _turn = self.database.turn().await;
         let tx = self.database.begin().await?;
-        let outcome = self.fail_in(&tx, count, fatal, letter, claimant).await;
-        match outcome {
-            Ok(failure) => {
-                // A crash before the commit leaves the attempt uncounted, or counted without its error.
-                tx.commit().await?;
-                Ok(failure)
-            }
-            Err(error) => {
-                roll_back(tx).await;
-                Err(error)
-            }
-        }
+        let failure = self.fail_in(&tx, count, fatal, letter, claimant).await;
+        // A crash before the commit leaves the attempt uncounted, or counted without its error.
+        finish(tx, failure).await
     }
 
     async fn fail_in(

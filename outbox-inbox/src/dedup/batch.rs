@@ -8,14 +8,14 @@ use uuid::Uuid;
 use super::sql::{FAILED, HANDLED, InboxSql, Key, Status};
 
 /// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`InboxSql::insert`] does, in the
-/// order of the ids. One statement; on MySQL, which has no `RETURNING`, one per row.
+/// order of the ids. One statement on PostgreSQL, which plans it once for any number of rows; elsewhere one per row.
 pub(crate) async fn insert_all<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,
     consumer: &str,
     ids: &[Uuid],
 ) -> Result<HashSet<Uuid>, DbErr> {
-    if inbox.backend() == DbBackend::MySql {
+    if inbox.backend() != DbBackend::Postgres {
         let mut inserted = HashSet::with_capacity(ids.len());
         for &id in ids {
             if inbox
@@ -30,25 +30,14 @@ pub(crate) async fn insert_all<C: ConnectionTrait>(
     let mut sql = inbox.sql("INSERT INTO ");
     sql.push(inbox.messages())
         .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
-    if inbox.backend() == DbBackend::Postgres {
-        // One statement text for any number of rows, so that the server plans it once.
-        let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-        sql.push("SELECT ").bind(inbox.key(consumer));
-        let now = inbox.lock_limit.set_in(inbox.now());
-        sql.push(&format!(", id::uuid, {HANDLED}, 0, {now}, "));
-        inbox.push_expiry(&mut sql);
-        sql.push(" FROM pg_catalog.unnest(pg_catalog.string_to_array(")
-            .bind(texts.join(","))
-            .push(", ',')) AS id");
-    } else {
-        for (index, id) in ids.iter().enumerate() {
-            sql.push(if index == 0 { "VALUES (" } else { ", (" });
-            sql.bind(inbox.key(consumer)).push(", ").bind(*id);
-            sql.push(&format!(", {HANDLED}, 0, {}, ", inbox.now()));
-            inbox.push_expiry(&mut sql);
-            sql.push(")");
-        }
-    }
+    let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+    sql.push("SELECT ").bind(inbox.key(consumer));
+    let now = inbox.lock_limit.set_in(inbox.now());
+    sql.push(&format!(", id::uuid, {HANDLED}, 0, {now}, "));
+    inbox.push_expiry(&mut sql);
+    sql.push(" FROM pg_catalog.unnest(pg_catalog.string_to_array(")
+        .bind(texts.join(","))
+        .push(", ',')) AS id");
     sql.push(" ON CONFLICT DO NOTHING RETURNING id");
     inbox.lock_limit.push_restored(&mut sql, ", ");
     db.query_all_raw(sql.statement())

@@ -132,7 +132,7 @@ impl InboxSql {
         );
         sql.bind(self.key(key.consumer));
         for name in [&key.aggregate.aggregate_type, &key.aggregate.id, key.source] {
-            sql.push(", ").bind(self.name(Some(name)));
+            sql.push(", ").bind(self.key(name));
         }
         sql.push(", ").bind(state.last.cast_signed());
         sql.push(", ").bind(state.last_event);
@@ -281,14 +281,13 @@ impl InboxSql {
                 self.sequences
             ));
             sql.bind(self.key(consumer));
-            sql.push(" AND aggregate_type = ")
-                .bind(self.name(Some(aggregate_type)));
-            sql.push(" AND source = ").bind(self.name(Some(source)));
+            sql.push(" AND aggregate_type = ").bind(self.key(aggregate_type));
+            sql.push(" AND source = ").bind(self.key(source));
             sql.push(" AND aggregate_id IN ");
             // Padded to a power of two, so that few distinct statements enter the statement cache.
             let padding = ids.len().next_power_of_two() - ids.len();
             let padded = ids.iter().chain(std::iter::repeat_n(&ids[0], padding));
-            sql.bind_rows([padded.map(|id| self.name(Some(id)))]);
+            sql.bind_rows([padded.map(|id| self.key(id))]);
             for row in db.query_all_raw(sql.statement()).await? {
                 let id = match self.backend() {
                     DbBackend::MySql => {
@@ -306,10 +305,9 @@ impl InboxSql {
     fn push_where_sequence(&self, sql: &mut outbox_sea_orm::Sql, key: SequenceKey<'_>) {
         sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
         sql.push(" AND aggregate_type = ")
-            .bind(self.name(Some(&key.aggregate.aggregate_type)));
-        sql.push(" AND aggregate_id = ")
-            .bind(self.name(Some(&key.aggregate.id)));
-        sql.push(" AND source = ").bind(self.name(Some(key.source)));
+            .bind(self.key(&key.aggregate.aggregate_type));
+        sql.push(" AND aggregate_id = ").bind(self.key(&key.aggregate.id));
+        sql.push(" AND source = ").bind(self.key(key.source));
     }
 
     /// Whether the failing mark of a row is too old to count.

@@ -151,25 +151,30 @@ impl InboxSql {
         result: Option<Vec<u8>>,
         follow_ups: Vec<u8>,
     ) -> Result<bool, DbErr> {
-        let mut sql = self.sql("UPDATE ");
-        sql.push(&self.messages).push(" SET result = ").bind(result);
         let follow_ups = (!follow_ups.is_empty()).then_some(follow_ups);
-        sql.push(", follow_ups = ").bind(follow_ups);
-        self.push_where(&mut sql, key);
-        sql.push(&format!(" AND status = {HANDLED}"));
+        let sql = self.update(key, HANDLED, |sql| {
+            sql.push("result = ").bind(result);
+            sql.push(", follow_ups = ").bind(follow_ups);
+        });
         changed(db, sql).await
     }
 
     /// Turns a failed row into a handled one; returns whether there was a failed row. Waits for a concurrent transaction that has locked the row, and
     /// then compares the committed status (primary key). It waits as long as the [`LockLimit`] allows.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
-        let mut sql = self.sql("UPDATE ");
-        sql.push(&self.messages).push(&format!(
-            " SET status = {HANDLED}, processed_at = {}, expires_at = ",
-            self.lock_limit.set_in(self.now())
-        ));
-        self.push_expiry(&mut sql);
-        self.push_where_failed(&mut sql, key);
+        self.handle(db, key, FAILED).await
+    }
+
+    /// Turns a dead row into a handled one, as [`Self::claim`] does with a failed one. A handler may follow.
+    pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
+        self.handle(db, key, DEAD).await
+    }
+
+    async fn handle<C: ConnectionTrait>(&self, db: &C, key: Key<'_>, from: i16) -> Result<bool, DbErr> {
+        let mut sql = self.update(key, from, |sql| {
+            sql.push(&format!("status = {HANDLED}"));
+            self.push_times(sql);
+        });
         self.lock_limit.push_restored(&mut sql, " RETURNING ");
         changed(db, sql).await
     }
@@ -182,24 +187,20 @@ impl InboxSql {
         key: Key<'_>,
         attempts_max: u32,
     ) -> Result<bool, DbErr> {
-        let mut sql = self.sql("UPDATE ");
-        sql.push(&self.messages).push(&format!(
-            " SET attempts = attempts + 1, processed_at = {}, expires_at = ",
-            self.lock_limit.set_in(self.now())
-        ));
-        self.push_expiry(&mut sql);
-        self.push_where_failed(&mut sql, key);
+        let mut sql = self.update(key, FAILED, |sql| {
+            sql.push("attempts = attempts + 1");
+            self.push_times(sql);
+        });
         sql.push(" AND attempts < ").bind(integer(attempts_max));
         changed(db, sql).await
     }
 
     /// Subtracts an attempt that was counted and did not run (primary key).
     pub(crate) async fn uncount<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
-        let mut sql = self.sql("UPDATE ");
         let attempts = self.lock_limit.set_in("attempts - 1");
-        sql.push(&self.messages)
-            .push(&format!(" SET attempts = {attempts}"));
-        self.push_where_failed(&mut sql, key);
+        let mut sql = self.update(key, FAILED, |sql| {
+            sql.push(&format!("attempts = {attempts}"));
+        });
         sql.push(" AND attempts > 0");
         changed(db, sql).await
     }
@@ -212,14 +213,12 @@ impl InboxSql {
         error: &str,
         count: bool,
     ) -> Result<bool, DbErr> {
-        self.update_failed(db, key, |sql| {
+        let sql = self.update(key, FAILED, |sql| {
             sql.push(if count { "attempts = attempts + 1, " } else { "" });
             sql.push("last_error = ").bind(error);
-            let now = self.lock_limit.set_in(self.now());
-            sql.push(&format!(", processed_at = {now}, expires_at = "));
-            self.push_expiry(sql);
-        })
-        .await
+            self.push_times(sql);
+        });
+        changed(db, sql).await
     }
 
     /// Turns a failed row into a dead one; returns whether there was a failed row (primary key).
@@ -229,27 +228,10 @@ impl InboxSql {
         key: Key<'_>,
         error: &str,
     ) -> Result<bool, DbErr> {
-        self.update_failed(db, key, |sql| {
+        let sql = self.update(key, FAILED, |sql| {
             sql.push(&format!("status = {DEAD}, last_error = ")).bind(error);
-            let now = self.lock_limit.set_in(self.now());
-            sql.push(&format!(", processed_at = {now}, expires_at = "));
-            self.push_expiry(sql);
-        })
-        .await
-    }
-
-    /// Turns a dead row into a handled one; returns whether there was a dead row. Waits for a concurrent transaction that has locked the row, and
-    /// then compares the committed status (primary key). A handler may follow.
-    pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
-        let mut sql = self.sql("UPDATE ");
-        sql.push(&self.messages).push(&format!(
-            " SET status = {HANDLED}, processed_at = {}, expires_at = ",
-            self.lock_limit.set_in(self.now())
-        ));
-        self.push_expiry(&mut sql);
-        self.push_where(&mut sql, key);
-        sql.push(&format!(" AND status = {DEAD}"));
-        self.lock_limit.push_restored(&mut sql, " RETURNING ");
+            self.push_times(sql);
+        });
         changed(db, sql).await
     }
 
@@ -355,27 +337,26 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    async fn update_failed<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        key: Key<'_>,
-        assignments: impl FnOnce(&mut Sql),
-    ) -> Result<bool, DbErr> {
+    /// Changes the row with this key and status (primary key).
+    fn update(&self, key: Key<'_>, from: i16, assign: impl FnOnce(&mut Sql)) -> Sql {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(" SET ");
-        assignments(&mut sql);
-        self.push_where_failed(&mut sql, key);
-        changed(db, sql).await
+        assign(&mut sql);
+        self.push_where(&mut sql, key);
+        sql.push(&format!(" AND status = {from}"));
+        sql
+    }
+
+    /// The time of a change, and the end of the row's retention.
+    fn push_times(&self, sql: &mut Sql) {
+        let now = self.lock_limit.set_in(self.now());
+        sql.push(&format!(", processed_at = {now}, expires_at = "));
+        self.push_expiry(sql);
     }
 
     fn push_where(&self, sql: &mut Sql, key: Key<'_>) {
         sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
         sql.push(" AND id = ").bind(key.id);
-    }
-
-    fn push_where_failed(&self, sql: &mut Sql, key: Key<'_>) {
-        self.push_where(sql, key);
-        sql.push(&format!(" AND status = {FAILED}"));
     }
 
     pub(crate) fn push_expiry(&self, sql: &mut Sql) {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use outbox_core::payload::json_reason;
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-use super::answers::text_of_answer;
-use super::values::without_values;
+use super::database_error::text_of_answer;
+use super::redaction::without_values;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use crate::dedup::constraint::driver_error;
 

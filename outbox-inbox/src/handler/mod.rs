@@ -3,9 +3,9 @@
 //! Invariant: a handler sees the outside through its arguments only, and the transaction it is given is the one that its inbox
 //! row lives in. Not here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod answers;
 mod context;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod database_error;
 mod effect;
 mod error;
 mod extract;
@@ -14,9 +14,9 @@ mod limits;
 mod options;
 mod raw_message;
 mod recording;
+mod redaction;
 mod registration;
 mod transaction;
-mod values;
 
 pub use context::{HandlerContext, StateMap};
 pub use effect::{Effect, Emit, IntoEffect, Reply};
@@ -36,5 +36,5 @@ pub use registration::BoxFuture;
 
 pub(crate) use error::describe;
 pub(crate) use recording::Recorded;
+pub(crate) use redaction::without_values;
 pub(crate) use registration::RecordsEvents;
-pub(crate) use values::without_values;

@@ -117,10 +117,10 @@
 //! of up to `response_bytes_max` until then: limit how often a client may ask, and the size of responses.
 
 mod key;
-mod keys_in_use;
 mod layer;
 mod purge;
 mod response;
+mod running_keys;
 mod service;
 mod settings;
 mod sql;

@@ -10,7 +10,7 @@ use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::sql::RequestSql;
-use crate::database::{Database, roll_back};
+use crate::database::{Database, finish};
 use crate::retention;
 
 /// Rows per transaction.
@@ -71,14 +71,7 @@ async fn purge_batch(database: &Database, sql: &RequestSql, limit: u32) -> Resul
         }
         sql.delete(&tx, ids).await
     };
-    match outcome.await {
-        Ok(deleted) => {
-            tx.commit().await?;
-            Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
-        }
-        Err(error) => {
-            roll_back(tx).await;
-            Err(error)
-        }
-    }
+    let deleted = outcome.await;
+    let deleted = finish(tx, deleted).await?;
+    Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
 }

@@ -13,8 +13,8 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::DropGuard;
 
 use super::key::Scope;
-use super::keys_in_use::Running;
 use super::purge;
+use super::running_keys::Running;
 use super::sql::RequestSql;
 use crate::config::{PURGE_EVERY, RETENTION};
 use crate::database::{Database, missing_feature};

@@ -4,7 +4,7 @@
 //! broker keeps of a consumer ([`outbox_core::ConsumerAdmin`]), pauses ([`crate::pauses`]), dead letters ([`crate::dead_letter`]).
 
 pub(crate) mod expiry;
-mod interval;
+pub(crate) mod interval;
 mod plan;
 mod positions;
 mod quiescence;
@@ -60,7 +60,7 @@ pub struct Consumers<S> {
 }
 
 /// How far a consumer is behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerLag {
     /// Where it stands on the stream; `None` if the broker has no consumer of this name.
@@ -119,18 +119,11 @@ impl<S: Subscriber> Consumers<S> {
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
         check_consumer_name(consumer)?;
-        let (inbox, consumers) = (self.sql(), [consumer.to_owned()]);
-        let on_stream = self.subscriber.standing(consumer).await?;
-        let letters = rows::letters(&self.db, &inbox, &consumers).await?;
-        let (dead_letters_open, dead_letters_marked) = letters.first().copied().unwrap_or_default();
-        let pause = rows::pause(&self.db, &inbox, consumer).await?;
-        Ok(ConsumerLag {
-            on_stream,
-            dead_letters_open,
-            dead_letters_marked,
-            paused: pause.map(|pause| pause.reason),
-            has_rows: rows::of_any(&self.db, &inbox, &consumers).await? == [true],
-        })
+        let pause = rows::pause(&self.db, &self.sql(), consumer).await?;
+        let mut lags = self.lags_of(vec![consumer.to_owned()]).await?;
+        let lag = lags.remove(consumer).unwrap_or_default();
+        let paused = pause.map(|pause| pause.reason);
+        Ok(ConsumerLag { paused, ..lag })
     }
 
     /// Where a consumer stands on the stream; `None` if the broker has no consumer of this name. The database is not asked.
@@ -155,25 +148,34 @@ impl<S: Subscriber> Consumers<S> {
         consumers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
         let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
-        let mut reasons: BTreeMap<String, String> = BTreeMap::new();
-        for paused in paused.list().await? {
-            reasons.insert(paused.consumer, paused.reason);
-        }
+        let paused = paused.list().await?;
         let mut names: BTreeSet<String> = consumers.into_iter().map(Into::into).collect();
-        names.extend(reasons.keys().cloned());
+        names.extend(paused.iter().map(|paused| paused.consumer.clone()));
         for name in &names {
             check_consumer_name(name)?;
         }
-        let names: Vec<String> = names.into_iter().collect();
+        let mut lags = self.lags_of(names.into_iter().collect()).await?;
+        for paused in paused {
+            if let Some(lag) = lags.get_mut(&paused.consumer) {
+                lag.paused = Some(paused.reason);
+            }
+        }
+        Ok(lags)
+    }
+
+    /// Without their pauses.
+    async fn lags_of(&self, names: Vec<String>) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
         let letters = rows::letters(&self.db, &self.sql(), &names).await?;
         let rows = rows::of_any(&self.db, &self.sql(), &names).await?;
         let mut lags = BTreeMap::new();
-        for ((name, (open, marked)), has_rows) in names.into_iter().zip(letters).zip(rows) {
+        for ((name, (dead_letters_open, dead_letters_marked)), has_rows) in
+            names.into_iter().zip(letters).zip(rows)
+        {
             let lag = ConsumerLag {
                 on_stream: self.subscriber.standing(&name).await?,
-                dead_letters_open: open,
-                dead_letters_marked: marked,
-                paused: reasons.remove(&name),
+                dead_letters_open,
+                dead_letters_marked,
+                paused: None,
                 has_rows,
             };
             lags.insert(name, lag);

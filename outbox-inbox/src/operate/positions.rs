@@ -43,9 +43,8 @@ pub(super) async fn positions(
         ));
         sql.bind_rows([consumers.iter().map(|consumer| inbox.key(consumer))]);
         sql.push(" AND aggregate_type = ")
-            .bind(inbox.name(Some(&aggregate.aggregate_type)));
-        sql.push(" AND aggregate_id = ")
-            .bind(inbox.name(Some(&aggregate.id)));
+            .bind(inbox.key(&aggregate.aggregate_type));
+        sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
         sql.push(" ORDER BY consumer, source LIMIT ").bind(ROWS_MAX);
         for row in db.query_all_raw(sql.statement()).await? {
             positions.push(AggregatePosition {
@@ -80,7 +79,7 @@ mod tests {
         ));
         sql.bind(inbox.key(consumer));
         for text in ["order", order, source] {
-            sql.push(", ").bind(inbox.name(Some(text)));
+            sql.push(", ").bind(inbox.key(text));
         }
         sql.push(", ").bind(last).push(", 0, ").bind(failing);
         sql.push(&format!(", {})", inbox.now()));

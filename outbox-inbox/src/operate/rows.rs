@@ -7,7 +7,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBacken
 
 use super::plan::{MemoryRows, Replayed};
 use crate::columns::{micros, read_count, read_time};
-use crate::database::{Database, roll_back};
+use crate::database::{Database, finish};
 use crate::dedup::sql::{DEAD, InboxSql};
 
 /// Dead letters of a consumer are counted up to this number, so that counting stays cheap.
@@ -202,14 +202,9 @@ pub(super) async fn forget(
     // A dropped `begin` would poison the pool.
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
-        match forget_in(&tx, &inbox, &consumer, stream_sequence).await {
-            // A crash before this line forgets nothing.
-            Ok(forgotten) => tx.commit().await.map(|()| forgotten),
-            Err(error) => {
-                roll_back(tx).await;
-                Err(error)
-            }
-        }
+        let forgotten = forget_in(&tx, &inbox, &consumer, stream_sequence).await;
+        // A crash before the commit forgets nothing.
+        finish(tx, forgotten).await
     })
     .await
 }

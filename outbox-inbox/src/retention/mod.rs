@@ -20,6 +20,7 @@ use crate::database::Database;
 use crate::dead_letter::{LIST_MAX, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::handler::describe;
+use crate::operate::interval::Rounds;
 use crate::operations::Note;
 
 pub use records::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};
@@ -207,15 +208,8 @@ pub(crate) async fn repeat<F>(
 ) where
     F: Future<Output = Result<(u64, bool), DbErr>>,
 {
-    loop {
-        let pause = every.mul_f64(fastrand::f64() + 0.5);
-        if stop
-            .run_until_cancelled(tokio::time::sleep(pause))
-            .await
-            .is_none()
-        {
-            return;
-        }
+    let rounds = Rounds { every, stop };
+    while rounds.pause(0.5..1.5).await {
         let mut rows = 0;
         loop {
             let started = Instant::now();
@@ -231,8 +225,8 @@ pub(crate) async fn repeat<F>(
                     break;
                 }
             }
-            if stop
-                .run_until_cancelled(tokio::time::sleep(started.elapsed()))
+            if rounds
+                .answer(tokio::time::sleep(started.elapsed()))
                 .await
                 .is_none()
             {

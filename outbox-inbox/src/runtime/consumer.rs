@@ -1,6 +1,5 @@
 //! One consumer of a running inbox: its handlers, and the state that all its deliveries share.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use outbox_core::{Catalogue, ConsumerSpec, DedupStore, Incoming, Message, StartA
 use outbox_sea_orm::OutboxConfig;
 use tokio_util::sync::CancellationToken;
 
-use super::conclude::unhandled::UnhandledTypes;
+use super::conclude::unknown_event::UnhandledTypes;
 use super::health::ConsumerVitals;
 use super::message::{Route, RoutedMessage};
 use super::receive::pause::Pause;
@@ -46,14 +45,6 @@ pub(crate) struct Shared {
 /// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
 pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The two steps of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
@@ -88,7 +79,6 @@ impl HandlerHealth {
 }
 
 /// A consumer and its handlers.
-#[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<Shared>,

@@ -22,17 +22,17 @@ use tokio_util::task::TaskTracker;
 use super::consumer::{Consumer, Stop};
 use super::receive::dead_letters::{self, DeadLetterPolls};
 use super::receive::idleness::Idleness;
+use super::receive::in_flight::{InFlight, Unanswered};
 use super::receive::origin::Origin;
 use super::receive::receiver::Receiver;
 use super::receive::subscription::{DeliveryOf, Received, SILENCE_MAX};
-use super::receive::unanswered::{InFlight, Unanswered};
 use super::run::job::{EndedJob, EndedLane, Jobs};
 use super::schedule::lanes::LaneKey;
 use super::schedule::scheduler::Scheduler;
 use crate::dead_letter::StoredDeadLetter;
 use crate::dedup::{Outcome, Retry};
 use crate::handler::Order;
-use crate::telemetry::{self, Returned};
+use crate::telemetry;
 
 /// The loop of one consumer.
 pub(crate) struct Dispatcher<S: Subscriber> {
@@ -156,7 +156,7 @@ impl<S: Subscriber> Dispatcher<S> {
                     ?absence,
                     "deliveries go back to the broker for want of room"
                 );
-                telemetry::returned(consumer, Returned::Room, deliveries);
+                telemetry::returned(consumer, "room", deliveries);
                 let left = self.unanswered.give_back(items, absence);
                 self.scheduler.departed(departure, &left, now);
             }
@@ -268,8 +268,9 @@ impl<S: Subscriber> Dispatcher<S> {
     /// may end for long.
     fn show(&self) {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
-        telemetry::in_memory(consumer, messages, self.scheduler.lanes.blocked());
-        telemetry::limited(consumer, self.scheduler.limits.waiting());
+        telemetry::gauge(telemetry::IN_FLIGHT, consumer, messages);
+        telemetry::gauge(telemetry::BLOCKED, consumer, self.scheduler.lanes.blocked());
+        telemetry::gauge(telemetry::LIMITED, consumer, self.scheduler.limits.waiting());
     }
 
     pub(super) fn report_progress(&mut self) {

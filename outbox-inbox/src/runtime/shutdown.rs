@@ -20,14 +20,14 @@ use tokio::time::{Interval, sleep, timeout};
 use super::conclude::failure::{self, CORRECTIONS_MAX};
 use super::dispatcher::Dispatcher;
 use super::message::Route;
+use super::receive::in_flight::InFlight;
 use super::receive::origin::Origin;
 use super::receive::subscription::DeliveryOf;
-use super::receive::unanswered::InFlight;
 use super::run::job::{ANSWERS_MAX, EndedLane};
 use super::schedule::lanes::LaneKey;
 use crate::dedup::Outcome;
 use crate::handler::describe;
-use crate::telemetry::{self, Returned};
+use crate::telemetry;
 
 /// How long after the hard stop a job may take to roll back; then its messages go back without it.
 /// Shorter than `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second to give
@@ -92,7 +92,9 @@ impl<S: Subscriber> Dispatcher<S> {
         {
             tracing::debug!(consumer = self.consumer.name, error = %describe(&error), "the last answers may be lost; their messages come again");
         }
-        telemetry::in_memory(self.consumer.name, 0, 0);
+        for gauge in [telemetry::IN_FLIGHT, telemetry::BLOCKED] {
+            telemetry::gauge(gauge, self.consumer.name, 0);
+        }
         tracing::debug!(consumer = self.consumer.name, "consumer stopped");
     }
 
@@ -218,7 +220,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .filter_map(|local_id| self.unanswered.answered(local_id))
             .collect();
         origins.sort_by_key(|origin| origin.incoming().stream_sequence);
-        telemetry::returned(self.consumer.name, Returned::Shutdown, origins.len());
+        telemetry::returned(self.consumer.name, "shutdown", origins.len());
         let answers = async {
             for origin in origins {
                 origin.give_back(Duration::ZERO).await;

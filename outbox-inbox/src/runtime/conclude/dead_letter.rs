@@ -7,7 +7,7 @@
 use outbox_core::store::storable_error;
 use sea_orm::DbErr;
 
-use crate::database::roll_back;
+use crate::database::finish;
 use crate::dead_letter::retry::{self, StoredDeadLetter};
 use crate::dead_letter::{NewDeadLetter, without_payload};
 use crate::dedup::Outcome;
@@ -63,17 +63,8 @@ pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Res
     let shared = &attempt.consumer.shared;
     let _turn = shared.database.turn().await;
     let tx = shared.database.begin().await?;
-    match retry::claim(&tx, &shared.sql, attempt.consumer.name, letter, attempt.message).await {
-        Ok(Outcome::Skipped) => {
-            roll_back(tx).await;
-            Ok(())
-        }
-        Ok(_) => tx.commit().await,
-        Err(error) => {
-            roll_back(tx).await;
-            Err(error)
-        }
-    }
+    let claim = retry::claim(&tx, &shared.sql, attempt.consumer.name, letter, attempt.message).await;
+    finish(tx, claim).await.map(drop)
 }
 
 /// Calls the hooks for a new dead letter. Its record is committed.

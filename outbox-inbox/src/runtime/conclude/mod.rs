@@ -5,5 +5,5 @@ pub(crate) mod dead_letter;
 pub(crate) mod duplicate;
 pub(crate) mod failure;
 pub(crate) mod returns;
-pub(crate) mod unhandled;
+pub(crate) mod unknown_event;
 pub(crate) mod unreadable;

@@ -49,7 +49,6 @@ pub(crate) struct Held {
 }
 
 /// Polls for dead letters that are to be retried.
-#[derive(Debug)]
 pub(crate) struct DeadLetterPolls {
     consumer: Arc<Consumer>,
 

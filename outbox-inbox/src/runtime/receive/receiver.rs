@@ -234,7 +234,7 @@ impl<S: Subscriber> Receiver<S> {
         }
         self.is_paused = is_paused;
         self.consumer.vitals.paused(is_paused);
-        telemetry::paused(consumer, is_paused);
+        telemetry::gauge(telemetry::PAUSED, consumer, usize::from(is_paused));
         if !is_paused {
             if let Some(idleness) = &self.idleness {
                 // Messages published during the pause are on the stream.

@@ -19,7 +19,7 @@ use crate::dedup::claim::Claimant;
 use crate::dedup::{Cause, Outcome};
 use crate::handler::{HandlerError, Registration, describe};
 use crate::hook::Handled;
-use crate::runtime::conclude::{dead_letter, duplicate, failure, unhandled, unreadable};
+use crate::runtime::conclude::{dead_letter, duplicate, failure, unknown_event, unreadable};
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
 
@@ -97,8 +97,8 @@ impl Attempt<'_> {
         }
         let outcome = match self.routed.route.clone() {
             Route::Handler { handler, upcast_to } => self.run(&handler, upcast_to).await,
-            Route::UnknownVersion => unhandled::unknown_version(&mut self).await,
-            Route::UnknownEvent => unhandled::unknown_event(&mut self).await,
+            Route::UnknownVersion => unknown_event::unknown_version(&mut self).await,
+            Route::UnknownEvent => unknown_event::unknown_event(&mut self).await,
             Route::NotWanted | Route::Unreadable if self.routed.letter.is_some() => {
                 let error = format!(
                     "event `{}` has no handler in consumer `{}`",
@@ -106,7 +106,7 @@ impl Attempt<'_> {
                 );
                 failure::dead_letter(&mut self, &error).await
             }
-            Route::NotWanted | Route::Unreadable => unhandled::not_wanted(&mut self).await,
+            Route::NotWanted | Route::Unreadable => unknown_event::not_wanted(&mut self).await,
         };
         if outcome == Outcome::Returned {
             failure::take_back(self.consumer, self.routed, self.message).await;

@@ -19,7 +19,7 @@ use crate::handler::{Effect, HandlerContext, HandlerError, Recorded, Registratio
 use crate::layer::{Next, TimedOut, Timeout};
 use crate::panics::{guard, text_of};
 use crate::runtime::consumer::{Consumer, Stop};
-use crate::telemetry::{self, Ran};
+use crate::telemetry;
 
 /// A handler that is about to be called.
 pub(crate) struct Call<'a> {
@@ -77,14 +77,14 @@ impl Call<'_> {
             () = self.stop.hard.cancelled() => Err(Outcome::Returned),
         };
         let ran = match &outcome {
-            Ok(_) => Ran::Handled,
-            Err(Outcome::Returned) => Ran::Stopped,
+            Ok(_) => "handled",
+            Err(Outcome::Returned) => "stopped",
             Err(Outcome::Failed {
                 cause: Cause::Interrupted,
                 ..
-            }) => Ran::Interrupted,
-            Err(Outcome::Deferred { .. }) => Ran::Deferred,
-            Err(_) => Ran::Failed,
+            }) => "interrupted",
+            Err(Outcome::Deferred { .. }) => "deferred",
+            Err(_) => "failed",
         };
         telemetry::ran(consumer.name, handler.label(&messages[0]), ran, started.elapsed());
         outcome

@@ -17,11 +17,11 @@ use tracing::Instrument as _;
 use super::{attempt, batch};
 use crate::dedup::{Outcome, Retry};
 use crate::panics::{guard, guard_async};
-use crate::runtime::conclude::unhandled;
+use crate::runtime::conclude::unknown_event;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
+use crate::runtime::receive::in_flight::InFlight;
 use crate::runtime::receive::origin::Origin;
-use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 
@@ -240,7 +240,7 @@ async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, 
             // Unknown, so the message goes back like an event that another program has asked for.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
-            Ok(Err(error)) => return unhandled::unknown_wishes(consumer, &error),
+            Ok(Err(error)) => return unknown_event::unknown_wishes(consumer, &error),
         }
     }
     if let Origin::Broker(message) = &in_flight.origin
@@ -291,20 +291,20 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, outcome: &Outcome) {
         (Ok(message), _) => &message.event_type,
     };
     let name = consumer.name;
-    match (outcome, outcome.retry()) {
+    let counter = match (outcome, outcome.retry()) {
         (Outcome::Handled, _) => {
             let lag = routed.message.as_deref().map(telemetry::lag).unwrap_or_default();
-            telemetry::handled(name, event_type, lag);
+            return telemetry::handled(name, event_type, lag);
         }
-        (Outcome::Duplicate | Outcome::Buried, _) => telemetry::duplicate(name, event_type),
-        (Outcome::DeadLettered, _) => telemetry::dead_letter(name, event_type),
-        // A dead letter that an operator or another process has dealt with meanwhile.
-        (Outcome::Skipped, _) if routed.letter.is_some() => {}
-        (Outcome::Skipped, _) => telemetry::skipped(name, event_type),
-        (Outcome::SentBack { .. }, _) => telemetry::sent_back(name, event_type),
-        (_, Some(Retry::Failed)) => telemetry::retried(name, event_type),
-        (_, Some(Retry::Deferred)) => telemetry::deferred(name, event_type),
-        (_, Some(Retry::Postponed)) => telemetry::postponed(name, event_type),
-        _ => {}
-    }
+        (Outcome::Duplicate | Outcome::Buried, _) => telemetry::DUPLICATES,
+        (Outcome::DeadLettered, _) => telemetry::DEAD_LETTERS,
+        // Of a dead letter, it is not the event that was skipped.
+        (Outcome::Skipped, _) if routed.letter.is_none() => telemetry::SKIPPED,
+        (Outcome::SentBack { .. }, _) => telemetry::SENT_BACK,
+        (_, Some(Retry::Failed)) => telemetry::RETRIES,
+        (_, Some(Retry::Deferred)) => telemetry::DEFERRED,
+        (_, Some(Retry::Postponed)) => telemetry::POSTPONED,
+        _ => return,
+    };
+    telemetry::count(counter, name, event_type);
 }

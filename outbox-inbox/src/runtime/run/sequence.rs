@@ -134,7 +134,7 @@ impl<'a> Attempt<'a> {
                 sequence = self.message.sequence,
                 "messages of the aggregate are missing; they are not waited for any longer"
             );
-            telemetry::gap(self.consumer.name, &self.message.event_type);
+            telemetry::count(telemetry::GAPS, self.consumer.name, &self.message.event_type);
             return Outcome::postponed(Duration::ZERO);
         }
         Outcome::Retry {

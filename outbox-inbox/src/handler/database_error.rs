@@ -2,7 +2,7 @@
 //!
 //! Invariant: a server message is kept only if messages with its code never quote values. Every
 //! other error is described by its code and by names from the driver. Not here: errors that were
-//! formatted into another text ([`super::values`]).
+//! formatted into another text ([`super::redaction`]).
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::fmt::Write as _;

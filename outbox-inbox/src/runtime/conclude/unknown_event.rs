@@ -14,7 +14,7 @@ use outbox_core::SubscriberError;
 
 use super::failure;
 use crate::config::{UnknownEvent, UnknownVersion};
-use crate::database::roll_back;
+use crate::database::finish;
 use crate::dedup::Outcome;
 use crate::dedup::claim::Claimant;
 use crate::handler::describe;
@@ -69,19 +69,8 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
-        match place
-            .claim(
-                &tx,
-                attempt.consumer.gaps(attempt.routed, attempt.routed.handler()),
-            )
-            .await
-        {
-            Ok(turn) => tx.commit().await.map(|()| turn),
-            Err(error) => {
-                roll_back(tx).await;
-                Err(error)
-            }
-        }
+        let turn = place.claim(&tx, attempt.gaps()).await;
+        finish(tx, turn).await
     };
     match claimed.await {
         Ok(Outcome::Early { expected, failing }) => attempt.early(expected, failing),
