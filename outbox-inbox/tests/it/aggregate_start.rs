@@ -7,16 +7,14 @@ use std::time::Duration;
 use outbox_core::{
     ConsumerSpec, Delivery, DomainEvent as _, Incoming, StartAt, Subscriber, SubscriberError, Subscription,
 };
-use outbox_inbox::{Handler, Inbox, InboxReport, Router};
+use outbox_inbox::{Handler, Inbox, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::within;
+use crate::runtime::{finish, spawn, within};
 use crate::support::{Backend, OrderPlaced, SOON, TestDb, slow};
 
 // Waits for a gap longer than any test runs.
@@ -125,13 +123,6 @@ fn inbox<H: Handler>(
     (inbox, questions)
 }
 
-fn spawn(inbox: Inbox<Counting<MemorySubscriber>>) -> (CancellationToken, JoinHandle<InboxReport>) {
-    let shutdown = CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
-    (shutdown, run)
-}
-
 /// Puts messages onto the stream, and forgets those of lines that are not `left`.
 async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
     let mut forgotten = Vec::new();
@@ -183,9 +174,10 @@ async fn what_is_missing_behind_a_late_beginning_is_waited_for(test: TestDb) {
     let (shutdown, run) = spawn(inbox::<note>(test.db.clone(), &broker, &orders).0);
     orders.until("the beginning", |seen| seen.runs_of(0) > 0).await;
     put(&broker, &numbered(0, 3)).await;
-    within(broker.until_idle("latecomer")).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(
+        finish(&broker, "latecomer", (shutdown, run)).await.dead_letters,
+        0
+    );
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3, 4]);
 }
 
@@ -198,9 +190,10 @@ async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
     orders.until("two failures", |seen| seen.runs_of(0) > 1).await;
     assert!(orders.seen().runs.iter().all(|run| *run == (0, 2)));
     orders.line_rule((0, 2), None);
-    within(broker.until_idle("latecomer")).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(
+        finish(&broker, "latecomer", (shutdown, run)).await.dead_letters,
+        0
+    );
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
 }
 
@@ -215,9 +208,10 @@ async fn what_another_process_was_given_is_waited_for(test: TestDb) {
     let (shutdown, run) = spawn(inbox);
     eventually("the question", async || questions.load(Ordering::SeqCst) > 0).await;
     taken.retry_after(Duration::ZERO).await.unwrap();
-    within(broker.until_idle("latecomer")).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(
+        finish(&broker, "latecomer", (shutdown, run)).await.dead_letters,
+        0
+    );
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
 }
 

@@ -1,7 +1,6 @@
 //! Batches: either all messages of a batch take effect once in one transaction, or each message is handled by itself.
 
 use outbox_core::codec;
-use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx,
     idempotent_handler,
@@ -12,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
-use crate::runtime::{kill_other_sessions, spawn, within};
-use crate::support::{Backend, OrderPlaced, TestDb, slow, with_ack_wait};
+use crate::runtime::{finish, kill_other_sessions, spawn, stop, until_delivered, within};
+use crate::support::{Backend, OrderPlaced, TestDb, only_letter, slow, with_ack_wait};
 
 #[idempotent_handler(consumer = "several", batch = 10)]
 async fn note_several(
@@ -190,10 +189,7 @@ async fn with_poison<H: Handler>(test: &TestDb) {
         (9, 2, 1),
         "{consumer}: {report:?}"
     );
-    let letters = dead_letters(&test.db, consumer).await.unwrap();
-    let [letter] = letters.as_slice() else {
-        panic!("{consumer}: {letters:?}")
-    };
+    let letter = only_letter(&test, consumer).await;
     assert_eq!(letter.attempts, 3, "{consumer}");
     let seen = orders.seen();
     for order_id in 0..10 {
@@ -234,10 +230,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
         (5, 0, 1),
         "{consumer}: {report:?}"
     );
-    let letters = dead_letters(&test.db, consumer).await.unwrap();
-    let [letter] = letters.as_slice() else {
-        panic!("{consumer}: {letters:?}")
-    };
+    let letter = only_letter(&test, consumer).await;
     assert_eq!(letter.raw_payload(), b"no JSON");
     assert!(letter.error.contains("cannot be decoded"), "{}", letter.error);
     assert_each_once(test, consumer, 4, 1).await;
@@ -269,9 +262,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     .await;
     assert!(lines(test, consumer, 1).await.is_empty());
     orders.rule(1, None);
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    finish(&broker, consumer, (shutdown, run)).await;
     assert_each_once(test, consumer, 4, 15).await;
 }
 
@@ -310,8 +301,7 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     within(broker.until_idle(consumer)).await;
     let mut handled = 0;
     for (shutdown, run) in running {
-        shutdown.cancel();
-        let report = within(run).await.unwrap();
+        let report = stop((shutdown, run)).await;
         assert_eq!(
             (report.failed, report.dead_letters),
             (0, 0),
@@ -349,9 +339,7 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     orders.until("order 5 runs", |state| state.runs_of(5) == 1).await;
     kill_other_sessions(test).await;
     orders.rule(5, None);
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, consumer, (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (10, 0, 0),
@@ -373,17 +361,10 @@ async fn an_outage_uses_no_attempts(test: TestDb) {
     for line in 2..=10 {
         put(&broker, &numbered(0, line)).await;
     }
-    within(async {
-        while broker.deliveries("several") < 10 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_delivered(&broker, "several", 10).await;
     test.execute("ALTER TABLE inbox_messages_gone RENAME TO inbox_messages")
         .await;
-    within(broker.until_idle("several")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "several", (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (10, 0, 0),

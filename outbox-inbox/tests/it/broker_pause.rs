@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::orders::{Orders, Rule};
 use crate::pause::{is_paused, until_paused};
-use crate::runtime::within;
+use crate::runtime::{stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, slow};
 
 /// Counts the subscriptions that are flushed, and lets each of them begin when it has a permit.
@@ -98,8 +98,7 @@ async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     orders.line_rule((1, 0), None);
     assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 0);
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(stop((shutdown, run)).await.handled, 1);
     assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 1);
 }
 

@@ -8,7 +8,7 @@ use outbox_testing::{MemoryBroker, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule};
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{OrderBooked, OrderPlaced, TestDb, book, placed, publish, reserve, slow};
 
 #[idempotent_handler(consumer = "few", strategy = natural)]
@@ -56,8 +56,7 @@ async fn consumers_of_one_inbox_have_settings_of_their_own(test: TestDb) {
     within(broker.until_idle("few")).await;
     within(broker.until_idle("many")).await;
     assert_eq!(running(), (1 + 3, 3 + 2));
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.failed, report.dead_letters), (1, 4), "{report:?}");
     for (consumer, expected) in [("few", &[1, 1, 1][..]), ("many", &[2])] {
         let letters = dead_letters(&test.db, consumer).await.unwrap();

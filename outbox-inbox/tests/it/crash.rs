@@ -13,37 +13,26 @@ use tokio_util::sync::CancellationToken;
 use crate::lost_acknowledgements::{failed_rows, lost_constraint, lost_key, lost_natural, lost_patient};
 use crate::on_every_backend;
 use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{
-    SOON, Script, Step, TestDb, book, message, placed, publish, quick, slow, with_ack_wait,
+    Script, Step, TestDb, book, delivered, message, placed, publish, quick, slow, with_ack_wait,
 };
 
 /// Runs an inbox in a process of its own, which crashes as soon as the handler has written its effect.
 async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
     let script = Script::new([], Step::Hang);
     let (connect, broker, crashing) = (test.connector(), broker.clone(), script.clone());
-    let process = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
-            let inbox = Inbox::new(connect().await, broker.subscriber())
-                .with_router(Router::new().handler::<book>())
-                .with_config(with_ack_wait(2))
-                .with_state(crashing.clone());
-            let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
-            crashing.started().await;
-            assert!(!run.is_finished());
-            // Not dropped, because dropping would end the run in an orderly way.
-            std::mem::forget(run);
-        });
-        runtime.shutdown_timeout(SOON);
-    });
-    tokio::task::spawn_blocking(move || process.join().unwrap())
-        .await
-        .unwrap();
+    crash_after(move || async move {
+        let inbox = Inbox::new(connect().await, broker.subscriber())
+            .with_router(Router::new().handler::<book>())
+            .with_config(with_ack_wait(2))
+            .with_state(crashing.clone());
+        let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
+        crashing.started().await;
+        assert!(!run.is_finished());
+        std::mem::forget(run);
+    })
+    .await;
     assert_eq!(script.runs(), 1);
 }
 
@@ -73,36 +62,23 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     for delivery in 1..=3 {
         let script = Script::new([], Step::Hang);
         let (connect, message, crashing) = (test.connector(), message.clone(), script.clone());
-        let process = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let harness = Harness::new(connect().await)
-                    .with_state(crashing.clone())
-                    .with_config(slow().attempts_max(2));
-                let run =
-                    tokio::spawn(async move { harness.redeliver_message::<book>(&message, delivery).await });
-                crashing.started().await;
-                std::mem::forget(run);
-            });
-            runtime.shutdown_timeout(SOON);
-        });
-        tokio::task::spawn_blocking(move || process.join().unwrap())
-            .await
-            .unwrap();
+        crash_after(move || async move {
+            let harness = Harness::new(connect().await)
+                .with_state(crashing.clone())
+                .with_config(slow().attempts_max(2));
+            let run =
+                tokio::spawn(async move { harness.redeliver_message::<book>(&message, delivery).await });
+            crashing.started().await;
+            std::mem::forget(run);
+        })
+        .await;
         let counted = delivery.cast_signed() - 1;
         assert_eq!(test.row().await, (delivery > 1).then_some((0, counted)));
     }
     let script = Script::ok();
     // The last attempt may still be running until the handler's time limit has passed.
     let harness = test.harness(&script).with_config(slow().attempts_max(2));
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 4).await.unwrap(),
-        Outcome::Later
-    );
+    delivered::<book>(&harness, &message, 4, Outcome::Later).await;
     assert_eq!(test.row().await, Some((0, 2)));
     let harness = test
         .harness(&script)
@@ -161,8 +137,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
     for consumer in ["lost_patient", "lost_key", "lost_natural", "lost_constraint"] {
         within(broker.until_idle(consumer)).await;
     }
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
     assert_eq!(failed_rows(&test).await, 0);
     for order_id in 1..=6 {
@@ -181,35 +156,6 @@ on_every_backend!(without memory:
     a_message_that_ends_the_process_becomes_a_dead_letter,
     kills_leave_no_row_of_a_handled_message_failed,
 );
-
-/// A message is delivered and its handler not begun. No process answers, so the broker delivers the message again.
-async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
-    use outbox_core::{ConsumerSpec, Subscriber as _, Subscription as _};
-    let broker = MemoryBroker::new();
-    publish(&broker, &placed(1)).await;
-    let spec = ConsumerSpec {
-        name: "books".to_owned(),
-        events: <crate::support::OrderPlaced as outbox_core::DomainEvent>::DESCRIPTORS
-            .iter()
-            .collect(),
-        ack_wait: Duration::from_secs(1),
-        whole_aggregates: false,
-        siblings: Vec::new(),
-        in_flight_max: 10,
-        prefetch: 10,
-        start_at: outbox_core::StartAt::Beginning,
-    };
-    let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
-    drop(subscription.next().await.unwrap());
-    drop(subscription);
-    let script = Script::ok();
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_state(script.clone());
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, script.runs()), (1, 1));
-    assert_eq!(test.effects("books", 1).await, 1);
-}
 
 /// The effect is committed, and the acknowledgement is lost or was never sent.
 async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
@@ -238,7 +184,4 @@ async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
     );
 }
 
-on_every_backend!(
-    a_delivery_that_nobody_began_comes_again,
-    a_lost_acknowledgement_makes_a_duplicate
-);
+on_every_backend!(a_lost_acknowledgement_makes_a_duplicate);

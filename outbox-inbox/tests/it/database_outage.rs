@@ -6,7 +6,7 @@ use sea_orm::TransactionTrait as _;
 
 use crate::noting;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, within};
 use crate::support::{Backend, SOON, TestDb, quick};
 
 noting!(note_in_any_order, consumer = "away", order = none);
@@ -65,9 +65,7 @@ async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
     assert_eq!(broker.deliveries("away"), before + 3, "the broker hears of each");
     tokio::time::resume();
     only_connection.rollback().await.unwrap();
-    within(broker.until_idle("away")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "away", (shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (4, 0), "{report:?}");
     for order_id in 1..=4 {
         assert_eq!(lines(&test, "away", order_id).await, [1]);

@@ -8,8 +8,10 @@ use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;
-use crate::runtime::{spawn, within};
-use crate::support::{Script, TestDb, book, message, placed, publish, quick, slow, with_ack_wait};
+use crate::runtime::{spawn, until_delivered, within};
+use crate::support::{
+    Script, TestDb, book, delivered, message, only_letter, placed, publish, quick, slow, with_ack_wait,
+};
 
 /// `order.placed` as a newer program writes it.
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -115,10 +117,7 @@ async fn errors_do_not_quote_the_payload(test: TestDb) {
         message.payload = payload.into();
         let outcome = harness.deliver_message::<book>(&message).await.unwrap();
         assert_eq!(outcome, Outcome::DeadLettered);
-        let letters = dead_letters(&test.db, "books").await.unwrap();
-        let [letter] = letters.as_slice() else {
-            panic!("{letters:?}")
-        };
+        let letter = only_letter(&test, "books").await;
         let error = &letter.error;
         assert!(
             error.starts_with("payload of `order.placed` version 1 cannot be decoded as ")
@@ -186,12 +185,7 @@ async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test
         .with_state(Script::ok());
     let (stop_older, older) = spawn(older);
     publish(&broker, &OrderPlacedV2 { order_id: 1 }).await;
-    within(async {
-        while broker.deliveries("books") == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_delivered(&broker, "books", 1).await;
     let newer = test
         .inbox(&broker, Router::new().handler::<book_newer>())
         .with_config(config);
@@ -223,10 +217,7 @@ async fn policies_can_be_changed(test: TestDb) {
     );
     let newer = message(&OrderPlacedV2 { order_id: 1 });
     for delivery in 1..20 {
-        assert_eq!(
-            harness.redeliver_message::<book>(&newer, delivery).await.unwrap(),
-            Outcome::Later
-        );
+        delivered::<book>(&harness, &newer, delivery, Outcome::Later).await;
     }
     assert_eq!(
         test.row().await,
@@ -241,10 +232,7 @@ async fn policies_can_be_changed(test: TestDb) {
         harness.deliver_raw::<book>(foreign).await.unwrap(),
         Outcome::Later
     );
-    assert_eq!(
-        harness.deliver_message::<book>(&newer).await.unwrap(),
-        Outcome::Skipped
-    );
+    delivered::<book>(&harness, &newer, 1, Outcome::Skipped).await;
     assert!(dead_letters(&test.db, "books").await.unwrap().is_empty());
 }
 

@@ -8,7 +8,7 @@ use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::DbBackend;
 
 use crate::on_every_backend;
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop};
 use crate::support::{OrderPlaced, Script, Step, TestDb, book, quick};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -62,8 +62,7 @@ async fn an_open_dead_letter_expires_if_the_configuration_says_so(test: TestDb) 
         kept(DeadLetterSelection::consumer("books")).await == 2
     })
     .await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     assert_eq!(kept(DeadLetterSelection::all()).await, 3);
     let marked = DeadLetterSelection::all().status(DeadLetterStatus::Retry);
     assert_eq!(kept(marked).await, 1);

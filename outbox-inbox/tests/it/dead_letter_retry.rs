@@ -6,39 +6,44 @@ use std::time::Duration;
 use outbox_core::{EventId, Message};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
-    DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler,
-    HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler,
+    DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Handler, Inbox, Router,
 };
 use outbox_testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber, eventually};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, TransactionTrait as _};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, slow, with_ack_wait};
-
-macro_rules! handlers {
-    ($($name:ident: $consumer:literal, $strategy:ident $(($($argument:tt)*))?;)*) => {$(
-        #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($argument)*))?)]
-        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
-            orders.note($consumer, &event, &tx).await
-        }
-    )*};
-}
 
 fn number(event: &OrderPlaced) -> String {
     format!("{}/{}", event.order_id, event.line)
 }
 
-handlers! {
-    letter_by_message_id: "letters_message_id", message_id;
-    letter_by_sequence: "letters_sequence", sequence;
-    letter_by_key: "letters_key", key(self::number);
-    letter_naturally: "letters_natural", natural;
-    letter_by_external: "letters_external", external;
-}
+noting!(
+    letter_by_message_id,
+    consumer = "letters_message_id",
+    strategy = message_id
+);
+noting!(
+    letter_by_sequence,
+    consumer = "letters_sequence",
+    strategy = sequence
+);
+noting!(
+    letter_by_key,
+    consumer = "letters_key",
+    strategy = key(self::number)
+);
+noting!(letter_naturally, consumer = "letters_natural", strategy = natural);
+noting!(
+    letter_by_external,
+    consumer = "letters_external",
+    strategy = external
+);
 
 fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
@@ -103,9 +108,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     let ids = handled(&test.db, consumer).await.unwrap();
     assert!(ids.contains(&messages[0].event_id), "{ids:?}");
     put(&broker, &copy(&messages[0])).await;
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, consumer, (shutdown, run)).await;
     assert_eq!((report.handled, report.duplicates), (2, 1), "{report:?}");
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
@@ -164,8 +167,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!(retry(test, consumer).await, 3);
     no_letters(test, consumer).await;
     assert_eq!(lines(test, consumer, 1).await, [1, 2, 3, 4, 5]);
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
@@ -208,8 +210,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     })
     .await;
     assert_eq!(count(&test, &DeadLetterSelection::all()).await, 1);
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(stop((shutdown, run)).await.handled, 1);
 }
 
 async fn every_strategy_tries_its_dead_letters_again(test: TestDb) {
@@ -237,9 +238,7 @@ async fn again<H: Handler>(test: &TestDb) {
     for message in messages.iter().filter(|_| remembers) {
         put(&broker, &copy(message)).await;
     }
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, consumer, (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.duplicates, report.dead_letters),
         (2, if remembers { 2 } else { 0 }, 0),
@@ -264,34 +263,8 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     let (shutdown, run) = spawn(inbox);
     no_letters(&test, consumer).await;
     put(&broker, &numbered(1, 4)).await;
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 2);
+    assert_eq!(finish(&broker, consumer, (shutdown, run)).await.handled, 2);
     assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
-}
-
-async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
-    prepare(&test).await;
-    let consumer = "letters_message_id";
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 2).await;
-    let runs = orders.seen().runs.len();
-    assert_eq!(retry(&test, consumer).await, 2);
-    let letters = DeadLetters::new(test.db.clone());
-    let first = letters
-        .list(&DeadLetterSelection::consumer(consumer), 1)
-        .await
-        .unwrap();
-    let discarded = letters
-        .discard(&DeadLetterSelection::ids([first[0].id]))
-        .await
-        .unwrap();
-    assert_eq!(discarded, 1);
-    let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
-    no_letters(&test, consumer).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 1);
-    assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
 /// A slow database answers after the broker has said that it has nothing more.
@@ -413,8 +386,7 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     assert_eq!(operator.retry(&of_order_2).await.unwrap(), 1);
     let (shutdown, run) = spawn(inbox);
     eventually("another copy", async || sink.letters().len() == 2).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     assert_eq!(sink.letters()[1].attempts, 2);
     let told = told.lock().unwrap();
     let again = expected(2, "out of stock");
@@ -429,7 +401,6 @@ on_every_backend!(
     dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
     every_strategy_tries_its_dead_letters_again,
     a_late_message_takes_effect_when_it_is_told_to,
-    a_discarded_dead_letter_is_not_tried_again,
 );
 on_every_backend!(without memory:
     a_dead_letter_whose_handler_ends_the_process_stays_open,

@@ -9,9 +9,10 @@ use outbox_inbox::{
 };
 use outbox_testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber, eventually};
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 
 /// A wait that is over soon.
@@ -19,31 +20,33 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// A wait that no test sees the end of.
 const LONG: Duration = Duration::from_secs(3600);
 
-macro_rules! handlers {
-    ($($name:ident: $consumer:literal [$($options:tt)*];)*) => {$(
-        #[idempotent_handler(consumer = $consumer, $($options)*)]
-        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
-            orders.note($consumer, &event, &tx).await
-        }
-    )*};
-}
-
 fn number(event: &OrderPlaced) -> String {
     format!("{}/{}", event.order_id, event.line)
 }
 
-handlers! {
-    wait_by_message_id: "wait_message_id" [strategy = message_id];
-    wait_by_sequence: "wait_sequence" [strategy = sequence];
-    wait_by_key: "wait_key" [strategy = key(self::number)];
-    wait_naturally: "wait_natural" [strategy = natural];
-    wait_by_constraint: "wait_constraint" [strategy = constraint("noted_unique")];
-    wait_by_external: "wait_external" [strategy = external];
-    wait_unordered: "wait_unordered" [order = none];
-    wait_strictly: "wait_strict" [order = strict];
-    wait_in_batch: "wait_batch" [batch = 10];
-    wait_in_sequenced_batch: "wait_sequenced_batch" [strategy = sequence, batch = 10];
-}
+noting!(
+    wait_by_message_id,
+    consumer = "wait_message_id",
+    strategy = message_id
+);
+noting!(wait_by_sequence, consumer = "wait_sequence", strategy = sequence);
+noting!(wait_by_key, consumer = "wait_key", strategy = key(self::number));
+noting!(wait_naturally, consumer = "wait_natural", strategy = natural);
+noting!(
+    wait_by_constraint,
+    consumer = "wait_constraint",
+    strategy = constraint("noted_unique")
+);
+noting!(wait_by_external, consumer = "wait_external", strategy = external);
+noting!(wait_unordered, consumer = "wait_unordered", order = none);
+noting!(wait_strictly, consumer = "wait_strict", order = strict);
+noting!(wait_in_batch, consumer = "wait_batch", batch = 10);
+noting!(
+    wait_in_sequenced_batch,
+    consumer = "wait_sequenced_batch",
+    strategy = sequence,
+    batch = 10
+);
 
 #[idempotent_handler(consumer = "wait_several", batch = 10)]
 async fn wait_with_several(
@@ -79,9 +82,7 @@ async fn runs_again_until_it_succeeds<H: Handler>(test: &TestDb) {
         })
         .await;
     orders.line_rule((1, 1), None);
-    within(broker.until_idle(consumer)).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, consumer, (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (3, 0, 0),
@@ -132,8 +133,7 @@ async fn not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart(test: Te
         all
     })
     .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.deferred), (4, 1), "{report:?}");
     assert_eq!(orders.seen().runs_of(1), 1);
     assert!(lines(&test, "wait_message_id", 1).await.is_empty());
@@ -157,8 +157,7 @@ async fn one_of_a_batch_waits<H: Handler>(test: &TestDb) {
         test.int(&effects).await == 9
     })
     .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!(
         (report.handled, report.deferred),
         (9, 1),
@@ -186,9 +185,7 @@ async fn a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once(t
     let (shutdown, run) = spawn(inbox);
     orders.until("the first call", |seen| seen.runs_of(3) > 0).await;
     orders.rule(3, None);
-    within(broker.until_idle("wait_several")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "wait_several", (shutdown, run)).await;
     assert_eq!((report.handled, report.failed), (10, 0), "{report:?}");
     assert!(report.deferred >= 10, "{report:?}");
     let calls = orders.seen().batches;
@@ -220,8 +217,7 @@ async fn a_retried_letter_waits<H: Handler>(test: &TestDb) {
         letters.count(&all).await.unwrap() == 0
     })
     .await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     assert_eq!(lines(test, consumer, 1).await, [1]);
 }
 
@@ -262,8 +258,7 @@ async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
     within(broker.until_idle(consumer)).await;
     assert_eq!(lines(test, consumer, 1).await, [3], "{consumer}");
     assert_eq!(lines(test, consumer, 2).await, [1], "{consumer}");
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     // They are marked again, for the next process.
     orders.line_rule((1, 1), None);
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
@@ -271,8 +266,7 @@ async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
         letters.count(&all).await.unwrap() == 0
     })
     .await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
@@ -303,8 +297,7 @@ async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb
     })
     .await;
     assert!(lines(&test, "wait_message_id", 1).await.is_empty());
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 /// The database refuses to take the attempt back, for a moment.

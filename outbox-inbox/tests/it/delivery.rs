@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::{ConsumerSpec, DomainEvent as _, NewMessage, Subscriber, SubscriberError, Subscription};
-use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Handler, Inbox, InboxConfig, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
@@ -16,9 +15,9 @@ use tokio::sync::Notify;
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, until_delivered, within};
 use crate::support::{
-    Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick, slow,
+    Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick, slow,
     with_ack_wait,
 };
 
@@ -75,9 +74,7 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
     // Each attempt was a delivery by the broker.
     assert!(broker.deliveries("unordered") > 6);
     orders.line_rule((1, 1), None);
-    within(broker.until_idle("unordered")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "unordered", (shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (5, 0), "{report:?}");
     let lines = lines(&test, "unordered", 1).await;
     assert_eq!((lines.len(), lines.last()), (5, Some(&1)));
@@ -141,8 +138,7 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     tokio::time::timeout(SOON * 2, broker.until_idle("ordered"))
         .await
         .expect("the second attempt");
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.failed), (2, 1), "{report:?}");
     assert_eq!(broker.deliveries("ordered"), 2);
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2]);
@@ -167,8 +163,7 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
             && broker.deliveries("ordered") == 5
     })
     .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.returned, report.handled), (5, 0), "{report:?}");
     orders.rule(1, None);
     let second = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config);
@@ -231,8 +226,7 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     }
     within(broker.until_idle("numbered")).await;
     for (shutdown, run) in running {
-        shutdown.cancel();
-        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+        assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     }
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6, 7, 8]);
     let warmed_up: Vec<i64> = (1..=i64::from(warm_ups)).collect();
@@ -281,10 +275,7 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     put(&broker, &late).await;
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (0, 1), "{report:?}");
-    let letters = dead_letters(&test.db, "numbered").await.unwrap();
-    let [letter] = letters.as_slice() else {
-        panic!("{letters:?}")
-    };
+    let letter = only_letter(&test, "numbered").await;
     assert_eq!(letter.event_id, Some(late.event_id));
     assert!(letter.error.contains("gap"), "{}", letter.error);
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
@@ -318,8 +309,7 @@ async fn a_slow_process_leaves_no_gap(test: TestDb) {
     }
     within(broker.until_idle("numbered")).await;
     for (shutdown, run) in [slow, other] {
-        shutdown.cancel();
-        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+        assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     }
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
 }
@@ -467,9 +457,7 @@ async fn a_silent_subscription_is_opened_anew() {
     .with_router(Router::new().handler::<book>())
     .with_config(slow())
     .with_state(script.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let (shutdown, run) = spawn(inbox);
     within(async {
         while subscriptions.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
@@ -481,8 +469,7 @@ async fn a_silent_subscription_is_opened_anew() {
         .await
         .expect("the message is handled");
     assert_eq!(subscriptions.load(Ordering::SeqCst), 2);
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(stop((shutdown, run)).await.handled, 1);
 }
 
 /// Messages that the silent subscription had fetched used to return only after `ack_wait`, behind later messages of their aggregate.
@@ -504,20 +491,12 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
         .with_router(Router::new().handler::<book>())
         .with_config(slow())
         .with_state(script.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
-    within(async {
-        while broker.deliveries("books") == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    let (shutdown, run) = spawn(inbox);
+    until_delivered(&broker, "books", 1).await;
     tokio::time::pause();
     // The clock goes again as soon as the subscription is stopped. A test that looked once a second would come too late.
     stopping.notified().await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 0);
+    assert_eq!(stop((shutdown, run)).await.handled, 0);
     assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "it subscribes no more");
 
     let shutdown = tokio_util::sync::CancellationToken::new();
@@ -530,6 +509,5 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     tokio::time::timeout(SOON, broker.until_idle("books"))
         .await
         .expect("it comes again at once");
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(stop((shutdown, run)).await.handled, 1);
 }

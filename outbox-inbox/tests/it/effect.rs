@@ -2,30 +2,21 @@
 
 use std::sync::Arc;
 
-use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
+use outbox_inbox::testing::{Harness, Outcome, handled};
 use outbox_inbox::{Router, StableKey};
 use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
-use crate::support::{Script, Step, TestDb, book, message, placed, publish, quick, reserve};
+use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick, reserve};
 
 async fn a_duplicate_has_no_effect(test: TestDb) {
     let script = Script::ok();
     let harness = test.harness(&script);
     let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Handled
-    );
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Duplicate
-    );
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 5).await.unwrap(),
-        Outcome::Duplicate
-    );
+    delivered::<book>(&harness, &message, 1, Outcome::Handled).await;
+    delivered::<book>(&harness, &message, 1, Outcome::Duplicate).await;
+    delivered::<book>(&harness, &message, 5, Outcome::Duplicate).await;
     assert_eq!(test.effects("books", 1).await, 1);
     assert_eq!(test.follow_ups().await, 1);
     assert_eq!(script.runs(), 1);
@@ -68,24 +59,6 @@ async fn a_copy_on_the_stream_has_no_effect(test: TestDb) {
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-async fn consumers_take_effect_independently(test: TestDb) {
-    let broker = MemoryBroker::new();
-    let published = publish(&broker, &placed(1)).await;
-    let router = Router::new().handler::<book>().handler::<reserve>();
-    let inbox = test
-        .inbox(&broker, router)
-        .with_state(Script::new([Step::Fatal], Step::Ok));
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, report.dead_letters), (1, 1));
-    assert_eq!(
-        (test.effects("books", 1).await, test.effects("stock", 1).await),
-        (0, 1)
-    );
-    assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 1);
-    assert!(dead_letters(&test.db, "stock").await.unwrap().is_empty());
-    assert_eq!(handled(&test.db, "stock").await.unwrap(), [published.event_id]);
-}
-
 async fn stable_keys_reach_the_handler(test: TestDb) {
     let message = message(&placed(1));
     test.harness(&Script::ok())
@@ -106,7 +79,6 @@ on_every_backend!(
     a_duplicate_has_no_effect,
     every_message_delivered_twice_takes_effect_once,
     a_copy_on_the_stream_has_no_effect,
-    consumers_take_effect_independently,
     stable_keys_reach_the_handler,
 );
 

@@ -8,64 +8,22 @@ use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
-use crate::support::{Script, Step, TestDb, book, message, placed, publish, quick};
+use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick};
 
 async fn a_failure_rolls_back_and_is_tried_again(test: TestDb) {
     let script = Script::new([Step::Fail, Step::DatabaseError], Step::Ok);
     let harness = test.harness(&script);
     let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Failed
-    );
+    delivered::<book>(&harness, &message, 1, Outcome::Failed).await;
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
     assert_eq!(test.row().await, Some((0, 1)));
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
-        Outcome::Failed
-    );
+    delivered::<book>(&harness, &message, 2, Outcome::Failed).await;
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
     assert_eq!(test.row().await, Some((0, 2)));
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 3).await.unwrap(),
-        Outcome::Handled
-    );
+    delivered::<book>(&harness, &message, 3, Outcome::Handled).await;
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
     assert_eq!(test.row().await, Some((1, 3)));
     assert_eq!(script.attempts(), [1, 2, 3]);
-}
-
-/// The counter must not roll back with the handler. One failure must not be counted twice, before the run and after it.
-async fn five_failures_are_five_attempts(test: TestDb) {
-    let harness = test.harness(&Script::new([], Step::Fail));
-    let message = message(&placed(1));
-    for delivery in 1..=5 {
-        assert_eq!(
-            harness
-                .redeliver_message::<book>(&message, delivery)
-                .await
-                .unwrap(),
-            Outcome::Failed
-        );
-        assert_eq!(test.row().await, Some((0, delivery.cast_signed())));
-    }
-}
-
-/// A copy on the stream is also a first delivery, of a message that has failed before.
-async fn a_copy_of_a_failed_message_is_another_attempt(test: TestDb) {
-    let script = Script::new([Step::Fail], Step::Ok);
-    let harness = test.harness(&script);
-    let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Failed
-    );
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Handled
-    );
-    assert_eq!(script.attempts(), [1, 2]);
-    assert_eq!(test.effects("books", 1).await, 1);
 }
 
 /// Guarantee G5: a message whose handler panics each time reaches its limit, and all other messages are handled.
@@ -118,22 +76,6 @@ async fn book_or_panic(
     Ok(())
 }
 
-async fn a_panic_rolls_back(test: TestDb) {
-    let script = Script::new([Step::Panic], Step::Ok);
-    let harness = test.harness(&script);
-    let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Failed
-    );
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
-        Outcome::Handled
-    );
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
-}
-
 /// A conflict or a lost connection in a handler is tried again at once and uses no attempt. But the number of such tries is bounded: a message that
 /// causes one each time must reach its limit.
 async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
@@ -160,10 +102,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     let script = Script::new([], Step::Fatal);
     let harness = test.harness(&script);
     let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::DeadLettered
-    );
+    delivered::<book>(&harness, &message, 1, Outcome::DeadLettered).await;
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
     assert_eq!(test.row().await, Some((2, 1)));
     let letters = dead_letters(&test.db, "books").await.unwrap();
@@ -181,10 +120,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
         letter.headers
     );
     // A dead letter is not handled again.
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
-        Outcome::Duplicate
-    );
+    delivered::<book>(&harness, &message, 2, Outcome::Duplicate).await;
     assert_eq!(script.runs(), 1);
 }
 
@@ -194,20 +130,14 @@ async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
         .harness(&script)
         .with_config(quick().handler_timeout(Duration::from_millis(50)));
     let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::Failed
-    );
+    delivered::<book>(&harness, &message, 1, Outcome::Failed).await;
     assert_eq!(
         (test.effects("books", 1).await, test.row().await),
         (0, Some((0, 1)))
     );
     // Without the short time-out, and without the script: its step is left if the time was over before the handler came to it.
     let harness = test.harness(&Script::ok());
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
-        Outcome::Handled
-    );
+    delivered::<book>(&harness, &message, 2, Outcome::Handled).await;
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
@@ -225,25 +155,6 @@ async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
     };
     assert_eq!((first, again), expected);
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
-}
-
-async fn attempts_used_up_are_a_dead_letter(test: TestDb) {
-    let broker = MemoryBroker::new();
-    publish(&broker, &placed(1)).await;
-    let script = Script::new([], Step::Fail);
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_config(quick().attempts_max(4))
-        .with_state(script.clone());
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, report.failed, report.dead_letters), (0, 3, 1));
-    assert_eq!(script.attempts(), [1, 2, 3, 4]);
-    assert_eq!(test.row().await, Some((2, 4)));
-    let letters = dead_letters(&test.db, "books").await.unwrap();
-    assert_eq!(
-        (letters.len(), letters[0].attempts, letters[0].error.as_str()),
-        (1, 4, "out of stock")
-    );
 }
 
 /// Adds the same address as before, and returns the error or panics with it.
@@ -297,13 +208,9 @@ async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
 on_every_backend!(
     a_value_in_an_error_of_the_database_is_not_recorded,
     a_failure_rolls_back_and_is_tried_again,
-    five_failures_are_five_attempts,
-    a_copy_of_a_failed_message_is_another_attempt,
     a_panicking_message_becomes_a_dead_letter_and_others_flow,
-    a_panic_rolls_back,
     interruptions_use_no_attempts_within_reason,
     a_fatal_error_is_a_dead_letter_at_once,
     a_handler_that_takes_too_long_is_cancelled,
     a_swallowed_database_error_loses_nothing,
-    attempts_used_up_are_a_dead_letter,
 );

@@ -14,7 +14,7 @@ use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, message, placed, publish, slow};
 
 #[idempotent_handler(consumer = "ledger", strategy = sequence)]
@@ -166,8 +166,7 @@ async fn headers_of_another_subject_run_no_handler(test: TestDb) {
         }
     };
     within(tried).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
     assert_eq!(script.runs(), 1, "a retry does not run it either");
 }
@@ -216,8 +215,7 @@ async fn a_payload_larger_than_the_database_takes(test: TestDb) {
         }
     };
     within(tried).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     let left = dead_letters(&test.db, "books").await.unwrap();
     if test.backend != Backend::MariaDb {
         assert_eq!((report.handled, left.len()), (1, 0), "{report:?}");

@@ -8,7 +8,7 @@ use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::{ConnectionTrait as _, Statement, TransactionTrait as _};
 
 use crate::orders::{copy, numbered, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, int, placed, publish, slow};
 
 /// The row of a message, as a frozen process has written it.
@@ -78,8 +78,7 @@ async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
     .await;
     frozen.rollback().await.unwrap();
     eventually("the effect", async || test.effects("books", 1).await == 1).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
     assert_eq!(script.attempts(), [attempt], "no attempt was used");
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, RwLock};
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderBooked, OrderPlaced, SOON, TestDb, publish, quick};
 
 /// Orders with this id or a higher one fail.
@@ -138,8 +138,7 @@ async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
         .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     runs.until("the good orders", |runs| runs.good() == 20).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 /// All failing messages may be tried again all the time.
@@ -166,8 +165,7 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
     let bad_before = runs.0.bad_before.lock().unwrap().clone();
     let bad = bad_before[900] - bad_before[0];
     assert!(bad < 450, "{bad} failing runs beside 900 others");
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
@@ -188,8 +186,7 @@ async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
         .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     runs.until("the good orders", |runs| runs.good() == 50).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 /// Starts two processes of a consumer that keeps sequences, and waits until they have handled the messages of one aggregate.
@@ -211,8 +208,7 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
         .collect();
     within(broker.until_idle("relayed")).await;
     for (shutdown, run) in running {
-        shutdown.cancel();
-        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+        assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     }
     assert_eq!(
         lines(test, "relayed", 1).await,
@@ -270,9 +266,7 @@ async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: Inb
         .with_config(config)
         .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
-    within(broker.until_idle("isolated")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "isolated", (shutdown, run)).await;
     assert_eq!(report.handled, orders * u64::from(LINES), "{report:?}");
     for lines in runs.0.lines.lock().unwrap().values() {
         assert!(lines.is_sorted(), "{lines:?}");

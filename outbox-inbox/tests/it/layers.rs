@@ -7,8 +7,8 @@ use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    BoxFuture, Effect, Event, HandlerContext, HandlerError, HandlerState, Middleware, Next, Router, Tx,
-    Upcasters, idempotent_handler,
+    BoxFuture, Effect, Event, HandlerContext, HandlerError, Middleware, Next, Router, Tx, Upcasters,
+    idempotent_handler,
 };
 use outbox_testing::MemoryBroker;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::within;
-use crate::support::{OrderPlaced, Script, TestDb, book, placed, publish, slow};
+use crate::runtime::{stop, within};
+use crate::support::{OrderPlaced, Script, TestDb, book, only_letter, placed, publish, slow};
 
 /// A log of events in sequence.
 #[derive(Debug, Clone, Default)]
@@ -240,10 +240,7 @@ async fn old_versions_are_brought_up(test: TestDb) {
     ] {
         assert_eq!(lines(&test, consumer, 1).await, first, "{consumer}");
         assert_eq!(lines(&test, consumer, 2).await, [50], "{consumer}");
-        let letters = dead_letters(&test.db, consumer).await.unwrap();
-        let [letter] = letters.as_slice() else {
-            panic!("{consumer}: {letters:?}")
-        };
+        let letter = only_letter(&test, consumer).await;
         assert_eq!(
             (letter.event_id, letter.raw_payload()),
             (Some(hopeless.event_id), &hopeless.payload[..]),
@@ -279,14 +276,7 @@ mod metrics_of_an_inbox {
     use crate::runtime::spawn;
     use crate::support::{Backend, Step, quick, with_ack_wait};
 
-    #[idempotent_handler(consumer = "counted", strategy = sequence)]
-    async fn note_counted(
-        event: Event<OrderPlaced>,
-        tx: Tx<'_>,
-        orders: HandlerState<Orders>,
-    ) -> Result<(), HandlerError> {
-        orders.note("counted", &event, &tx).await
-    }
+    noting!(note_counted, consumer = "counted", strategy = sequence);
 
     /// On one thread, so that its recorder sees all metrics.
     #[tokio::test]
@@ -357,14 +347,7 @@ mod metrics_of_an_inbox {
         }
     }
 
-    #[idempotent_handler(consumer = "shown")]
-    async fn note_shown(
-        event: Event<OrderPlaced>,
-        tx: Tx<'_>,
-        orders: HandlerState<Orders>,
-    ) -> Result<(), HandlerError> {
-        orders.note("shown", &event, &tx).await
-    }
+    noting!(note_shown, consumer = "shown");
 
     /// What was shown of deliveries in memory, and of blocked ones among them, since the last call, which set both to zero.
     fn in_memory(snapshotter: &Snapshotter) -> (f64, f64) {
@@ -415,7 +398,6 @@ mod metrics_of_an_inbox {
         })
         .await;
         assert_eq!(orders.seen().runs_of(2), 1);
-        shutdown.cancel();
-        within(run).await.unwrap();
+        stop((shutdown, run)).await;
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderBooked, OrderPlaced, TestDb, placed, publish, slow};
 
 #[derive(Debug, Clone)]
@@ -103,9 +103,7 @@ async fn do_not_stop_others(test: &TestDb, config: InboxConfig, of_carrier: u64)
     })
     .await;
     carrier.answer_all();
-    within(broker.until_idle("carrier")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "carrier", (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (of_carrier + 50, 0, 0),
@@ -169,8 +167,7 @@ async fn a_rate_is_kept_and_others_go_on(test: TestDb) {
         carrier.asked() == 1 && carrier.booked() >= 1
     })
     .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((carrier.asked(), report.failed), (1, 0), "{report:?}");
 }
 
@@ -279,9 +276,7 @@ async fn messages_that_failed_and_wait_for_a_limit_get_no_more_slots_than_others
     for order_id in (0..6).chain(1_000..1_020) {
         orders.rule(order_id, None);
     }
-    within(broker.until_idle("shared")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "shared", (shutdown, run)).await;
     assert_eq!((report.handled, report.failed), (30, 6), "{report:?}");
 }
 
@@ -324,9 +319,7 @@ async fn messages_that_waited_for_a_limit_take_turns_with_others() {
     for order_id in (0..10).chain(1_000..1_010) {
         orders.rule(order_id, None);
     }
-    within(broker.until_idle("shared")).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    finish(&broker, "shared", (shutdown, run)).await;
 }
 
 on_every_backend!(

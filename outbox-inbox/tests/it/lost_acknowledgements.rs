@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, slow, with_ack_wait};
+use crate::runtime::{spawn, stop, within};
+use crate::support::{OrderPlaced, TestDb, delivered, slow, with_ack_wait};
 
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
@@ -205,8 +205,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     for consumer in consumers {
         within(broker.until_idle(consumer)).await;
     }
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
     assert_eq!(failed_rows(&test).await, 0);
     let letters = DeadLetters::new(test.db.clone());
@@ -345,10 +344,7 @@ async fn handled_by_another_version<H: Handler>(test: &TestDb) {
     let (store, orders) = (MemoryDedupStore::new(), Orders::default());
     let harness = harness(test.db.clone(), &orders, &store);
     let message = numbered(1, 1);
-    assert_eq!(
-        harness.deliver_message::<H>(&message).await.unwrap(),
-        Outcome::Handled
-    );
+    delivered::<H>(&harness, &message, 1, Outcome::Handled).await;
     let unknown = Message {
         event_version: 9,
         ..message
@@ -459,8 +455,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
         letters.count(&of_consumer).await.unwrap() == 0
     })
     .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!(
         (report.duplicates, report.handled),
         (1, 0),

@@ -8,7 +8,7 @@ use outbox_testing::{MemoryBroker, eventually};
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{TestDb, quick, slow};
 
 // Longer than any test runs.
@@ -57,8 +57,7 @@ async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb)
         .collect();
     within(broker.until_idle("newcomer")).await;
     for (shutdown, run) in running {
-        shutdown.cancel();
-        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+        assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     }
     for order_id in 0..40 {
         let left: &[i64] = if order_id % 2 == 0 { &[4] } else { &[3, 4] };
@@ -103,8 +102,7 @@ async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb
         lines(&test, "newcomer", 1).await.len() == 6
     })
     .await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     assert_eq!(lines(&test, "newcomer", 1).await, [1, 2, 3, 4, 2, 3]);
     assert!(dead_letters(&test.db, "newcomer").await.unwrap().is_empty());
 }
@@ -124,9 +122,7 @@ async fn two_services_with_one_aggregate_name_lose_nothing(test: TestDb) {
     })
     .await;
     put_from("shop", &broker, &numbered(1, 2));
-    within(broker.until_idle("newcomer")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "newcomer", (shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (7, 0), "{report:?}");
     let mut all = lines(&test, "newcomer", 1).await;
     all.sort_unstable();

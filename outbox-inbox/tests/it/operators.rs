@@ -9,7 +9,7 @@ use sea_orm::ConnectionTrait as _;
 use uuid::Uuid;
 
 use crate::on_every_backend;
-use crate::support::{OrderPlaced, Script, Step, TestDb, book, message, placed};
+use crate::support::{OrderPlaced, Script, Step, TestDb, book, delivered, message, placed};
 
 fn foreign(stream_sequence: u64) -> Incoming {
     Incoming {
@@ -148,16 +148,10 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
     let script = Script::new([Step::Fatal], Step::Ok);
     let harness = test.harness(&script);
     let message = message(&placed(1));
-    assert_eq!(
-        harness.deliver_message::<book>(&message).await.unwrap(),
-        Outcome::DeadLettered
-    );
+    delivered::<book>(&harness, &message, 1, Outcome::DeadLettered).await;
     let letters = DeadLetters::new(test.db.clone());
     assert_eq!(letters.discard(&DeadLetterSelection::all()).await.unwrap(), 1);
-    assert_eq!(
-        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
-        Outcome::Duplicate
-    );
+    delivered::<book>(&harness, &message, 2, Outcome::Duplicate).await;
     assert_eq!(script.runs(), 1);
     assert_eq!(
         count(&letters, &DeadLetterSelection::all()).await,

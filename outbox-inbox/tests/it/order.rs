@@ -8,9 +8,9 @@ use outbox_inbox::{Event, HandlerError, HandlerState, InboxConfig, Router, Tx, i
 use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
+use crate::runtime::{spawn, stop};
 use crate::support::{OrderPlaced, SOON, TestDb, publish, quick};
 
 /// The order whose messages fail until the test opens it.
@@ -97,15 +97,12 @@ async fn run(
         .inbox(broker, Router::new().handler::<post>())
         .with_config(config)
         .with_state(ledger.clone());
-    let shutdown = CancellationToken::new();
-    let token = shutdown.clone();
-    let running = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let running = spawn(inbox);
     during.await;
     tokio::time::timeout(SOON, broker.until_idle("ledger"))
         .await
         .expect("everything is handled");
-    shutdown.cancel();
-    running.await.unwrap();
+    stop(running).await;
 }
 
 async fn nothing_of_an_aggregate_overtakes_a_failed_message(test: TestDb) {

@@ -8,7 +8,7 @@ use outbox_testing::{MemoryBroker, eventually};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::runtime::{spawn, within};
+use crate::runtime::{finish, spawn, within};
 use crate::support::{Backend, Script, TestDb, book, placed, publish, quick};
 use crate::traces::listen;
 
@@ -91,7 +91,5 @@ async fn an_outage_of_the_database_is_told_once() {
     eventually("more trouble", async || log.count(STILL_NO_DATABASE) > before).await;
     assert_eq!(log.count(NO_DATABASE), 2);
     back(&test, "inbox_messages").await;
-    within(broker.until_idle("books")).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 3);
+    assert_eq!(finish(&broker, "books", (shutdown, run)).await.handled, 3);
 }

@@ -21,7 +21,7 @@ use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::on_every_backend;
-use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick};
+use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick};
 
 /// The order whose message causes the panics.
 const BAD: u64 = 13;
@@ -158,10 +158,7 @@ async fn check(
     let broker = MemoryBroker::new();
     publish_all(&broker).await;
     let report = inbox(&broker).drain().await.unwrap();
-    let letters = dead_letters(&test.db, consumer).await.unwrap();
-    let [letter] = letters.as_slice() else {
-        panic!("{report:?}: {letters:?}")
-    };
+    let letter = only_letter(&test, consumer).await;
     assert_eq!(letter.aggregate.as_ref().unwrap().id, BAD.to_string());
     assert!(letter.error.starts_with(reason), "{}", letter.error);
     assert_eq!(letter.attempts, 3);

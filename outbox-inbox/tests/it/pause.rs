@@ -14,7 +14,7 @@ use outbox_testing::{MemoryBroker, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{numbered, put};
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{
     Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
 };
@@ -80,8 +80,7 @@ async fn a_paused_consumer_stands_still_in_all_processes_and_then_goes_on(test: 
     assert!(pauses.resume("books").await.unwrap());
     eventually("the rest", async || number_handled(&test, "books").await == 20).await;
     for (_, (shutdown, run)) in running {
-        shutdown.cancel();
-        let report = within(run).await.unwrap();
+        let report = stop((shutdown, run)).await;
         assert_eq!((report.failed, report.dead_letters), (0, 0), "{report:?}");
     }
     let attempts = "SELECT count(*) FROM inbox_messages WHERE attempts > 1";
@@ -170,8 +169,7 @@ async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     .await;
     put(&broker, &numbered(1, 2)).await;
     eventually("all runs", async || runs.load(Ordering::Relaxed) == 3).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
 }
 

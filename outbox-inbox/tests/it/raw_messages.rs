@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::OrderPlacedV2;
 use crate::on_every_backend;
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, until_delivered};
 use crate::support::{OrderBooked, OrderPlaced, Script, TestDb, book, message, placed, publish, quick};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -241,14 +241,8 @@ async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test:
         .with_state(Script::ok())
         .with_config(config);
     let (shutdown, run) = spawn(inbox);
-    within(async {
-        while broker.deliveries("books") < 3 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    until_delivered(&broker, "books", 3).await;
+    let report = stop((shutdown, run)).await;
     assert!(report.handled == 0 && report.sent_back > 0, "{report:?}");
     assert_eq!(kept_types(&test, "rest").await, [""; 0]);
 }
@@ -264,14 +258,8 @@ async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb
 
     publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     let (shutdown, run) = spawn(start(&without));
-    within(async {
-        while broker.deliveries("books") < 3 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    until_delivered(&broker, "books", 3).await;
+    let report = stop((shutdown, run)).await;
     assert!(
         report.handled == 0 && report.skipped == 0 && report.sent_back > 0,
         "{report:?}"

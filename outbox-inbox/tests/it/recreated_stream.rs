@@ -3,30 +3,21 @@
 use std::time::Duration;
 
 use outbox_core::Aggregate;
-use outbox_inbox::{
-    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
-    idempotent_handler,
-};
+use outbox_inbox::{DeadLetterSelection, DeadLetters, Inbox, Router};
 use outbox_testing::{MemoryBroker, MemorySubscriber, eventually};
 use tokio::time::sleep;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, slow};
+use crate::runtime::{spawn, stop, within};
+use crate::support::{TestDb, slow};
 
 const CONSUMER: &str = "made_anew";
 /// Longer than from one poll for dead letters to the next.
 const A_POLL: Duration = Duration::from_secs(7);
 
-#[idempotent_handler(consumer = "made_anew")]
-async fn note(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note(CONSUMER, &event, &tx).await
-}
+noting!(note, consumer = "made_anew");
 
 fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<note>())
@@ -67,8 +58,7 @@ async fn the_old_one_is_first(test: &TestDb, rule: Rule) {
         letters.count(&all).await.unwrap() == 0
     })
     .await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     assert_eq!(lines(test, CONSUMER, 1).await, [1, 2]);
 }
 
@@ -115,8 +105,7 @@ async fn a_letter_of_the_old_stream_that_says_not_yet_hides_no_others(test: Test
     })
     .await;
     assert_eq!(orders.seen().runs_of(1), before + 1);
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 on_every_backend!(

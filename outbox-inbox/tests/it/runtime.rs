@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox_core::Subscriber;
 use outbox_inbox::{Inbox, InboxReport, Router};
 use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectionTrait as _, Statement};
@@ -14,15 +15,34 @@ use crate::support::{
     with_ack_wait,
 };
 
-type TestInbox = Inbox<outbox_testing::MemorySubscriber>;
+/// An inbox that runs: how to stop it, and what it reports then.
+pub(crate) type Running = (CancellationToken, JoinHandle<InboxReport>);
 
-pub(crate) fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
+pub(crate) fn spawn<S: Subscriber>(inbox: Inbox<S>) -> Running {
     let shutdown = CancellationToken::new();
     let token = shutdown.clone();
-    (
-        shutdown,
-        tokio::spawn(async move { inbox.run(token).await.unwrap() }),
-    )
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    (shutdown, run)
+}
+
+pub(crate) async fn stop((shutdown, run): Running) -> InboxReport {
+    shutdown.cancel();
+    within(run).await.unwrap()
+}
+
+/// Stops an inbox when all messages of a consumer are acknowledged.
+pub(crate) async fn finish(broker: &MemoryBroker, consumer: &str, running: Running) -> InboxReport {
+    within(broker.until_idle(consumer)).await;
+    stop(running).await
+}
+
+pub(crate) async fn until_delivered(broker: &MemoryBroker, consumer: &str, deliveries: u64) {
+    within(async {
+        while broker.deliveries(consumer) < deliveries {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -76,8 +96,7 @@ async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     script.release(1);
     within(broker.until_idle("books")).await;
     assert_eq!(script.lines().last(), Some(&(1, 1)));
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 10);
+    assert_eq!(stop((shutdown, run)).await.handled, 10);
 }
 
 /// A message that waits or runs for longer than `ack_wait` is kept alive by progress reports, so it is delivered once.
@@ -101,8 +120,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     }
     within(broker.until_idle("books")).await;
     assert_eq!(broker.deliveries("books"), 4);
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 4);
+    assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
 /// Guarantee G6: while the inbox table cannot be used, no message is lost or dead-lettered, no attempt is used, and the order is kept.
@@ -124,19 +142,12 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     for line in 1..10 {
         publish(&broker, &OrderPlaced { order_id: 1, line }).await;
     }
-    within(async {
-        while broker.deliveries("books") < 10 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_delivered(&broker, "books", 10).await;
     assert_eq!(script.runs(), 1);
     test.execute("ALTER TABLE inbox_messages_gone RENAME TO inbox_messages")
         .await;
 
-    within(broker.until_idle("books")).await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = finish(&broker, "books", (shutdown, run)).await;
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (10, 0, 0),
@@ -226,9 +237,7 @@ mod outage {
             script.started().await;
             kill_other_sessions(&test).await;
             script.release(1);
-            within(broker.until_idle("books")).await;
-            shutdown.cancel();
-            let report = within(run).await.unwrap();
+            let report = finish(&broker, "books", (shutdown, run)).await;
             assert_eq!(
                 (report.handled, report.failed, report.dead_letters),
                 (1, 0, 0),
@@ -285,34 +294,8 @@ async fn a_broker_outage_is_waited_for() {
         within(broker.until_idle("books")).await;
         broker.set_down(true);
     }
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.handled, report.failed), (3, 0));
-}
-
-#[tokio::test]
-async fn a_deleted_consumer_is_subscribed_again() {
-    let test = TestDb::open(Backend::SqliteMemory, "deleted").await.unwrap();
-    let broker = MemoryBroker::new();
-    let script = Script::ok();
-    let (shutdown, run) = spawn(
-        test.inbox(&broker, Router::new().handler::<book>())
-            .with_state(script.clone()),
-    );
-    publish(&broker, &placed(1)).await;
-    script.started().await;
-    within(broker.until_idle("books")).await;
-    broker.delete_consumer("books");
-    publish(&broker, &placed(2)).await;
-    script.started().await;
-    within(broker.until_idle("books")).await;
-    shutdown.cancel();
-    // The new consumer starts with the first message again, which already took effect.
-    assert_eq!(within(run).await.unwrap().handled, 2);
-    assert_eq!(
-        (test.effects("books", 1).await, test.effects("books", 2).await),
-        (1, 1)
-    );
 }
 
 async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
@@ -328,12 +311,7 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
             .with_state(script.clone()),
     );
     script.started().await;
-    within(async {
-        while broker.deliveries("books") < 5 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_delivered(&broker, "books", 5).await;
     shutdown.cancel();
     script.release(1);
     let report = within(run).await.unwrap();
@@ -367,8 +345,7 @@ async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
             .with_state(script.clone()),
     );
     script.started().await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!(
         (report.handled, report.returned, report.failed),
         (0, 1, 0),
@@ -399,8 +376,7 @@ async fn a_shutdown_uses_no_attempt(test: TestDb) {
     );
     script.started().await;
     script.started().await;
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!((report.failed, report.returned), (1, 1), "{report:?}");
     assert_eq!(test.row().await, Some((0, 1)));
     within(test.inbox(&broker, router).with_state(script.clone()).drain())

@@ -13,7 +13,7 @@ use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Router, Tx, idem
 use outbox_testing::{MemoryBroker, MemorySubscription};
 use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
-use crate::runtime::within;
+use crate::runtime::{finish, spawn, stop, until_delivered, within};
 use crate::support::{
     Backend, OrderPlaced, SOON, Script, Step, TestDb, book, message, placed, publish, slow,
 };
@@ -62,9 +62,7 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
         .inbox(&broker, Router::new().handler::<book>())
         .with_config(slow().concurrency(1).in_flight_max(3))
         .with_state(script.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let (shutdown, run) = spawn(inbox);
     script.started().await;
     shutdown.cancel();
     let mut other = onlooker(&broker).await;
@@ -97,16 +95,12 @@ async fn what_is_in_memory_is_bounded_in_bytes() {
         .inbox(&broker, Router::new().handler::<book>())
         .with_config(slow().concurrency(1).buffer_bytes(64 * 1024))
         .with_state(script.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let (shutdown, run) = spawn(inbox);
     script.started().await;
     // The fourth is taken because there is room for a part of it.
     assert_eq!(broker.deliveries("books"), 4);
     script.release(1);
-    within(broker.until_idle("books")).await;
-    shutdown.cancel();
-    assert_eq!(within(run).await.unwrap().handled, 20);
+    assert_eq!(finish(&broker, "books", (shutdown, run)).await.handled, 20);
 }
 
 #[idempotent_handler(consumer = "books")]
@@ -130,27 +124,19 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         .inbox(&broker, Router::new().handler::<count_runs>())
         .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
         .with_state(runs.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let (shutdown, run) = spawn(inbox);
     within(broker.until_idle("books")).await;
     let only_connection = test.db.begin().await.unwrap();
     let lines = [(2, 0), (2, 1), (3, 0), (4, 0)];
     for (order, line) in lines {
         publish(&broker, &event(order, line)).await;
     }
-    within(async {
-        while broker.deliveries("books") < 5 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_delivered(&broker, "books", 5).await;
     // On one thread the jobs have their turns meanwhile, and wait for the connection.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    shutdown.cancel();
-    let report = within(run).await.unwrap();
+    let report = stop((shutdown, run)).await;
     assert_eq!(report.handled, 1, "{report:?}");
     let mut other = onlooker(&broker).await;
     for expected in lines {
@@ -196,9 +182,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
         .inbox(&broker, Router::new().handler::<lose_the_connection>())
         .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
         .with_state(gate.clone());
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    let (shutdown, run) = spawn(inbox);
     within(gate.0[0].acquire()).await.unwrap().forget();
     // This call waits for the only connection, which the handler holds, and gets it next.
     let db = test.db.clone();
@@ -207,8 +191,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
     gate.0[1].add_permits(1);
     let only_connection = within(next_connection).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
     let mut other = onlooker(&broker).await;
     let delivery = tokio::time::timeout(Duration::from_secs(1), other.next()).await;
     assert_eq!(

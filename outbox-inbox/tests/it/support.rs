@@ -12,10 +12,10 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use outbox_core::retry::Backoff;
 use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
-use outbox_inbox::testing::Harness;
+use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
-    Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, Router, StableKey, Tx,
-    idempotent_handler,
+    DeadLetter, Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, Router,
+    StableKey, Tx, idempotent_handler,
 };
 use outbox_sea_orm::{OutboxTransaction, RecordError, record};
 use outbox_testing::{MemoryBroker, backend_url};
@@ -380,7 +380,6 @@ pub(crate) enum Step {
     Ok,
     Fail,
     Fatal,
-    Panic,
     /// Never ends.
     Hang,
     /// Waits for [`Script::release`].
@@ -470,7 +469,6 @@ impl Script {
             Step::Ok => Ok(()),
             Step::Fail => Err(std::io::Error::other("out of stock"))?,
             Step::Fatal => Err(HandlerError::fatal("unknown product\0")),
-            Step::Panic => panic!("handler of order {} panics", event.order_id),
             Step::Hang => std::future::pending().await,
             Step::Gate => {
                 self.0.gate.acquire().await.unwrap().forget();
@@ -565,4 +563,26 @@ where
         }
         Ok(number)
     })
+}
+
+/// Delivers a message; it ends as expected.
+#[track_caller]
+pub(crate) fn delivered<H: Handler>(
+    harness: &Harness,
+    message: &Message,
+    delivery: u64,
+    expected: Outcome,
+) -> impl Future<Output = ()> {
+    let place = std::panic::Location::caller();
+    async move {
+        let outcome = harness.redeliver_message::<H>(message, delivery).await.unwrap();
+        assert_eq!(outcome, expected, "delivery {delivery}, {place}");
+    }
+}
+
+/// The one dead letter of a consumer.
+pub(crate) async fn only_letter(test: &TestDb, consumer: &str) -> DeadLetter {
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    let [letter] = <[DeadLetter; 1]>::try_from(letters).unwrap();
+    letter
 }

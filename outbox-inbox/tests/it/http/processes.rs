@@ -5,7 +5,8 @@ use outbox_sea_orm::TableNames;
 
 use super::shop::{Answer, Client, Shop, Step, books, by_ann};
 use crate::on_every_backend;
-use crate::support::{SOON, TestDb};
+use crate::orders::crash_after;
+use crate::support::TestDb;
 
 /// Repeats a request until the status is not 409.
 async fn insist(client: &Client, id: u64, key: &str) -> Answer {
@@ -75,24 +76,14 @@ async fn a_hundred_at_several_processes_take_effect_once(test: TestDb) {
 /// The process crashes while its handler runs.
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let connect = test.connector();
-    let process = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
-            let shop = Shop::new([Step::Hang]);
-            let client = shop.serve(Shop::layer(&connect().await)).await;
-            let connection = client.begin("POST /orders/1", &by_ann("k"), b"tea").await;
-            shop.started().await;
-            std::mem::forget(connection);
-        });
-        runtime.shutdown_timeout(SOON);
-    });
-    tokio::task::spawn_blocking(move || process.join().unwrap())
-        .await
-        .unwrap();
+    crash_after(move || async move {
+        let shop = Shop::new([Step::Hang]);
+        let client = shop.serve(Shop::layer(&connect().await)).await;
+        let connection = client.begin("POST /orders/1", &by_ann("k"), b"tea").await;
+        shop.started().await;
+        std::mem::forget(connection);
+    })
+    .await;
     assert_eq!(books(&test, 1).await, (0, 0, 0));
 
     let shop = Shop::new([]);

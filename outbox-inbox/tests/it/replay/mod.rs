@@ -14,7 +14,7 @@ use outbox_testing::eventually;
 use self::shop::{ParcelMoved, Shop, before, step};
 use crate::on_every_backend;
 use crate::orders::{Rule, lines, numbered};
-use crate::runtime::{spawn, within};
+use crate::runtime::{spawn, stop, within};
 use crate::support::{TestDb, slow};
 
 fn is_refused(error: &ConsumersError, expected: &[Obstacle]) -> bool {
@@ -155,8 +155,7 @@ async fn a_replay_waits_for_a_handler_that_runs(test: TestDb) {
     shop.orders.rule(1, None);
     let replayed = within(replay).await.unwrap().unwrap();
     assert!(replayed.messages > plan.rows.handled, "{replayed:?} {plan}");
-    shutdown.cancel();
-    within(run).await.unwrap();
+    stop((shutdown, run)).await;
 }
 
 async fn a_plan_says_when_strategies_are_not_known(test: TestDb) {

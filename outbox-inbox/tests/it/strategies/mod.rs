@@ -71,22 +71,34 @@ async fn store(test: TestDb) {
 
 on_every_backend!(without memory: message_id, sequence, natural, key, constraint, store);
 
-/// Runs the suite where transactions read a snapshot, or are serializable, unless somebody says otherwise.
-async fn at_isolation(backend: Backend, level: &'static str) {
-    let suites: [(&str, Suite); 4] = [
-        ("message_id", |test| message_id(test).boxed()),
-        ("sequence", |test| sequence(test).boxed()),
-        ("key", |test| key(test).boxed()),
-        ("constraint", |test| constraint(test).boxed()),
-    ];
+/// Every strategy; the first four write in a transaction and claim rows.
+const SUITES: [(&str, Suite); 6] = [
+    ("message_id", |test| message_id(test).boxed()),
+    ("sequence", |test| sequence(test).boxed()),
+    ("key", |test| key(test).boxed()),
+    ("constraint", |test| constraint(test).boxed()),
+    ("natural", |test| natural(test).boxed()),
+    ("store", |test| store(test).boxed()),
+];
+
+/// Runs suites on databases that `open` opens.
+async fn run_each(suites: &[(&'static str, Suite)], open: impl AsyncFn(&'static str) -> Option<TestDb>) {
     for (name, suite) in suites {
-        let Some(test) = TestDb::open_at(backend, name, level).await else {
+        let Some(test) = open(name).await else {
             return;
         };
-        tokio::time::timeout(SOON, suite(test))
+        tokio::time::timeout(SOON * 2, suite(test))
             .await
             .expect("the suite ends in time");
     }
+}
+
+/// Runs the suite where transactions read a snapshot, or are serializable, unless somebody says otherwise.
+async fn at_isolation(backend: Backend, level: &'static str) {
+    run_each(&SUITES[..4], async |name| {
+        TestDb::open_at(backend, name, level).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,22 +140,10 @@ const ODD_MARIADB: &[&str] = &[
 
 /// Runs the suite with sessions whose settings have odd values.
 async fn with_odd_sessions(backend: Backend, statements: &'static [&'static str]) {
-    let suites: [(&str, Suite); 6] = [
-        ("message_id", |test| message_id(test).boxed()),
-        ("sequence", |test| sequence(test).boxed()),
-        ("natural", |test| natural(test).boxed()),
-        ("key", |test| key(test).boxed()),
-        ("constraint", |test| constraint(test).boxed()),
-        ("store", |test| store(test).boxed()),
-    ];
-    for (name, suite) in suites {
-        let Some(test) = TestDb::open_with(backend, name, statements).await else {
-            return;
-        };
-        tokio::time::timeout(SOON * 2, suite(test))
-            .await
-            .expect("the suite ends in time");
-    }
+    run_each(&SUITES, async |name| {
+        TestDb::open_with(backend, name, statements).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,22 +165,10 @@ static CONSUMER: Login = Login {
 
 /// Runs the suite with a login of its own for the processes.
 async fn with_the_documented_rights(backend: Backend) {
-    let suites: [(&str, Suite); 6] = [
-        ("message_id", |test| message_id(test).boxed()),
-        ("sequence", |test| sequence(test).boxed()),
-        ("natural", |test| natural(test).boxed()),
-        ("key", |test| key(test).boxed()),
-        ("constraint", |test| constraint(test).boxed()),
-        ("store", |test| store(test).boxed()),
-    ];
-    for (name, suite) in suites {
-        let Some(test) = TestDb::open_for(backend, name, &CONSUMER).await else {
-            return;
-        };
-        tokio::time::timeout(SOON, suite(test))
-            .await
-            .expect("the suite ends in time");
-    }
+    run_each(&SUITES, async |name| {
+        TestDb::open_for(backend, name, &CONSUMER).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ use tokio::sync::Barrier;
 
 use super::handlers::{LineNoted, Notes, Traits, note_by_message_id, note_elsewhere};
 use super::mistakes::{Mistake, Process};
+use crate::orders::crash_after;
 use crate::support::{SOON, TestDb, quick, slow};
 
 /// Accounts, one for each case.
@@ -151,10 +152,8 @@ impl<'a> Suite<'a> {
 
     async fn a_duplicate_has_no_second_effect<H: Handler>(&self) {
         let (harness, message) = (self.own(), message(DUPLICATE, 1));
-        assert_eq!(
-            harness.deliver_message::<H>(&message).await.unwrap(),
-            Outcome::Handled
-        );
+        let outcome = harness.redeliver_message::<H>(&message, 1).await.unwrap();
+        assert_eq!(outcome, Outcome::Handled);
         // First as a copy that the broker does not recognize, then as a delivery that it repeats.
         for delivery in [1, 2, 3] {
             let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
@@ -207,24 +206,13 @@ impl<'a> Suite<'a> {
         let message = message(CRASH, 1);
         let (connect, notes, store) = (self.test.connector(), Notes::that_hang_at(1), self.store.clone());
         let (crashing, mistake, meeting) = (message.clone(), self.mistake, self.meeting.clone());
-        let process = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let harness = Process::new(connect().await, &notes, &store, slow(), (mistake, &meeting));
-                let delivery = tokio::spawn(async move { harness.deliver_message::<H>(&crashing).await });
-                notes.0.hanging.acquire().await.unwrap().forget();
-                // Not dropped, because dropping would end the run in an orderly way.
-                std::mem::forget(delivery);
-            });
-            runtime.shutdown_timeout(SOON);
-        });
-        tokio::task::spawn_blocking(move || process.join().unwrap())
-            .await
-            .unwrap();
+        crash_after(move || async move {
+            let harness = Process::new(connect().await, &notes, &store, slow(), (mistake, &meeting));
+            let delivery = tokio::spawn(async move { harness.deliver_message::<H>(&crashing).await });
+            notes.0.hanging.acquire().await.unwrap().forget();
+            std::mem::forget(delivery);
+        })
+        .await;
         assert!(self.effects(CRASH).await.is_empty());
         let outcome = self.own().redeliver_message::<H>(&message, 2).await.unwrap();
         if self.traits.leased {
@@ -298,10 +286,8 @@ impl<'a> Suite<'a> {
         assert!(self.effects(POISON).await.is_empty());
         // The dead letter blocks no message, not even in its own account.
         let next = message(POISON, 2);
-        assert_eq!(
-            harness.deliver_message::<H>(&next).await.unwrap(),
-            Outcome::Handled
-        );
+        let outcome = harness.redeliver_message::<H>(&next, 1).await.unwrap();
+        assert_eq!(outcome, Outcome::Handled);
         assert_eq!(self.effects(POISON).await, [2]);
     }
 
