@@ -19,11 +19,11 @@ macro_rules! __setters {
             self
         }
     )+};
-    ($($(#[$doc:meta])* fn $setter:ident($field:ident: $ty:ty);)+) => {$(
+    ($($(#[$doc:meta])* fn $setter:ident($field:ident: $ty:ty $(, in $part:ident)?);)+) => {$(
         $(#[$doc])*
         #[must_use]
         pub fn $setter(mut self, $field: $ty) -> Self {
-            self.$field = $field.into();
+            self.$($part.)?$field = $field.into();
             self
         }
     )+};

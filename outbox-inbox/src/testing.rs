@@ -22,10 +22,9 @@ use crate::database::Database;
 use crate::dead_letter::{DeadLetter, DeadLetterSelection, DeadLetters};
 use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome as Internal, Retry};
-use crate::handler::{Handler, StateMap};
-use crate::hook::Hooks;
+use crate::handler::Handler;
 use crate::router::Router;
-use crate::runtime::{Consumer, Shared, Stop, handle};
+use crate::runtime::{Consumer, HandlerServices, Shared, Stop, handle};
 use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
@@ -128,18 +127,15 @@ pub enum HarnessError {
 /// ```
 pub struct Harness {
     db: DatabaseConnection,
-    state: StateMap,
+    services: HandlerServices,
     config: InboxConfig,
-    outbox: OutboxConfig,
     names: TableNames,
-    upcasters: Upcasters,
-    store: Option<Arc<dyn DedupStore>>,
 }
 
 impl std::fmt::Debug for Harness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Harness")
-            .field("state", &self.state)
+            .field("state", &self.services.state)
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
@@ -151,19 +147,16 @@ impl Harness {
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
             db,
-            state: StateMap::new(),
+            services: HandlerServices::default(),
             config: InboxConfig::default(),
-            outbox: OutboxConfig::default(),
             names: TableNames::default(),
-            upcasters: Upcasters::default(),
-            store: None,
         }
     }
 
     /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.state.insert(value);
+        self.services.state.insert(value);
         self
     }
 
@@ -171,17 +164,17 @@ impl Harness {
         /// Replaces the configuration. Default: [`InboxConfig::default`].
         fn with_config(config: InboxConfig);
         /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
-        fn with_outbox(outbox: OutboxConfig);
+        fn with_outbox(outbox: OutboxConfig, in services);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
         /// Sets how older versions of events become those that the handler knows. Default: not at all.
-        fn with_upcasters(upcasters: Upcasters);
+        fn with_upcasters(upcasters: Upcasters, in services);
     }
 
     /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated. Only they need it.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
-        self.store = Some(Arc::new(store));
+        self.services.store = Some(Arc::new(store));
         self
     }
 
@@ -245,21 +238,16 @@ impl Harness {
     /// As [`Self::deliver`].
     pub async fn deliver_raw<H: Handler>(&self, incoming: Incoming) -> Result<Outcome, HarnessError> {
         let router = Router::new().handler::<H>();
-        router.check(&self.state)?;
+        router.check(&self.services.state)?;
         let database = Database::inspect(self.db.clone()).await?;
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let shared = Shared {
             sql: sql.limited(database.lock_limit()),
             database,
-            state: self.state.clone(),
-            outbox: self.outbox.clone(),
+            services: self.services.clone(),
             config: self.config.clone(),
             // One message at a time.
             limits: Vec::new(),
-            upcasters: self.upcasters.clone(),
-            middleware: Vec::new(),
-            store: self.store.clone(),
-            hooks: Hooks::default(),
             tally: Arc::default(),
             // The harness has no broker, so its subjects mean nothing.
             belongs: Arc::new(|_, _, _| true),

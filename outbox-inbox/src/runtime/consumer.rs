@@ -30,16 +30,22 @@ use crate::upcast::Upcasters;
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
-    pub(crate) state: StateMap,
-    pub(crate) outbox: OutboxConfig,
+    pub(crate) services: HandlerServices,
     pub(crate) config: InboxConfig,
     pub(crate) limits: Vec<(Registration, HandlerLimits)>,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) belongs: Belongs,
+}
+
+/// What the application gives to its handlers, and what it is told of their runs.
+#[derive(Clone, Default)]
+pub(crate) struct HandlerServices {
+    pub(crate) state: StateMap,
+    pub(crate) outbox: OutboxConfig,
     pub(crate) upcasters: Upcasters,
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) store: Option<Arc<dyn DedupStore>>,
     pub(crate) hooks: Hooks,
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) belongs: Belongs,
 }
 
 /// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).

@@ -14,10 +14,11 @@ use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::InboxConfig;
-use crate::handler::{Handler, HandlerLimits, Registration, StateMap};
-use crate::hook::{DeadDelivery, Handled, Hooks};
+use crate::handler::{Handler, HandlerLimits, Registration};
+use crate::hook::{DeadDelivery, Handled};
 use crate::layer::Middleware;
 use crate::router::Router;
+use crate::runtime::consumer::HandlerServices;
 use crate::runtime::health::InboxHealthCheck;
 use crate::runtime::report::InboxReport;
 use crate::settings::Settings;
@@ -40,7 +41,7 @@ use crate::upcast::Upcasters;
 pub struct Inbox<S> {
     pub(crate) db: DatabaseConnection,
     pub(crate) subscriber: Arc<S>,
-    pub(crate) state: StateMap,
+    pub(crate) services: HandlerServices,
     pub(crate) router: Option<Router>,
     pub(crate) consumers: Option<Vec<String>>,
     /// Handlers and consumers without which it does not start.
@@ -49,19 +50,14 @@ pub struct Inbox<S> {
     pub(crate) starts: HashMap<String, StartAt>,
     pub(crate) limits: Vec<(Registration, HandlerLimits)>,
     pub(crate) settings: Settings,
-    pub(crate) outbox: OutboxConfig,
     pub(crate) names: TableNames,
-    pub(crate) upcasters: Upcasters,
-    pub(crate) middleware: Vec<Arc<dyn Middleware>>,
-    pub(crate) store: Option<Arc<dyn DedupStore>>,
-    pub(crate) hooks: Hooks,
     pub(crate) health: InboxHealthCheck,
 }
 
 impl<S> fmt::Debug for Inbox<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox")
-            .field("state", &self.state)
+            .field("state", &self.services.state)
             .field("consumers", &self.consumers)
             .field("config", &self.settings.of_inbox)
             .finish_non_exhaustive()
@@ -121,7 +117,7 @@ impl<S: Subscriber> Inbox<S> {
         Self {
             db,
             subscriber: Arc::new(subscriber),
-            state: StateMap::new(),
+            services: HandlerServices::default(),
             router: None,
             consumers: None,
             expected: Vec::new(),
@@ -129,12 +125,7 @@ impl<S: Subscriber> Inbox<S> {
             limits: Vec::new(),
             health: InboxHealthCheck::new(config.stuck_after),
             settings: Settings::default(),
-            outbox: OutboxConfig::default(),
             names: TableNames::default(),
-            upcasters: Upcasters::default(),
-            middleware: Vec::new(),
-            store: None,
-            hooks: Hooks::default(),
         }
     }
 
@@ -142,7 +133,7 @@ impl<S: Subscriber> Inbox<S> {
     /// same type replaces the first.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.state.insert(value);
+        self.services.state.insert(value);
         self
     }
 
@@ -264,19 +255,19 @@ impl<S: Subscriber> Inbox<S> {
     outbox_core::__setters! {
         /// Sets where and within which limits handlers record follow-up events. Default:
         /// [`OutboxConfig::default`].
-        fn with_outbox(outbox: OutboxConfig);
+        fn with_outbox(outbox: OutboxConfig, in services);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
         /// Sets how older versions of events become those that the handlers know. Default: not at
         /// all; see [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
-        fn with_upcasters(upcasters: Upcasters);
+        fn with_upcasters(upcasters: Upcasters, in services);
     }
 
     /// Puts code around every run of a handler. May be called several times; the first one given is
     /// the outermost.
     #[must_use]
     pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
-        self.middleware.push(Arc::new(middleware));
+        self.services.middleware.push(Arc::new(middleware));
         self
     }
 
@@ -284,7 +275,7 @@ impl<S: Subscriber> Inbox<S> {
     /// deduplicated. Only they need it.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
-        self.store = Some(Arc::new(store));
+        self.services.store = Some(Arc::new(store));
         self
     }
 
@@ -294,7 +285,7 @@ impl<S: Subscriber> Inbox<S> {
     /// logged, and changes nothing. A second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
-        self.hooks.on_handled = Some(Arc::new(hook));
+        self.services.hooks.on_handled = Some(Arc::new(hook));
         self
     }
 
@@ -302,7 +293,7 @@ impl<S: Subscriber> Inbox<S> {
     /// tried again and failed again, under the conditions of [`Self::on_handled`].
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
-        self.hooks.on_dead_letter = Some(Arc::new(hook));
+        self.services.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
 
@@ -310,7 +301,7 @@ impl<S: Subscriber> Inbox<S> {
     /// truth: a crash in between loses the copy.
     #[must_use]
     pub fn with_dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
-        self.hooks.sink = Some(Arc::new(sink));
+        self.services.hooks.sink = Some(Arc::new(sink));
         self
     }
 

@@ -225,13 +225,17 @@ impl<S: Subscriber> Inbox<S> {
             router = router.only(wanted);
         }
         if problems.is_empty() {
-            problems.extend(router.problems(&self.state));
+            problems.extend(router.problems(&self.services.state));
         }
         let handlers = router.handlers();
         for (handlers, config) in self.settings.groups(handlers) {
-            problems.extend(preflight::settings(&handlers, &config, self.store.is_some()));
+            problems.extend(preflight::settings(
+                &handlers,
+                &config,
+                self.services.store.is_some(),
+            ));
         }
-        problems.extend(self.upcasters.problems(handlers));
+        problems.extend(self.services.upcasters.problems(handlers));
         problems.extend(self.settings.problems(&router.consumers()));
         problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
             let wrong = limits.problem(handler.options.strategy)?;
@@ -243,7 +247,7 @@ impl<S: Subscriber> Inbox<S> {
                 "feature `{feature}` of outbox-inbox is not enabled; enable it in Cargo.toml"
             ))
         }));
-        for names in [&self.names, &self.outbox.names] {
+        for names in [&self.names, &self.services.outbox.names] {
             problems.extend(names.check(backend).err().map(|error| Problem::names(&error)));
         }
         StartError::unless_empty(problems)?;
@@ -270,7 +274,7 @@ impl<S: Subscriber> Inbox<S> {
             }
             None => {}
         }
-        let Some(store) = &self.store else {
+        let Some(store) = &self.services.store else {
             return Ok(());
         };
         let groups = self.settings.groups(router.handlers());
@@ -348,14 +352,9 @@ impl<S: Subscriber> Inbox<S> {
         Ok(Some(Arc::new(Shared {
             sql: sql.limited(database.lock_limit()),
             database,
-            state: self.state.clone(),
-            outbox: self.outbox.clone(),
+            services: self.services.clone(),
             config: self.settings.of_inbox.clone(),
             limits: self.limits.clone(),
-            upcasters: self.upcasters.clone(),
-            middleware: self.middleware.clone(),
-            store: self.store.clone(),
-            hooks: self.hooks.clone(),
             tally: Arc::default(),
             belongs: {
                 let subscriber = self.subscriber.clone();
@@ -389,7 +388,8 @@ impl<S: Subscriber> Inbox<S> {
         let mut problems = server::problems(database.pool(), allows_untested).await?;
         // With an unfit setting, a question about rights may fail.
         if problems.is_empty() {
-            problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
+            problems =
+                rights::problems(database.pool(), sql, &self.services.outbox, router.handlers()).await?;
         }
         if problems.is_empty() {
             for probe in sql.probe() {

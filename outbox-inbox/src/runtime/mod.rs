@@ -41,6 +41,6 @@ pub use report::InboxReport;
 
 #[cfg(feature = "testing")]
 pub(crate) use {
-    consumer::{Consumer, Shared, Stop},
+    consumer::{Consumer, HandlerServices, Shared, Stop},
     run::attempt::handle,
 };

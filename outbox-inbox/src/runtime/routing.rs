@@ -82,7 +82,7 @@ impl Routes {
             let event_type = message.event_type;
             return unreadable(Refused::Subject { event_type });
         }
-        let route = self.route(&message, &shared.upcasters);
+        let route = self.route(&message, &shared.services.upcasters);
         let mut routed = RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1);
         // It was decoded with the rest.
         routed.source = codec::source(&incoming.headers).unwrap_or_default().into();

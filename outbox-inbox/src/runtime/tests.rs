@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{Aggregate, Headers, Message, MessageId, StartAt, Subscriber as _, Subscription};
-use outbox_sea_orm::{OutboxConfig, TableNames};
+use outbox_sea_orm::TableNames;
 use outbox_testing::{MemoryBroker, MemorySubscriber};
 use sea_orm::{ConnectOptions, Database as Pool};
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
-use super::consumer::{Consumer, Shared, Stop};
+use super::consumer::{Consumer, HandlerServices, Shared, Stop};
 use super::message::{Route, RoutedMessage};
 use super::receive::idleness::Idleness;
 use super::receive::in_flight::Unanswered;
@@ -24,10 +24,8 @@ use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome, Retry};
 use crate::handler::{
-    HandlerError, HandlerLimits, HandlerOptions, IntoEffect as _, Registration, Shape, StateMap, Strategy,
+    HandlerError, HandlerLimits, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
 };
-use crate::hook::Hooks;
-use crate::upcast::Upcasters;
 
 type Delivery = DeliveryOf<MemorySubscriber>;
 
@@ -63,14 +61,9 @@ async fn consumer(config: InboxConfig, limits: HandlerLimits) -> Arc<Consumer> {
     let shared = Shared {
         sql: InboxSql::of(&pool, &TableNames::default()),
         database: Database::inspect(pool).await.unwrap(),
-        state: StateMap::new(),
-        outbox: OutboxConfig::default(),
+        services: HandlerServices::default(),
         config,
         limits: vec![(HANDLER, limits)],
-        upcasters: Upcasters::default(),
-        middleware: Vec::new(),
-        store: None,
-        hooks: Hooks::default(),
         tally: Arc::default(),
         belongs: Arc::new(|_, _, _| true),
     };

@@ -54,7 +54,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
         error: &error,
         attempts: letter.attempts + 1,
     };
-    shared.hooks.dead_letter(dead, letter.id).await;
+    shared.services.hooks.dead_letter(dead, letter.id).await;
     Outcome::DeadLettered
 }
 
@@ -77,5 +77,5 @@ pub(crate) async fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
         error: letter.error,
         attempts: letter.attempts,
     };
-    consumer.shared.hooks.dead_letter(dead, id).await;
+    consumer.shared.services.hooks.dead_letter(dead, id).await;
 }

@@ -66,7 +66,7 @@ pub(crate) async fn conclude(attempt: &mut Attempt<'_>, claimant: Option<&Claima
             return attempt.later(&error);
         }
     } else if let Some(result) = &row.result {
-        consumer.shared.hooks.handled(Handled {
+        consumer.shared.services.hooks.handled(Handled {
             consumer: consumer.name,
             message: attempt.message,
             duplicate: true,
@@ -93,7 +93,7 @@ async fn reemit(consumer: &Consumer, ids: &[u8]) -> Result<(), String> {
     let shared = &consumer.shared;
     let pool = sea_orm::DatabaseConnection::clone(shared.database.pool());
     let store = SqlStore::new(pool)
-        .with_names(&shared.outbox.names)
+        .with_names(&shared.services.outbox.names)
         .map_err(|error| error.to_string())?;
     for id in ids.chunks_exact(16) {
         let Ok(id) = Uuid::from_slice(id) else {

@@ -224,7 +224,7 @@ impl Attempt<'_> {
                 return outcome;
             }
         }
-        self.consumer.shared.hooks.handled(Handled {
+        self.consumer.shared.services.hooks.handled(Handled {
             consumer: self.consumer.name,
             message: self.message,
             duplicate: false,

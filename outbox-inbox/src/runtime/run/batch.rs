@@ -241,7 +241,7 @@ impl Batch<'_> {
                     return Outcome::Duplicate;
                 }
                 let result = effects.next().and_then(|effect| effect.result);
-                self.call.consumer.shared.hooks.handled(Handled {
+                self.call.consumer.shared.services.hooks.handled(Handled {
                     consumer: self.call.consumer.name,
                     message: member.claimant.message,
                     duplicate: false,

@@ -48,13 +48,13 @@ impl Call<'_> {
             consumer: consumer.name,
             attempt: self.attempt,
             transaction,
-            outbox: &consumer.shared.outbox,
+            outbox: &consumer.shared.services.outbox,
             recorded,
-            state: &consumer.shared.state,
+            state: &consumer.shared.services.state,
         };
         let limit = consumer.timeout(Some(handler));
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
-        let next = Next::new(&consumer.shared.middleware, handler.invoke);
+        let next = Next::new(&consumer.shared.services.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
         // Unwind safety: after a panic nothing of the handler is used again, and its transaction is
         // rolled back.

@@ -22,7 +22,7 @@ const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
 /// Asks the store whether a message may run now, and leaves no trace.
 pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Outcome> {
-    let Some(store) = &consumer.shared.store else {
+    let Some(store) = &consumer.shared.services.store else {
         return Ok(());
     };
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     input: &Input<'_>,
     stop: &Stop,
 ) -> Result<Option<Vec<u8>>, Outcome> {
-    let Some(store) = &consumer.shared.store else {
+    let Some(store) = &consumer.shared.services.store else {
         // Checked at the start.
         return Err(Outcome::Failed {
             error: "there is no deduplication store".to_owned(),

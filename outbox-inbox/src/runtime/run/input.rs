@@ -34,7 +34,7 @@ impl<'a> Input<'a> {
     ) -> Result<Self, HandlerError> {
         let input = match upcast_to {
             Some(version) => Arc::new(guard("upcaster", || {
-                consumer.shared.upcasters.apply(message, version)
+                consumer.shared.services.upcasters.apply(message, version)
             })??),
             None => message.clone(),
         };

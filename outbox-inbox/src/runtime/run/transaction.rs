@@ -169,9 +169,9 @@ pub(crate) async fn emit(
         consumer: consumer.name,
         attempt: 0,
         transaction: Some(transaction),
-        outbox: &consumer.shared.outbox,
+        outbox: &consumer.shared.services.outbox,
         recorded,
-        state: &consumer.shared.state,
+        state: &consumer.shared.services.state,
     };
     let record = async {
         Outbox::from_context(&context)?.record(events).await?;
