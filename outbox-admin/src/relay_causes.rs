@@ -113,7 +113,7 @@ pub(crate) fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
         .iter()
         .filter_map(|relay| Some((relay, relay.registration.destination.as_ref()?)));
     let (first, destination) = registered.next()?;
-    let (other, elsewhere) = registered.find(|(_, other)| *other != destination)?;
+    let (other, elsewhere) = registered.find(|(_, other)| !other.agrees_with(destination))?;
     Some(format!(
         "the relays publish apart: {} to {destination}, {} to {elsewhere}",
         named(first.name.as_deref(), first.owner),
@@ -132,6 +132,7 @@ mod tests {
     fn relay(name: &str, fitness: Fitness, error: Option<&str>, source: &str) -> LiveRelay {
         let destination = Destination {
             stream: "ORDERS".to_owned(),
+            instance: None,
             subjects: "events.{aggregate}.{id}.{event}".to_owned(),
             source: source.to_owned(),
         };

@@ -81,20 +81,34 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 pub struct Destination {
     /// The stream's name. At most 255 characters are stored.
     pub stream: String,
+    /// A text that differs between streams of this name on two brokers, such as the time of their
+    /// creation. At most 100 characters are stored. `None` while the publisher does not know the
+    /// text; then it differs from no other.
+    pub instance: Option<String>,
     /// How the subject of a message is built, as a stable text: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
     pub subjects: String,
     /// The source of the messages (`ce-source`). At most 255 characters are stored.
     pub source: String,
 }
 
+impl Destination {
+    /// Whether two relays with these destinations may publish the messages of one outbox.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let differs = |(own, other): (&String, &String)| own != other;
+        let instances = self.instance.as_ref().zip(other.instance.as_ref());
+        (&self.stream, &self.subjects, &self.source) == (&other.stream, &other.subjects, &other.source)
+            && !instances.is_some_and(differs)
+    }
+}
+
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            stream,
-            subjects,
-            source,
-        } = self;
-        write!(f, "stream `{stream}`, subjects `{subjects}`, source `{source}`")
+        write!(f, "stream `{}`", self.stream)?;
+        if let Some(instance) = &self.instance {
+            write!(f, " ({instance})")?;
+        }
+        write!(f, ", subjects `{}`, source `{}`", self.subjects, self.source)
     }
 }
 

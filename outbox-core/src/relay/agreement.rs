@@ -58,7 +58,10 @@ pub(super) fn disagreement(
     let name = own.and_then(|relay| relay.name.clone());
     let other = relays.into_iter().find(|relay| {
         let registered = &relay.registration.destination;
-        relay.owner != owner && registered.as_ref().is_some_and(|other| *other != destination)
+        relay.owner != owner
+            && registered
+                .as_ref()
+                .is_some_and(|other| !other.agrees_with(&destination))
     })?;
     Some(Disagreement {
         owner,

@@ -134,7 +134,8 @@ impl RelayMode {
     }
 }
 
-/// What a relay does, as it registers it. It is the same from the relay's start to its end.
+/// What a relay does, as it registers it. Only [`Destination::instance`] may change while the relay
+/// runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {

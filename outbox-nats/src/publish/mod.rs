@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, Subject};
 use outbox_core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt};
@@ -89,6 +90,8 @@ pub struct JetStreamPublisher {
     searches: Arc<Mutex<Searches>>,
     /// The subjects of the stream, as the server last told them.
     captured: Arc<Mutex<Vec<String>>>,
+    /// When the stream was created, as the server last told it, until no stream takes a message.
+    created: Arc<Mutex<Option<String>>>,
     stream: EventStream,
     config: PublisherConfig,
 }
@@ -100,6 +103,7 @@ impl JetStreamPublisher {
             stream_sequences: Arc::default(),
             searches: Arc::default(),
             captured: Arc::default(),
+            created: Arc::default(),
             stream,
             config,
         }
@@ -142,6 +146,10 @@ impl JetStreamPublisher {
         self.stream_sequences
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn created(&self) -> MutexGuard<'_, Option<String>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn searches(&self) -> MutexGuard<'_, Searches> {
@@ -248,6 +256,10 @@ impl JetStreamPublisher {
         match answer {
             Ok(ack) => attempt.receipt(&ack),
             Err(error) => {
+                if error.kind() == PublishErrorKind::StreamNotFound {
+                    // The stream may be created anew.
+                    *self.created() = None;
+                }
                 let error = attempt.failure(error);
                 if error.class() == FailureClass::Unknown && Instant::now() >= deadline {
                     return Err(self.silence(live, &attempt));
@@ -305,6 +317,7 @@ impl Publisher for JetStreamPublisher {
     fn destination(&self) -> Option<Destination> {
         Some(Destination {
             stream: self.stream.name.clone(),
+            instance: self.created().clone(),
             subjects: self.stream.subjects_of_messages(),
             source: self.config.source.clone(),
         })
@@ -356,12 +369,13 @@ impl Publisher for JetStreamPublisher {
             let context = format!("stream `{}`: {reason}", self.stream.name.escape_debug());
             return Err(PublishError::new(FailureClass::Configuration, context));
         }
-        let warnings = self
+        let (warnings, created) = self
             .connected(async |live| {
                 let denied = |subject: &str| self.is_denied(subject);
                 preflight::check(live, &self.stream, denied).await
             })
             .await?;
+        *self.created() = Some(created);
         if self.stream.fenced {
             fence::check(self).await?;
         }

@@ -34,12 +34,12 @@ pub(crate) struct Seen<'a> {
     pub(crate) version_is_known: bool,
 }
 
-/// Asks the server, and judges.
+/// Asks the server, and judges. Returns the warnings, and when the stream was created.
 pub(crate) async fn check(
     live: &Live,
     wanted: &EventStream,
     denied: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, PublishError> {
+) -> Result<(Vec<String>, String), PublishError> {
     let name = &wanted.name;
     let api = format!("$JS.API.STREAM.INFO.{name}");
     let stream = live.context.get_stream(name).await.map_err(|error| {
@@ -84,7 +84,8 @@ pub(crate) async fn check(
         version: &server.version,
         version_is_known: live.client.is_server_compatible(2, 9, 0),
     };
-    judge(&seen, wanted)
+    let warnings = judge(&seen, wanted)?;
+    Ok((warnings, format!("created {}", info.created)))
 }
 
 /// The rules: what cannot work is an error, and what may surprise is a warning.

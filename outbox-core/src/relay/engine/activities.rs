@@ -74,7 +74,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             under_way.upkeep.probing = Some(Box::pin(probe(store, publisher, deletes, bound)));
         }
         if under_way.renewing.is_none()
-            && let Some(renewal) = self.leases.step(shared)
+            && let Some(renewal) = self.leases.step(shared, || publisher.destination())
         {
             self.settle.recorder.begin_renewal();
             under_way.renewing = Some(Box::pin(renewal.run(store)));

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Mode, Shared};
 use crate::health::{Activity, Trouble};
-use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::publisher::{Destination, FailureClass, PublishError, Publisher};
 use crate::relay::RelayError;
 use crate::relay::outage::WORK;
 use crate::relay::ownership::Renewal;
@@ -76,10 +76,18 @@ impl Leases {
         }
     }
 
-    /// The renewal to run now.
-    pub(super) fn step(&self, shared: &mut Shared<'_>) -> Option<Renewal> {
+    /// The renewal to run now. It announces the destination as the publisher knows it by now.
+    pub(super) fn step(
+        &mut self,
+        shared: &mut Shared<'_>,
+        destination: impl FnOnce() -> Option<Destination>,
+    ) -> Option<Renewal> {
         if !shared.ownership.is_due() {
             return None;
+        }
+        let destination = destination();
+        if destination != self.registration.destination {
+            Arc::make_mut(&mut self.registration).destination = destination;
         }
         let (fitness, trouble) = (shared.checkup.fitness(), shared.health.trouble());
         let (fitness, trouble) = shared.part.announced(fitness, trouble);

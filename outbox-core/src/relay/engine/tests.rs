@@ -220,7 +220,7 @@ async fn an_interruption_of_the_source_stops_the_sending_until_a_renewal() {
     source.interrupt();
     leases.check(&mut shared);
     assert!(!Fetch::may_begin(&shared));
-    let renewal = leases.step(&mut shared).unwrap();
+    let renewal = leases.step(&mut shared, || None).unwrap();
     let renewed = leases.done(&mut shared, Ok(renewal)).unwrap();
     assert!(renewed.proves && renewed.lost.is_empty());
     assert!(Fetch::may_begin(&shared));

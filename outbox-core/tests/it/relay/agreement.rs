@@ -8,8 +8,16 @@ use super::*;
 fn destination(stream: &str, source: &str) -> Destination {
     Destination {
         stream: stream.to_owned(),
+        instance: None,
         subjects: "events.{aggregate}.{id}.{event}".to_owned(),
         source: source.to_owned(),
+    }
+}
+
+fn created(instance: &str, destination: Destination) -> Destination {
+    Destination {
+        instance: Some(instance.to_owned()),
+        ..destination
     }
 }
 
@@ -32,27 +40,33 @@ async fn sleep_leases(times: u32) {
 async fn another_destination_is_refused_while_its_relay_lives() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
-    let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
+    let registered = created("today", destination("ORDERS", "shop"));
+    let first = spawn(&store, &here, registered.clone(), quick());
     sleep_leases(1).await;
-    for other in [destination("STAGING", "shop"), destination("ORDERS", "outbox")] {
+    let others = [
+        destination("STAGING", "shop"),
+        destination("ORDERS", "outbox"),
+        created("tomorrow", destination("ORDERS", "shop")),
+    ];
+    for other in others {
         let refused = spawn(&store, &there, other.clone(), quick()).await.unwrap();
         let Err(RelayError::OtherDestination(disagreement)) = refused else {
             panic!("the second relay was not refused: {refused:?}");
         };
         assert_eq!(disagreement.destination, other);
-        assert_eq!(disagreement.other_destination, destination("ORDERS", "shop"));
+        assert_eq!(disagreement.other_destination, registered);
         assert_ne!(disagreement.owner, disagreement.other_owner);
         credit(&store, 20, 1);
         store.until_drained().await;
     }
-    assert_eq!((here.log().len(), there.log().len()), (40, 0));
+    assert_eq!((here.log().len(), there.log().len()), (60, 0));
     // It crashes, and its announcement expires.
     first.abort();
     sleep_leases(2).await;
     let second = spawn(&store, &there, destination("STAGING", "shop"), quick());
     credit(&store, 20, 1);
     store.until_drained().await;
-    assert_eq!((here.log().len(), there.log().len()), (40, 20));
+    assert_eq!((here.log().len(), there.log().len()), (60, 20));
     second.abort();
 }
 

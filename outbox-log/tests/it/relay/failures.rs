@@ -395,6 +395,7 @@ async fn a_log_relay_with_another_destination_reads_nothing() {
     let logged = Logged::new();
     let destination = |stream: &str| Destination {
         stream: stream.to_owned(),
+        instance: None,
         subjects: "events.>".to_owned(),
         source: "shop".to_owned(),
     };

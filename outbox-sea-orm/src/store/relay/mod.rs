@@ -108,11 +108,18 @@ fn registration(row: &QueryResult) -> Result<Registration, DbErr> {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     };
     let destination = match (text("stream")?, text("subjects")?, text("source")?) {
-        (Some(stream), Some(subjects), Some(source)) => Some(Destination {
-            stream,
-            subjects,
-            source,
-        }),
+        (Some(stream), Some(subjects), Some(source)) => {
+            let (stream, instance) = match stream.split_once(sql::INSTANCE) {
+                Some((stream, instance)) => (stream.to_owned(), Some(instance.to_owned())),
+                None => (stream, None),
+            };
+            Some(Destination {
+                stream,
+                instance,
+                subjects,
+                source,
+            })
+        }
         _ => None,
     };
     let mode = match row.try_get::<Option<i64>>("", "mode")? {

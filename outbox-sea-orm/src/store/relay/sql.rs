@@ -33,6 +33,9 @@ pub(super) struct Announced<'a> {
     pub(super) announcement: &'a Announcement,
 }
 
+/// Between the name of a stream and its instance, which are printable.
+pub(super) const INSTANCE: char = '\t';
+
 /// A text as each database stores it, whatever its encoding: printable ASCII, everything else escaped.
 fn printable(text: &str, chars_max: usize) -> String {
     let escaped = text.chars().flat_map(|character| {
@@ -55,8 +58,18 @@ impl Announced<'_> {
             };
             return [none.clone(), none.clone(), none];
         };
-        [&destination.stream, &destination.subjects, &destination.source]
-            .map(|text| dialect.key(&printable(text, 255)))
+        let instance = destination.instance.as_ref();
+        let instance = instance.map(|instance| format!("{INSTANCE}{}", printable(instance, 100)));
+        let stream = printable(
+            &destination.stream,
+            255 - instance.as_ref().map_or(0, String::len),
+        );
+        [
+            stream + &instance.unwrap_or_default(),
+            printable(&destination.subjects, 255),
+            printable(&destination.source, 255),
+        ]
+        .map(|text| dialect.key(&text))
     }
 
     fn values(&self, dialect: &Dialect) -> [Value; 12] {

@@ -11,8 +11,16 @@ use super::support::*;
 fn destination(stream: &str, source: &str) -> Destination {
     Destination {
         stream: stream.to_owned(),
+        instance: None,
         subjects: "events.{aggregate}.{id}.{event}".to_owned(),
         source: source.to_owned(),
+    }
+}
+
+fn created(instance: &str, destination: Destination) -> Destination {
+    Destination {
+        instance: Some(instance.to_owned()),
+        ..destination
     }
 }
 
@@ -29,7 +37,7 @@ fn failing() -> Announcement {
         fitness: Fitness::Ailing,
         registration: Arc::new(Registration::new(
             RelayMode::Log,
-            Some(destination("ORDERS", "shöp\u{0}")),
+            Some(created("today", destination("ORDERS", "shöp\u{0}"))),
             retention,
         )),
         trouble: Some(RelayTrouble {
@@ -61,6 +69,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(registered.version, stated.version);
     let destination = registered.destination.as_ref().expect("a destination is listed");
     assert_eq!(destination.stream, "ORDERS");
+    assert_eq!(destination.instance.as_deref(), Some("today"));
     assert_eq!(destination.subjects, "events.{aggregate}.{id}.{event}");
     assert!(!destination.source.is_empty());
     let (trouble, stated) = (
@@ -97,6 +106,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
         (at(destination("orders", "shop")), 1),
         (at(destination("ORDERS", "shop ")), 1),
         (at(destination("ORDERS", "outbox")), 1),
+        (at(created("today", destination("ORDERS", "shop"))), 1),
         (Fitness::Fit.into(), 0),
     ];
     for (announcement, expected) in others {
