@@ -9,15 +9,16 @@
 //! | lost | a row that says published, whose message the stream does not hold |
 //! | expired | the same, where the stream has let go what it stored until an hour after that time: its limits or a purge took it, or it is lost |
 //! | ghost | a message on the stream whose row the outbox does not have although it keeps all rows of that time, or that names another aggregate or number than the row |
-//! | hole | a number of an aggregate without a row and without a message on the stream, between two numbers with rows whose time the outbox keeps |
+//! | hole | a number of an aggregate without a row and without a message on the stream, between two numbers with rows whose time the outbox keeps, or behind the last row of an aggregate that has recorded nothing since the span; 10,000 aggregates are asked for their last number |
 //! | inversion | an event that came onto the stream for the first time behind a later number of its aggregate |
 //! | effect | a row of an inbox that says handled |
 //! | missing | no row, although the consumer has acknowledged the event, and has rows of first attempts for an earlier and a later event of that type in the span |
 //! | passed | no row, and the consumer has acknowledged the event: its effect cannot be known |
 //! | open | no row, and the consumer has not acknowledged the event |
 //!
-//! **Cannot be known**: whether the event of a hole was published before its row was deleted; a hole behind the last row of an aggregate in the span, see
-//! [`Question`](crate::Question); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
+//! **Cannot be known**: whether the event of a hole was published before its row was deleted; what
+//! was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the
+//! stream of it); a message for a log
 //! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
 //! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
 //! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that

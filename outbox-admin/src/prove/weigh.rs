@@ -4,8 +4,9 @@
 //! outbox once more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
-use outbox_core::{MessageId, OutboxReader, StoredMessage, StreamExtent};
+use outbox_core::{Aggregate, MessageId, OutboxReader, StoreError, StoredMessage, StreamExtent};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -14,7 +15,10 @@ use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, HANDLED_LATER, LOG
 use super::report::{Findings, Holes, Proof};
 use super::sorter::Sorter;
 use super::{ConsumerFloor, ProofError, ProofRequest};
-use crate::holes;
+use crate::holes::{self, Hole};
+
+/// Most aggregates whose last numbers are read. Each one takes two statements.
+const ENDS_MAX: u32 = 10_000;
 
 /// All that is known of an event.
 #[derive(Debug, Default)]
@@ -317,7 +321,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         self.proof.facts_held_max = self.proof.facts_held_max.max(held);
         let mut merge = self.numbered.sorted()?;
         // Of the larger numbers of the aggregate, which come first: the earliest place of each sender, and the smallest number.
-        let (mut earliest, mut above) = (BTreeMap::new(), None::<Numbered>);
+        let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
         while let Some(record) = merge.next()? {
             let numbered = Numbered::decode(&record);
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
@@ -335,11 +339,16 @@ impl<S: OutboxReader> Weighing<'_, S> {
                 }
                 *earliest = numbered.position.min(*earliest);
             }
-            if let Some(above) = above.filter(|_| numbered.is_kept)
-                && above.sequence - numbered.sequence > 1
-            {
-                let span = (self.request.until, shown);
-                hole(self.store, &mut self.proof.holes, (&numbered, &above), span).await?;
+            let (holes, span) = (&mut self.proof.holes, (self.request.until, shown));
+            match above.filter(|_| numbered.is_kept) {
+                Some(above) if above.sequence - numbered.sequence > 1 => {
+                    hole(self.store, holes, (&numbered, &above), span).await?;
+                }
+                None if numbered.is_kept && ends < ENDS_MAX => {
+                    ends += 1;
+                    hole_at_end(self.store, holes, &numbered, span).await?;
+                }
+                _ => {}
             }
             above = Some(numbered);
         }
@@ -377,14 +386,53 @@ async fn hole(
         ..below.clone()
     };
     let numbers = below.sequence.unwrap_or_default()..above.sequence;
-    let Ok(Some(confirmed)) = holes::of_rows(store, &aggregate, &[below, end], None).await else {
-        holes.unknown = holes.unknown.saturating_add(between);
+    let confirmed = holes::of_rows(store, &aggregate, &[below, end], None).await;
+    add(holes, &aggregate, confirmed, (numbers, shown));
+    Ok(())
+}
+
+/// Counts the numbers behind the last row of an aggregate that has recorded nothing since the span.
+async fn hole_at_end(
+    store: &impl OutboxReader,
+    holes: &mut Holes,
+    last: &Numbered,
+    (until, shown): (OffsetDateTime, usize),
+) -> Result<(), ProofError> {
+    let id = MessageId::from(Uuid::from_u128(last.event));
+    let Some(found) = store.find(id).await? else {
         return Ok(());
+    };
+    let row = found.stored;
+    let head = store.head(&row.aggregate).await?;
+    let Some(head) = head.filter(|head| head.last_sequence > last.sequence && head.recorded_at < until)
+    else {
+        return Ok(());
+    };
+    if holes.first.len() >= shown {
+        holes.count = holes.count.saturating_add(head.last_sequence - last.sequence);
+        return Ok(());
+    }
+    let (aggregate, numbers) = (row.aggregate.clone(), last.sequence..head.last_sequence + 1);
+    let confirmed = holes::of_rows(store, &aggregate, &[row], Some(&head)).await;
+    add(holes, &aggregate, confirmed, (numbers, shown));
+    Ok(())
+}
+
+/// Adds the holes that begin within these numbers, as far as they are known.
+fn add(
+    holes: &mut Holes,
+    aggregate: &Aggregate,
+    confirmed: Result<Option<Vec<Hole>>, StoreError>,
+    (numbers, shown): (Range<u64>, usize),
+) {
+    let Ok(Some(confirmed)) = confirmed else {
+        let between = numbers.end - numbers.start - 1;
+        holes.unknown = holes.unknown.saturating_add(between);
+        return;
     };
     for hole in confirmed {
         if numbers.contains(&hole.first) && holes.first.len() < shown {
-            holes.add(&aggregate, hole);
+            holes.add(aggregate, hole);
         }
     }
-    Ok(())
 }

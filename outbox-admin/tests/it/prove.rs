@@ -193,6 +193,32 @@ async fn a_number_without_a_row_is_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_number_behind_the_last_row_is_a_hole() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for id in ["a", "a", "a", "b"] {
+        noted(&store, id);
+    }
+    let end = message(&store, 2).created_at;
+    delete(&store, 2);
+    delete(&store, 1);
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.verdict, proof.holes.count), (Verdict::NotBalanced, 2));
+    let found = &proof.holes.first[0];
+    assert_eq!(
+        (found.aggregate().as_str(), found.hole.numbers().as_str()),
+        ("probe/a", "#2 to #3")
+    );
+    let more = of_stream(&store, &broker, &all().shown(0)).await;
+    assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
+    // Messages recorded after the span, and rows that may be purged, are no holes.
+    let span = ProofRequest::new(OffsetDateTime::UNIX_EPOCH, end);
+    for request in [span, all().rows_kept(RowsKept::Nothing)] {
+        assert_eq!(of_stream(&store, &broker, &request).await.holes.count, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hole_among_too_many_rows_is_not_balanced_silently() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     noted(&store, "a");
