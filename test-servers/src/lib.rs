@@ -37,6 +37,8 @@ pub struct Server {
     /// The command line that starts it, and the user that it runs as.
     words: Vec<String>,
     user: Option<u32>,
+    /// Where it finds locales that the system does not have.
+    locales: Option<PathBuf>,
     process: Option<Child>,
     url: String,
 }
@@ -165,6 +167,48 @@ impl Server {
         Ok(Self::new(folder, port, words, user, url))
     }
 
+    /// A PgBouncer before the PostgreSQL on this port of 127.0.0.1, for the user `postgres`.
+    /// `settings` are further lines of its section, as `pool_mode = transaction`.
+    ///
+    /// # Errors
+    ///
+    /// If its files cannot be written.
+    pub fn pgbouncer(program: &Path, server: u16, settings: &str) -> Result<Self, Failure> {
+        let (folder, user) = prepare("nobody")?;
+        let port = free_port();
+        let (users, config) = (folder.path().join("users"), folder.path().join("pgbouncer.ini"));
+        fs::write(&users, "\"postgres\" \"\"\n")?;
+        let text_of_config = format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\nserver_login_retry = 1\n{settings}\n",
+            users.display()
+        );
+        fs::write(&config, text_of_config)?;
+        let words = vec![text(program), "-q".to_owned(), text(&config)];
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        Ok(Self::new(folder, port, words, user, url))
+    }
+
+    /// Lets a PostgreSQL write its messages in German from its next start on. The program `localedef`
+    /// makes the locale, and needs the sources of locales (Debian: `locales`).
+    ///
+    /// # Errors
+    ///
+    /// If `localedef` fails.
+    pub fn in_german(mut self, localedef: &Path) -> Result<Self, Failure> {
+        let locales = self.folder.path().join("locales");
+        fs::create_dir(&locales)?;
+        let name = "de_DE.UTF-8";
+        let mut command = Command::new(localedef);
+        run(command
+            .args(["-i", "de_DE", "-f", "UTF-8"])
+            .arg(locales.join(name)))?;
+        self.words
+            .extend(["-c".to_owned(), format!("lc_messages={name}")]);
+        self.locales = Some(locales);
+        Ok(self)
+    }
+
     /// A nats-server with JetStream.
     ///
     /// # Errors
@@ -193,6 +237,7 @@ impl Server {
             port,
             words,
             user,
+            locales: None,
             process: None,
             url,
         }
@@ -245,6 +290,7 @@ impl Server {
             .open(self.folder.path().join("log"))?;
         command
             .args(&self.words[1..])
+            .envs(self.locales.as_ref().map(|locales| ("LOCPATH", locales)))
             .stdout(log.try_clone()?)
             .stderr(log);
         Ok(command.spawn()?)

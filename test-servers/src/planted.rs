@@ -42,6 +42,9 @@ const TYPES: [&str; 25] = [
     "\"char\"",
 ];
 
+/// Types that may win, or make a call ambiguous, where the type of an argument is not known or any.
+const UNKNOWN: [&str; 6] = ["text", "varchar", "name", "uuid", "anyelement", "anyarray"];
+
 /// Operators that PostgreSQL looks up for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
 const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
 
@@ -151,7 +154,9 @@ impl Called {
         }
     }
 
-    /// Plants overloads in a schema that exists, for common types; with three and more arguments for one type.
+    /// Plants overloads in a schema that exists, for common types; with three and more arguments for
+    /// fewer types. Overloads that PostgreSQL cannot choose would only slow down sessions. So a type
+    /// stands where an implicit cast allows it, and each type of [`UNKNOWN`] stands everywhere.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());
@@ -159,49 +164,65 @@ impl Called {
             let _ = write!(functions, "('{name}', {arguments}), ");
         }
         for operator in &self.operators {
-            let _ = write!(operators, "'{operator}', ");
+            let _ = write!(operators, "('{operator}'), ");
         }
         let types = TYPES.map(|name| format!("'{name}'")).join(", ");
+        let unknown = UNKNOWN.map(|name| format!("'{name}'")).join(", ");
         format!(
             r"DO $plant$
 DECLARE
     body text := $body$ LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''{MARK}''; END'$body$;
-    types text[] := ARRAY[{types}];
-    f record;
-    o text;
-    arguments text;
+    statement text;
 BEGIN
     SET LOCAL check_function_bodies = off;
     SET LOCAL search_path = pg_catalog;
     SET LOCAL log_statement = 'none';
-    FOR f IN SELECT DISTINCT v.name, v.arguments FROM (VALUES {functions} ('none', 0)) AS v (name, arguments)
-             JOIN pg_proc p ON p.proname = v.name AND p.pronamespace = 'pg_catalog'::regnamespace WHERE v.arguments > 0
+    CREATE TEMPORARY TABLE types ON COMMIT DROP AS
+        SELECT t.name, t.place, t.name::regtype::oid AS type FROM unnest(ARRAY[{types}]) WITH ORDINALITY AS t (name, place);
+    -- Which type may stand where another one is declared.
+    CREATE TEMPORARY TABLE fits ON COMMIT DROP AS
+        SELECT t.name, t.place, d.oid AS declared FROM pg_temp.types t, pg_type d
+        WHERE t.type = d.oid OR t.name = ANY (ARRAY[{unknown}])
+           OR d.typname IN ('any', 'anyelement', 'anynonarray', 'anycompatible', 'anycompatiblenonarray')
+           OR d.typname IN ('anyarray', 'anycompatiblearray') AND t.name LIKE '%[]'
+           OR EXISTS (SELECT FROM pg_cast c WHERE c.castsource = t.type AND c.casttarget = d.oid AND c.castcontext = 'i');
+    CREATE INDEX ON pg_temp.fits (declared);
+    FOR statement IN
+        WITH RECURSIVE called AS (
+            SELECT DISTINCT v.name, v.arguments, p.proargtypes, p.provariadic, p.pronargs
+            FROM (VALUES {functions} ('none', 0)) AS v (name, arguments)
+            JOIN pg_proc p ON p.proname = v.name AND p.pronamespace = 'pg_catalog'::regnamespace
+            WHERE v.arguments BETWEEN 1 AND CASE WHEN p.provariadic = 0 THEN p.pronargs ELSE 5 END
+        ), list (name, arguments, types, any_more, declared, joined, length) AS (
+            SELECT c.name, c.arguments, c.proargtypes, c.provariadic, c.pronargs, ''::text, 0 FROM called c
+            UNION
+            SELECT l.name, l.arguments, l.types, l.any_more, l.declared,
+                   l.joined || CASE WHEN l.length = 0 THEN '' ELSE ', ' END || f.name, l.length + 1
+            FROM list l JOIN pg_temp.fits f
+            ON f.declared = CASE WHEN l.any_more <> 0 AND l.length >= l.declared - 1 THEN l.any_more ELSE l.types[l.length] END
+            AND f.place <= CASE WHEN l.arguments < 3 THEN 25 WHEN l.arguments = 3 THEN 8 ELSE 4 END
+            WHERE l.length < l.arguments)
+        SELECT DISTINCT format('CREATE FUNCTION {schema}.%I(%s) RETURNS point', l.name, l.joined) FROM list l
+        WHERE l.length = l.arguments
     LOOP
-        FOR arguments IN
-            WITH RECURSIVE list (joined, length) AS (
-                SELECT ''::text, 0 UNION ALL
-                SELECT l.joined || CASE WHEN l.length = 0 THEN '' ELSE ', ' END || t.name, l.length + 1
-                FROM list l JOIN unnest(types) WITH ORDINALITY AS t (name, place)
-                ON t.place <= CASE WHEN f.arguments < 3 THEN 25 WHEN f.arguments = 3 THEN 8 ELSE 4 END
-                WHERE l.length < least(f.arguments, 5))
-            SELECT l.joined FROM list l WHERE l.length = f.arguments
-        LOOP
-            EXECUTE format('CREATE FUNCTION {schema}.%I(%s) RETURNS point', f.name, arguments) || body;
-        END LOOP;
+        EXECUTE statement || body;
     END LOOP;
-    FOR arguments IN
-        SELECT 'LEFTARG = ' || l || ', RIGHTARG = ' || r FROM unnest(types) AS l, unnest(types) AS r
-        UNION ALL SELECT 'RIGHTARG = ' || r FROM unnest(types) AS r
+    FOR statement IN
+        SELECT format('CREATE FUNCTION {schema}.planted(%s, %s) RETURNS point', l.name, r.name) FROM pg_temp.types l, pg_temp.types r
+        UNION ALL SELECT format('CREATE FUNCTION {schema}.planted(%s) RETURNS point', r.name) FROM pg_temp.types r
     LOOP
-        EXECUTE 'CREATE FUNCTION {schema}.planted(' || regexp_replace(arguments, '(LEFT|RIGHT)ARG = ', '', 'g') || ') RETURNS point' || body;
-        FOREACH o IN ARRAY ARRAY[{operators} '=']::text[] LOOP
-            IF to_regoperator('{schema}.' || o || '(' || CASE WHEN arguments LIKE 'L%' THEN '' ELSE 'none, ' END
-                || regexp_replace(arguments, '(LEFT|RIGHT)ARG = ', '', 'g') || ')') IS NULL
-               AND EXISTS (SELECT FROM pg_operator WHERE oprname = o)
-               AND (arguments LIKE 'L%' OR o IN ('+', '-', '~', '@')) THEN
-                EXECUTE format('CREATE OPERATOR {schema}.%s (%s, FUNCTION = {schema}.planted)', o, arguments);
-            END IF;
-        END LOOP;
+        EXECUTE statement || body;
+    END LOOP;
+    FOR statement IN
+        SELECT DISTINCT format('CREATE OPERATOR {schema}.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = {schema}.planted)', o.oprname, l.name, r.name)
+        FROM (VALUES {operators} ('=')) AS v (name) JOIN pg_operator o ON o.oprname = v.name
+        JOIN pg_temp.fits l ON l.declared = o.oprleft JOIN pg_temp.fits r ON r.declared = o.oprright
+        UNION
+        SELECT format('CREATE OPERATOR {schema}.%s (RIGHTARG = %s, FUNCTION = {schema}.planted)', o.oprname, r.name)
+        FROM (VALUES {operators} ('=')) AS v (name) JOIN pg_operator o ON o.oprname = v.name AND o.oprleft = 0
+        JOIN pg_temp.fits r ON r.declared = o.oprright
+    LOOP
+        EXECUTE statement;
     END LOOP;
 END
 $plant$"

@@ -26,7 +26,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use anyhow::Result;
 
-use crate::services::{Backend, Services, for_tests};
+use crate::services::{OF_GUIDE, Services, for_tests};
 use crate::workspace::Workspace;
 
 /// Tasks of this repository.
@@ -109,17 +109,17 @@ fn main() -> ExitCode {
 }
 
 fn keep_services(is_for_tests: bool, only_variables: bool) -> Result<ExitCode> {
-    let for_guide = || vec![Backend::Postgres, Backend::NatsForDemo];
-    let wanted = if is_for_tests { for_tests() } else { for_guide() };
+    let wanted = if is_for_tests {
+        for_tests()
+    } else {
+        OF_GUIDE.to_vec()
+    };
     let services = Services::start(&wanted, &Workspace::load()?)?;
     if !only_variables {
         services.report();
     }
     for backend in wanted {
-        let variable = match backend {
-            Backend::Postgres if !is_for_tests => "DATABASE_URL",
-            _ => backend.variable(),
-        };
+        let variable = backend.printed_variable(is_for_tests);
         match services.url(backend) {
             Ok(url) => println!("export {variable}={url}"),
             // Its tests are skipped.

@@ -51,6 +51,8 @@ pub(crate) enum Backend {
     /// The program that drives a browser, for the dashboard. Its package brings the browser.
     Chromedriver,
     PgBouncer,
+    /// The program that makes locales, and the sources of locales.
+    Localedef,
     /// The program that judges units, for the unit of the relay.
     SystemdAnalyze,
     /// The program that notes system calls, for the same.
@@ -68,7 +70,7 @@ pub(crate) enum Backend {
 }
 
 /// All back ends, with the environment variables that name an instance, a program or a folder.
-const BACKENDS: [(Backend, &str); 20] = [
+const BACKENDS: [(Backend, &str); 21] = [
     (Backend::Postgres, "OUTBOX_TEST_POSTGRES_URL"),
     (Backend::PostgresLogical, "OUTBOX_TEST_POSTGRES_LOGICAL_URL"),
     (Backend::PostgresProgram, "OUTBOX_TEST_POSTGRES_BIN"),
@@ -82,6 +84,7 @@ const BACKENDS: [(Backend, &str); 20] = [
     (Backend::Promtool, "OUTBOX_TEST_PROMTOOL_BIN"),
     (Backend::Chromedriver, "OUTBOX_TEST_CHROMEDRIVER_BIN"),
     (Backend::PgBouncer, "OUTBOX_TEST_PGBOUNCER_BIN"),
+    (Backend::Localedef, "OUTBOX_TEST_LOCALEDEF_BIN"),
     (Backend::SystemdAnalyze, "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
     (Backend::Strace, "OUTBOX_TEST_STRACE_BIN"),
     (Backend::Axe, "OUTBOX_TEST_AXE_SCRIPT"),
@@ -90,6 +93,9 @@ const BACKENDS: [(Backend, &str); 20] = [
     (Backend::NodeModules, "OUTBOX_TEST_NODE_MODULES"),
     (Backend::NatsForDemo, "NATS_URL"),
 ];
+
+/// The servers of the guide.
+pub(crate) const OF_GUIDE: [Backend; 2] = [Backend::Postgres, Backend::NatsForDemo];
 
 /// The back ends of the tests.
 pub(crate) fn for_tests() -> Vec<Backend> {
@@ -101,6 +107,14 @@ impl Backend {
     pub(crate) fn variable(self) -> &'static str {
         let found = BACKENDS.iter().find(|(backend, _)| *backend == self);
         found.map_or("", |(_, variable)| variable)
+    }
+
+    /// The variable that `cargo xtask services` prints for the tests, or for the guide.
+    pub(crate) fn printed_variable(self, is_for_tests: bool) -> &'static str {
+        match self {
+            Self::Postgres if !is_for_tests => "DATABASE_URL",
+            backend => backend.variable(),
+        }
     }
 
     /// Finds the program or folder, or installs it. An error is the reason why this machine has
@@ -116,6 +130,10 @@ impl Backend {
             Self::Promtool => install::program("promtool", "prometheus"),
             Self::Chromedriver => install::program("chromedriver", "chromium-driver"),
             Self::PgBouncer => install::program("pgbouncer", "pgbouncer"),
+            Self::Localedef => {
+                install::debian_package("locales", || Path::new("/usr/share/i18n/locales/de_DE").exists())?;
+                install::program("localedef", "libc-bin")
+            }
             Self::SystemdAnalyze => install::program("systemd-analyze", "systemd"),
             Self::Strace => install::program("strace", "strace"),
             Self::Axe => {
@@ -270,5 +288,47 @@ fn provide(backend: Backend, folder: &Folder, tools: &Path) -> Found {
             is_broken: true,
             ..new(None, format!("{why:#}"))
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sources below a folder.
+    fn sources(folder: &Path) -> String {
+        let mut all = String::new();
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                all += &sources(&path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all += &fs::read_to_string(path).expect("a source");
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn printed_variables_are_those_that_tests_and_the_program_read() {
+        let root = workspace::root();
+        let program = sources(&root.join("outbox-cli/src/config"));
+        for backend in OF_GUIDE {
+            let variable = format!("\"{}\"", backend.printed_variable(false));
+            assert!(program.contains(&variable), "{variable}");
+        }
+        let crates = fs::read_dir(&root).expect("a folder").flatten();
+        let crates = crates
+            .map(|entry| entry.path())
+            .filter(|folder| !folder.ends_with("xtask"));
+        let folders = crates.flat_map(|folder| ["src", "tests"].map(|name| folder.join(name)));
+        let tests: String = folders
+            .filter(|folder| folder.is_dir())
+            .map(|folder| sources(&folder))
+            .collect();
+        for backend in for_tests() {
+            let variable = format!("\"{}\"", backend.printed_variable(true));
+            assert!(tests.contains(&variable), "{variable}");
+        }
     }
 }
