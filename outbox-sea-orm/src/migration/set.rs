@@ -1,5 +1,6 @@
 //! The migrations of one set of tables, in every form in which they are offered. Also for the tables of `outbox-inbox`.
 
+use outbox_core::describe;
 use sea_orm::sea_query::{Alias, IntoIden};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
 #[cfg(feature = "migrator")]
@@ -8,6 +9,7 @@ use sea_orm_migration::MigrationTrait;
 use super::repair;
 use super::runner::{create_table, remember, run};
 use super::template::SqlMigration;
+use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
 /// The migrations of one set of tables. The functions of the migration modules, which have the documentation, call this type.
@@ -73,7 +75,14 @@ impl Migrations {
     /// Applies under a lock those that were not applied yet, and returns how many those were.
     pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         self.note(names);
-        let applied = run(db, names, self.table, (self.all)(names)).await?;
+        let applied = match run(db, names, self.table, (self.all)(names)).await {
+            Ok(applied) => applied,
+            // A pooler that shares sessions has many errors, and none names it.
+            Err(error) => {
+                let pooler = check_sessions(db, Some(&error)).await.err();
+                return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
+            }
+        };
         if self.table == super::TABLE {
             repair::leases(db, names).await?;
         }
@@ -104,7 +113,7 @@ macro_rules! __migrations {
         ///
         /// # Errors
         ///
-        /// The database's error. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
+        /// The database's error; [`DbErr::Custom`](sea_orm::DbErr::Custom) if the cause is a pooler that shares sessions. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
         pub async fn migrate(db: &sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
             migrate_with(db, &$crate::TableNames::new()).await
         }

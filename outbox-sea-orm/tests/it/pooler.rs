@@ -1,103 +1,53 @@
 //! PostgreSQL behind a real PgBouncer: shared sessions are refused by name, and kept sessions work.
 
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Relay, RelayError, StoreError};
-use outbox_sea_orm::{ConnectError, SqlStore, connect, reach};
+use outbox_sea_orm::{
+    ConnectError, OutboxConfig, OutboxConnection, SqlStore, connect, migration, reach, record,
+};
+use outbox_test_servers::Server;
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, backend_url, eventually, free_port};
-use sea_orm::{ConnectOptions, Database};
-use tempfile::TempDir;
+use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A PgBouncer of this test, before the server of a test. It is killed when the test ends.
+/// A PgBouncer of this test, and an address of the test's database behind it.
 struct Bouncer {
-    child: Child,
     url: String,
-    _folder: TempDir,
-}
-
-impl Drop for Bouncer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _server: Server,
 }
 
 impl Bouncer {
-    /// `None` without the program, and the test is skipped. `server`: its port.
+    /// `None` without the program, and the test is skipped. `server`: the port of PostgreSQL.
     async fn start(url: &str, server: u16, settings: &str) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_PGBOUNCER_BIN")?;
-        let folder = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        let users = file("users", "\"postgres\" \"\"\n");
-        let config = file(
-            "pgbouncer.ini",
-            &format!(
-                "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-                 unix_socket_dir =\nauth_type = trust\nauth_file = {}\nserver_login_retry = 1\n{settings}\n",
-                users.display()
-            ),
-        );
-        let mut command = Command::new(program);
-        // It refuses to run as root.
-        if is_root() {
-            open_to_all(folder.path());
-            command.args(["-u", "nobody"]);
-        }
-        let child = command
-            .arg("-q")
-            .arg(config)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let bouncer = Self {
-            child,
-            url: with_port(url, port),
-            _folder: folder,
-        };
-        eventually("the pooler", async || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        let mut pooler = Server::pgbouncer(program.as_ref(), server, settings).unwrap();
+        pooler.start().await.unwrap();
+        Some(Self {
+            url: with_port(url, pooler.port()),
+            _server: pooler,
         })
-        .await;
-        Some(bouncer)
     }
 
-    /// A pool as services open one without this library.
+    /// A pool of one connection, as services open one without this library.
+    async fn pool(&self, parameter: &str) -> DatabaseConnection {
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        let mut options = ConnectOptions::new(format!("{}{separator}{parameter}", self.url));
+        options.connect_lazy(true).max_connections(1);
+        Database::connect(options).await.unwrap()
+    }
+
     async fn store(&self, test: &TestDb) -> SqlStore {
-        let mut options = ConnectOptions::new(&self.url);
-        options.connect_lazy(true);
-        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let store = SqlStore::new(self.pool("application_name=test").await);
         store.with_names(&test.names).unwrap()
     }
 }
-
-fn is_root() -> bool {
-    let output = Command::new("id").arg("-u").output().unwrap();
-    output.stdout == b"0\n"
-}
-
-#[cfg(unix)]
-fn open_to_all(folder: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-#[cfg(not(unix))]
-fn open_to_all(_: &Path) {}
 
 fn port_of(url: &str) -> u16 {
     let (_, server) = url.rsplit_once('@').unwrap();
@@ -136,6 +86,58 @@ async fn shared_sessions_are_refused_at_the_start() {
         text.contains("through a pooler") && text.contains("sessions are shared"),
         "{text}"
     );
+}
+
+/// The sessions of all pools have prepared statements of the same names.
+#[tokio::test]
+async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
+    let Some(test) = TestDb::open(Backend::Postgres, "shared_migrations").await else {
+        return;
+    };
+    let settings =
+        "pool_mode = transaction\ndefault_pool_size = 1\nignore_startup_parameters = extra_float_digits";
+    let Some(bouncer) = Bouncer::start(test.url(), port_of(test.url()), settings).await else {
+        return;
+    };
+    let mut failures = Vec::new();
+    for _ in 0..3 {
+        let pool = bouncer.pool("application_name=test").await;
+        failures.extend(migration::migrate_with(&pool, &test.names).await.err());
+    }
+    assert!(!failures.is_empty());
+    for failure in failures {
+        let text = failure.to_string();
+        assert!(text.contains("through a pooler"), "{text}");
+    }
+}
+
+/// Many prepared statements fail there. What a commit has confirmed is recorded, and nothing else.
+#[tokio::test]
+async fn writers_over_shared_sessions_record_what_they_commit() {
+    let Some(test) = TestDb::open(Backend::Postgres, "shared_writers").await else {
+        return;
+    };
+    let settings =
+        "pool_mode = transaction\ndefault_pool_size = 2\nignore_startup_parameters = extra_float_digits";
+    let Some(bouncer) = Bouncer::start(test.url(), port_of(test.url()), settings).await else {
+        return;
+    };
+    let config = OutboxConfig::default().with_names(test.names.clone());
+    let writers = (0..6).map(async |writer| {
+        let pool = bouncer.pool("application_name=test").await;
+        let outbox = OutboxConnection::new(pool, config.clone());
+        let mut committed = 0;
+        for number in 0..5 {
+            let Ok(tx) = outbox.begin().await else { continue };
+            let recorded = record(&tx, [Probe::noted("a", writer * 5 + number)]).await;
+            committed += u64::from(recorded.is_ok() && tx.commit().await.is_ok());
+        }
+        committed
+    });
+    let committed: u64 = join_all(writers).await.into_iter().sum();
+    let broker = MemoryBroker::new();
+    let relay = Relay::new(test.store(), broker.publisher());
+    assert_eq!(relay.drain().await.unwrap().published, committed);
 }
 
 #[tokio::test]
