@@ -27,7 +27,11 @@ const FORMS: &[Form] = &[
     form("malformed ", ": \"", "\""),
     form("out of range", ": \"", "\""),
     form("value", " \"", "\" is out of range"),
-    // PostgreSQL's details, which the driver's errors show by `Debug` only: in panics of `unwrap`.
+    // Errors of drivers by `Debug`, as in panics of `unwrap`, whatever the language of the server.
+    form("PgDatabaseError {", " message: \"", "\", detail: "),
+    form("PgDatabaseError {", " detail: Some(\"", "\"), hint: "),
+    form("MySqlDatabaseError {", " message: \"", "\" }"),
+    // PostgreSQL's details.
     form("Key (", ")=(", ") already exists"),
     form("Key (", ")=(", ") is not present in table"),
     form("Key (", ")=(", ") is still referenced"),
@@ -91,6 +95,14 @@ mod tests {
             (
                 "PgDatabaseError { detail: Some(\"Key (email)=(x@y.z) already exists.\") }",
                 "PgDatabaseError { detail: Some(\"Key (email)=(…) already exists.\") }",
+            ),
+            (
+                "PgDatabaseError { code: \"22P02\", message: \"»x@y.z«\", detail: Some(\"(x@y.z)\"), hint: None, line: Some(1) }",
+                "PgDatabaseError { code: \"22P02\", message: \"…\", detail: Some(\"…\"), hint: None, line: Some(1) }",
+            ),
+            (
+                "MySqlDatabaseError { code: Some(\"23000\"), number: 1062, message: \"Eintrag 'x@y.z'\" }",
+                "MySqlDatabaseError { code: Some(\"23000\"), number: 1062, message: \"…\" }",
             ),
             ("Failing row contains (7, x@y.z).", "Failing row contains (…)."),
         ] {

@@ -157,6 +157,26 @@ fn quoting(backend: DbBackend) -> Vec<(&'static str, bool)> {
             ("SELECT 'CANARY'::DATE", false),
             ("SELECT 'CANARY'::JSONB", false),
             ("SELECT '99999999999CANARY'::SMALLINT", false),
+            ("SELECT 'CANARY'::NUMERIC", false),
+            ("SELECT 'CANARY'::DOUBLE PRECISION", false),
+            ("SELECT 'CANARY'::BOOLEAN", false),
+            ("SELECT 'CANARY'::UUID", false),
+            ("SELECT 'CANARY'::TIMESTAMPTZ", false),
+            ("SELECT 'CANARY'::INTERVAL", false),
+            ("SELECT 'CANARY'::INET", false),
+            ("SELECT 'CANARY'::INTEGER[]", false),
+            ("SELECT 'CANARY'::INT4RANGE", false),
+            ("SELECT 'CANARY'::REGCLASS", false),
+            ("SELECT 'CANARY'::mood", false),
+            ("SELECT to_date('CANARY', 'YYYY')", false),
+            ("INSERT INTO people (email) VALUES (repeat('CANARY', 10))", false),
+            ("INSERT INTO people (email, age) VALUES ('CANARY', -1)", true),
+            ("INSERT INTO people (email, born) VALUES ('CANARY', NULL)", true),
+            ("INSERT INTO people (email, boss) VALUES ('b', 'CANARY')", true),
+            (
+                "INSERT INTO people (email, note) VALUES ('c', 'CANARY'), ('d', 'CANARY')",
+                true,
+            ),
             ("DO $$ BEGIN RAISE EXCEPTION 'CANARY'; END $$", false),
             ("CANARY", false),
         ],
@@ -189,6 +209,14 @@ async fn errors_of_databases_do_not_quote_values(test: TestDb) {
     test.execute("CREATE UNIQUE INDEX people_email ON people (email)")
         .await;
     test.execute("INSERT INTO people VALUES ('x', 1, NULL)").await;
+    if test.sql_backend() == DbBackend::Postgres {
+        test.execute("CREATE TYPE mood AS ENUM ('well')").await;
+        test.execute(
+            "ALTER TABLE people ADD CHECK (age >= 0), ALTER COLUMN born SET DEFAULT now(), ADD CHECK (born IS NOT NULL) NOT VALID, \
+             ADD COLUMN boss VARCHAR(40) REFERENCES people (email), ADD COLUMN note TEXT, ADD EXCLUDE (note WITH =)",
+        )
+        .await;
+    }
     let harness = test.harness(&Script::ok());
     for (n, (sql, is_named)) in quoting(test.sql_backend()).into_iter().enumerate() {
         test.execute("DELETE FROM inbox_messages").await;

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use outbox_inbox::{InboxError, ProblemKind, Router};
+use outbox_sea_orm::ConnectError;
 use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
 use outbox_testing::{MemoryBroker, backend_url};
-use sea_orm::ConnectionTrait as _;
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
 
 use crate::support::{Backend, Script, Step, TestDb, book};
 
@@ -82,6 +83,61 @@ async fn odd_defaults_of_a_mariadb_have_no_effect() {
         .run()
         .await
         .unwrap();
+}
+
+/// The inbox reads the codes of errors, and stores no text of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_writes_german_makes_no_difference() {
+    let (Some(program), Some(localedef)) = (
+        backend_url("OUTBOX_TEST_POSTGRES_BIN"),
+        backend_url("OUTBOX_TEST_LOCALEDEF_BIN"),
+    ) else {
+        return;
+    };
+    let server = Server::postgres(Path::new(&program), &["max_connections=300"]).unwrap();
+    let mut server = server.in_german(Path::new(&localedef)).unwrap();
+    server.start().await.unwrap();
+    server.connect(1).await.unwrap().close().await.unwrap();
+    let tests = [
+        "ignored_errors::postgres",
+        "failure::postgres",
+        "strategies::postgres",
+    ];
+    let rerun = Rerun::of(&tests).with("OUTBOX_TEST_POSTGRES_URL", server.url());
+    rerun.run().await.unwrap();
+    assert!(
+        server.log().contains("FEHLER:  doppelter Schlüsselwert"),
+        "English"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_shares_sessions_is_refused_by_name() {
+    let Some(mut test) = TestDb::open(Backend::Postgres, "pooler").await else {
+        return;
+    };
+    let (Some(program), Some(url)) = (
+        backend_url("OUTBOX_TEST_PGBOUNCER_BIN"),
+        backend_url("OUTBOX_TEST_POSTGRES_URL"),
+    ) else {
+        return;
+    };
+    let port = url.split('/').nth(2).and_then(|server| server.rsplit(':').next());
+    let settings = "pool_mode = transaction\nignore_startup_parameters = extra_float_digits";
+    let mut pooler =
+        Server::pgbouncer(Path::new(&program), port.unwrap().parse().unwrap(), settings).unwrap();
+    pooler.start().await.unwrap();
+    let mut options = ConnectOptions::new(pooler.url());
+    options.connect_lazy(true);
+    test.db = Database::connect(options).await.unwrap();
+    let error = test
+        .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
+        .with_state(Script::ok())
+        .drain()
+        .await
+        .unwrap_err();
+    let is_pooler = matches!(&error, InboxError::Connect(ConnectError::Pooler { .. }));
+    assert!(is_pooler, "{error:?}");
 }
 
 /// Settings that the inbox cannot live with, since it shares the sessions with the handlers.
