@@ -1,11 +1,15 @@
 //! Setting up, looking at and taking down a log, and what is said when that cannot be done.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use outbox_core::OutboxStore as _;
 use outbox_core::SetupKind;
 use outbox_core::log::MessageLog as _;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
+use outbox_test_servers::{Rerun, Server};
 use outbox_testing::{backend_url, not_applicable};
 use sea_orm::Database;
 
@@ -354,4 +358,46 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place)
         "the log is down, and the slot is theirs"
     );
     place.drop_slot().await;
+}
+
+/// The pool and the connection that reads the log find the same password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passwords_of_the_environment_and_of_the_file_are_those_of_the_pool() {
+    let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let hba = folder.path().join("hba.conf");
+    let admit = |method: &str| {
+        let lines = ["all", "replication"].map(|of| format!("host {of} all 127.0.0.1/32 {method}\n"));
+        std::fs::write(&hba, lines.concat()).unwrap();
+    };
+    admit("trust");
+    let hba_file = format!("hba_file={}", hba.display());
+    let settings = ["wal_level=logical", &hba_file];
+    let mut server = Server::postgres(program.as_ref(), &settings).unwrap();
+    server.start().await.unwrap();
+    let db = server.connect(1).await.unwrap();
+    db.execute_unprepared("ALTER ROLE postgres PASSWORD 'pa:ss'")
+        .await
+        .unwrap();
+    admit("scram-sha-256");
+    db.execute_unprepared("SELECT pg_reload_conf()").await.unwrap();
+    let file = folder.path().join("pgpass");
+    std::fs::write(&file, "127.0.0.1:*:*:postgres:pa\\:ss\n").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let file = file.display().to_string();
+    for (variable, value, is_admitted) in [
+        ("PGPASSWORD", "pa:ss", true),
+        ("PGPASSWORD", "other", false),
+        ("PGPASSFILE", file.as_str(), true),
+    ] {
+        let run = Rerun::of(&["what_came_from_the_log_is_published_when_the_log_is_taken_down"])
+            .with("OUTBOX_TEST_POSTGRES_LOGICAL_URL", server.url())
+            .with(variable, value)
+            .run()
+            .await;
+        assert_eq!(run.is_ok(), is_admitted, "{variable}: {run:?}");
+    }
 }
