@@ -201,6 +201,7 @@ mod wrong_stores {
         counts_changed_rows: CountsChangedRows => settling_again_changes_nothing,
         puts_copies_last: PutsCopiesLast => later_messages_stay_behind_replayed_copies,
         orders_by_row_id: OrdersByRowId => a_counter_that_is_set_back_inverts_nothing,
+        remembers_former_owners: RemembersFormerOwners => what_a_former_owner_had_in_flight_comes_first,
         orders_waiting_by_row_id: OrdersByRowId => a_block_orders_by_sequence,
         settles_by_row_id: SettlesByRowId => verdicts_need_the_message_id,
         settles_dead_letters: SettlesDeadLetters => a_late_verdict_changes_nothing,

@@ -215,6 +215,32 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
     }
 }
 
+/// The next owner of a partition fetches the messages that the former owner had in flight before
+/// their successors, also if the successors have lower row ids.
+pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixture: &F) {
+    let (_, rows) = with_rows(fixture, &["a", "a"]).await;
+    assert_eq!(rows.len(), 2);
+    fixture.set_back_row_ids().await;
+    commit_each(fixture, &["a"]).await;
+    fixture.expire_leases().await;
+    let (_, leases) = lease_all(fixture).await;
+    let (mut numbers, mut in_flight) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let request = FetchRequest {
+            limit: limit(1),
+            in_flight: &in_flight,
+            ..pending(&leases)
+        };
+        let due = store(fixture).fetch(request).await.due;
+        for row in &due {
+            numbers.push(row.message.as_ref().expect("the row is readable").sequence);
+        }
+        in_flight.extend(due.iter().map(FetchedRow::key));
+        in_flight.sort_unstable();
+    }
+    assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
+}
+
 /// A fetch ends with the row that exceeds the bound on payload bytes, so a single larger message still comes.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));

@@ -171,6 +171,7 @@ macro_rules! store_conformance {
             only_leased_partitions_are_fetched,
             a_late_commit_is_not_skipped,
             a_counter_that_is_set_back_inverts_nothing,
+            what_a_former_owner_had_in_flight_comes_first,
             a_block_orders_by_sequence,
             published_messages_are_not_fetched_again,
             rows_in_flight_are_left_out,

@@ -41,6 +41,8 @@ pub enum StoreMistake {
     FetchesOutOfOrder,
     /// Orders the messages of an aggregate by row id.
     OrdersByRowId,
+    /// Counts what a former owner of the partition has fetched as in flight.
+    RemembersFormerOwners,
     /// Puts replayed copies behind messages that were recorded after the replay.
     PutsCopiesLast,
     /// Returns messages that are already published.

@@ -10,7 +10,7 @@ mod pause;
 mod read;
 mod spoil;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::store_types::*;
@@ -39,6 +39,8 @@ struct Memory {
     /// Aggregates whose messages are no longer returned.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
+    /// The messages that fetches have returned.
+    returned: BTreeSet<RowKey>,
 }
 
 impl WrongStore {
@@ -158,9 +160,11 @@ impl OutboxStore for WrongStore {
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let all = self.inner.current_leases();
+        let returned: Vec<RowKey> = self.memory().returned.iter().copied().collect();
         let mut wrong = request;
         match self.mistake {
             M::IgnoresPartitions => wrong.leases = &all,
+            M::RemembersFormerOwners => wrong.in_flight = &returned,
             M::IgnoresLimit | M::LooksPastItsLimit => wrong.limit = NonZeroU32::MAX,
             M::IgnoresBytes => wrong.bytes = usize::MAX,
             M::IgnoresRowsInFlight => wrong.in_flight = &[],
@@ -171,6 +175,8 @@ impl OutboxStore for WrongStore {
             fetched.due.truncate(request.limit.get() as usize);
         }
         self.spoil(&mut fetched)?;
+        let keys = fetched.due.iter().map(FetchedRow::key);
+        self.memory().returned.extend(keys);
         Ok(fetched)
     }
 
