@@ -3,12 +3,18 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
+use outbox::nats::async_nats::jetstream;
+use outbox::prelude::*;
 use outbox::testing::{backend_url, eventually};
+use outbox_admin::rights::Role;
 use outbox_test_servers::Server;
 use serde_json::Value;
 
-use crate::operate::answer::logged_in;
+use crate::operate::answer::{ask, logged_in};
+use crate::operate::plant::Planted;
+use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program};
 
 async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
@@ -85,6 +91,104 @@ async fn relay_with_another_stream_is_refused() {
     first.end().await;
     other.close().await;
     place.close().await;
+}
+
+/// A copied configuration names another server, whose stream has the same name. A new stream on the
+/// same server is no reason to refuse a relay.
+#[tokio::test]
+async fn relay_with_the_same_stream_of_another_server_is_refused() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let Some(nats) = backend_url("OUTBOX_TEST_NATS_OLD_BIN") else {
+        return;
+    };
+    let mut nats = Server::nats(Path::new(&nats)).unwrap();
+    nats.start().await.unwrap();
+    let config = place.outbox("shop");
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let mut first = Program::start(&config, &servers);
+    first.until_ready().await;
+    let elsewhere = [servers[0], ("NATS_URL", nats.url())];
+    let (code, log) = Program::start(&config, &elsewhere).failure().await;
+    assert_ne!(code, Some(0));
+    let error = log.rsplit_once("error: ").unwrap().1;
+    assert_eq!(error.matches("(created ").count(), 2, "{error}");
+
+    let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();
+    let client = stream.connect(&place.nats).await.unwrap();
+    let context = jetstream::new(client.clone());
+    context.delete_stream(&place.name).await.unwrap();
+    place.record(1).await;
+    eventually("a failed publish", async || {
+        ask(&place, &["status"]).says("no stream takes subject")
+    })
+    .await;
+    stream.provision(&client).await.unwrap();
+    eventually("the event on the new stream", async || {
+        place.on_stream().await.len() == 1
+    })
+    .await;
+    let mut second = Program::start(&config, &servers);
+    second.until_ready().await;
+    for mut program in [first, second] {
+        program.terminate();
+        assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    }
+    place.close().await;
+}
+
+/// The relay names the refused login, and commands name what its silence shows.
+async fn lost_login_is_named(kind: Kind, refusal: &str) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let login = Login::new(kind, place, &[Role::Relay]).await;
+    let config = place.outbox("shop").replace("true", "false");
+    let config = format!("{config}[outbox.relay]\nlease_ttl = \"2s\"\n");
+    let servers = [
+        ("DATABASE_URL", login.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    planted.provision().await;
+    let mut program = Program::start(&config, &servers);
+    program.until_ready().await;
+    eventually("the registration of the relay", async || {
+        place.count("outbox_relays", "1 = 1").await == 1
+    })
+    .await;
+    login.lock_out(kind, place).await;
+    planted.placed("1").await;
+    eventually("the refusal in log and health", async || {
+        let (status, health) = program.get("/readyz").await;
+        status == 503 && health.contains(refusal) && program.log().contains(refusal)
+    })
+    .await;
+    // Its announcement ends by itself, as its leases do.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for words in [&["status"][..], &["doctor"], &["why", "order/1"]] {
+        let answer = ask(place, words);
+        let is_named = answer.says("stopped announcing itself") && answer.says("(network, login, or");
+        assert!(is_named, "{words:?}: {answer:?}");
+    }
+    program.terminate();
+    program.end().await;
+    login.close(kind, place).await;
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn lost_login_of_postgres_is_named() {
+    lost_login_is_named(Kind::Postgres, "not permitted to log in").await;
+}
+
+#[tokio::test]
+async fn lost_login_of_mariadb_is_named() {
+    lost_login_is_named(Kind::MariaDb, "Access denied").await;
 }
 
 #[tokio::test]

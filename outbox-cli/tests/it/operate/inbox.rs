@@ -150,6 +150,11 @@ async fn a_group_in_postgres_is_listed_retried_and_discarded() {
 }
 
 #[tokio::test]
+async fn a_group_in_mariadb_is_listed_retried_and_discarded() {
+    a_group_is_listed_retried_and_discarded(Kind::MariaDb).await;
+}
+
+#[tokio::test]
 async fn a_group_in_sqlite_is_listed_retried_and_discarded() {
     a_group_is_listed_retried_and_discarded(Kind::Sqlite).await;
 }

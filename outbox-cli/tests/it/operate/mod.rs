@@ -14,6 +14,7 @@ mod handed;
 mod hints;
 mod inbox;
 mod keys;
+mod letter_group;
 mod lists;
 mod migrate;
 mod no_stream;

@@ -62,7 +62,7 @@ impl Server {
                 "--prefix",
                 stream,
             ];
-            words.extend(["--consumer", "billing"]);
+            words.extend(["--consumer", "billing", "--consumer", "shipping"]);
             words.extend(roles.iter().flat_map(|role| ["--role", *role]));
             users.push_str(&run(&words, &[]).expect(0).out);
         }
@@ -247,6 +247,9 @@ async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
 
     let consumer = server.client("billing").await;
     let events = EventStream::new(&stream).with_prefix(&stream).unwrap();
+    // Its other consumer does not exist yet, and may be asked for.
+    let other = format!("$JS.API.CONSUMER.INFO.{stream}.shipping");
+    consumer.request(other, "".into()).await.unwrap();
     planted.make_inbox().await;
     let inbox = Inbox::new(planted.place.db.clone(), events.subscriber(consumer));
     let inbox = inbox

@@ -106,6 +106,24 @@ impl Login {
         place.db.execute_unprepared(&drop).await.unwrap();
     }
 
+    /// Refuses the login from now on, and ends its sessions. The servers of PostgreSQL ask for no password.
+    pub(crate) async fn lock_out(&self, kind: Kind, place: &Place) {
+        let user = &self.user;
+        let statements = match kind {
+            Kind::Postgres | Kind::Logical => [
+                format!("ALTER ROLE {user} NOLOGIN"),
+                format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'"),
+            ],
+            _ => [
+                format!("ALTER USER '{user}'@'%' IDENTIFIED BY 'changed'"),
+                format!("KILL USER '{user}'"),
+            ],
+        };
+        for statement in statements {
+            place.execute(&statement).await;
+        }
+    }
+
     /// Whether the database lets it do this. Nothing stays of what it does.
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();

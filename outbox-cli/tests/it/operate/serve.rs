@@ -367,7 +367,7 @@ async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
 }
 
 /// The addresses to which a page links and that begin like this, each once.
-fn links(page: &str, beginning: &str) -> Vec<String> {
+pub(super) fn links(page: &str, beginning: &str) -> Vec<String> {
     let mut found = Vec::new();
     for link in page.split("href=\"").skip(1) {
         let address = link.split('"').next().unwrap().replace("&amp;", "&");

@@ -1,6 +1,10 @@
 //! A server that is away: one finding, without a wait for each question.
 
-use std::time::Duration;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use outbox::testing::backend_url;
+use outbox_test_servers::Server;
 
 use super::checks;
 use crate::operate::answer::{Answer, logged_in};
@@ -33,4 +37,78 @@ async fn servers_that_refuse_connections_are_one_finding_each() {
         assert_eq!(checks(&answer), ["database", "nats"], "{answer:?}");
         assert_eq!(answer.out.matches("onnection refused").count(), 2, "{answer:?}");
     }
+}
+
+/// The kernel accepts the connections, and no server answers.
+#[tokio::test]
+async fn commands_end_within_their_bound_where_nobody_answers() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let hole = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = hole.local_addr().unwrap().port();
+    let nats = format!("nats://127.0.0.1:{port}");
+    for scheme in ["postgres", "mysql"] {
+        let database = format!("{scheme}://relay@127.0.0.1:{port}/shop");
+        for command in [
+            "status",
+            "doctor",
+            "why order/1",
+            "list",
+            "relay list",
+            "consumers list",
+            "dead-letters list",
+            "audit",
+            "prove --since 1h --until 0s",
+            "reconcile --since 1h --until 0s",
+            "retry --all",
+            "migrate",
+        ] {
+            let words: Vec<&str> = command.split(' ').chain(["--timeout", "1s"]).collect();
+            let begins = Instant::now();
+            let answer = logged_in(&place, &database, &nats, &words);
+            // One second for the database, 5 s for NATS, and time on a busy machine.
+            assert!(begins.elapsed() < Duration::from_secs(30), "{scheme} {command}");
+            assert!(
+                !matches!(answer.code, Some(0 | 5)),
+                "{scheme} {command}: {answer:?}"
+            );
+            let is_told = answer.says("answer") || answer.says("timed out");
+            assert!(is_told, "{scheme} {command}: {answer:?}");
+        }
+    }
+    place.close().await;
+}
+
+/// PgBouncer refuses parameters of the program's sessions. The doctor names the pooler, and other
+/// commands name the parameter.
+#[tokio::test]
+async fn a_pooler_is_named_by_commands() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let Some(program) = backend_url("OUTBOX_TEST_PGBOUNCER_BIN") else {
+        return;
+    };
+    let port = place
+        .url
+        .split('/')
+        .nth(2)
+        .and_then(|server| server.rsplit(':').next());
+    let settings = "pool_mode = transaction\nignore_startup_parameters = extra_float_digits";
+    let mut pooler = Server::pgbouncer(program.as_ref(), port.unwrap().parse().unwrap(), settings).unwrap();
+    pooler.start().await.unwrap();
+    for (words, said) in [
+        (&["doctor"][..], "through a pooler"),
+        (&["status"], "unsupported startup parameter"),
+        // Its sessions have none.
+        (&["migrate"], "missing"),
+    ] {
+        let answer = logged_in(&place, pooler.url(), &place.nats, words);
+        assert!(
+            answer.code != Some(0) && answer.says(said),
+            "{words:?}: {answer:?}"
+        );
+    }
+    place.close().await;
 }
