@@ -11,7 +11,7 @@ use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
 use outbox_test_servers::{Rerun, Server};
 use outbox_testing::{backend_url, not_applicable};
-use sea_orm::Database;
+use sea_orm::{ConnectionTrait as _, Database};
 
 use crate::support::{Place, init, sleep};
 
