@@ -99,8 +99,9 @@ $do$;
 
 SELECT outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 3) AS n;
 
--- The pending rows of each partition, in the order of their row ids. Partition and row id are one number, so that a relay finds rows of many
--- partitions by one list of numbers when it settles them. The index is as large as the backlog, not as the history.
+-- The pending rows of each partition, in the order of their row ids. Partition and row id are one
+-- number, so that a relay settles rows of many partitions by one list of numbers. The index is as
+-- large as the backlog, not as the history.
 CREATE INDEX outbox_messages_pending
     ON outbox_messages (((partition_no::int8 << 57) + row_id)) WHERE status = 0;
 

@@ -36,8 +36,9 @@ CREATE TABLE outbox_messages (
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- The pending rows of each partition, in the order of their row ids. Partition and row id are one number, so that a relay finds rows of many
--- partitions by one list of numbers when it settles them. The index is as large as the backlog, not as the history.
+-- The pending rows of each partition, in the order of their row ids. Partition and row id are one
+-- number, so that a relay settles rows of many partitions by one list of numbers. The index is as
+-- large as the backlog, not as the history.
 CREATE INDEX outbox_messages_pending
     ON outbox_messages (((partition_no::int8 << 57) + row_id)) WHERE status = 0;
 

@@ -12,6 +12,7 @@ use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
 use super::Why;
 #[cfg(feature = "postgres")]
 use super::pooler::{self, Greeting, Pooler};
+use crate::error::code::{ErrorCode, has_code};
 
 /// Connection attempts while SSLRequest fails for sqlx only.
 #[cfg(feature = "postgres")]
@@ -165,14 +166,10 @@ pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
 
 /// Whether PgBouncer may have reported the error itself.
 pub(super) fn is_of_pooler(error: &DbErr) -> bool {
-    match error {
-        DbErr::Conn(RuntimeErr::SqlxError(error))
-        | DbErr::Exec(RuntimeErr::SqlxError(error))
-        | DbErr::Query(RuntimeErr::SqlxError(error)) => has_code_of_pooler(error),
-        _ => false,
-    }
+    has_code(error, &[super::OF_POOLER])
 }
 
+#[cfg(feature = "postgres")]
 fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.as_deref() == Some(super::OF_POOLER)
@@ -202,12 +199,11 @@ fn why_of_driver(error: &sqlx::Error) -> Option<Why> {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
             return Some(Why::Away);
         }
-        sqlx::Error::Database(answer) => answer,
+        sqlx::Error::Database(answer) => ErrorCode::of_answer(&**answer),
         _ => return None,
     };
-    #[cfg(feature = "mysql")]
-    if let Some(answer) = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        return super::why_of_mysql(answer.number());
+    match answer.number {
+        Some(number) => super::why_of_mysql(number),
+        None => super::why_of_sqlstate(&answer.code),
     }
-    super::why_of_sqlstate(&answer.code().unwrap_or_default())
 }

@@ -335,7 +335,7 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
 
 /// MySQL and MariaDB: access denied (for a database; with and without a password; to this host; by the plugin), an unknown database, an expired or
 /// locked account. Then: too many connections, a server that stops, a Galera node that is not ready.
-#[cfg(any(feature = "mysql", test))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),

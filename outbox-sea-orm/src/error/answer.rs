@@ -6,6 +6,10 @@
 
 use std::error::Error;
 
+use sea_orm::{DbErr, RuntimeErr};
+
+use super::code::ErrorCode;
+
 /// An answer that an operator can mend.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +34,7 @@ impl DatabaseAnswer {
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut level = Some(error);
         while let Some(error) = level {
-            if let Some(answer) = driver::answer(error) {
+            if let Some(answer) = of_level(error) {
                 return Some(answer);
             }
             level = error.source();
@@ -50,43 +54,19 @@ impl DatabaseAnswer {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod driver {
-    use std::error::Error;
-
-    use sea_orm::{DbErr, RuntimeErr};
-
-    use super::DatabaseAnswer as Answer;
-
-    pub(super) fn answer(error: &(dyn Error + 'static)) -> Option<Answer> {
-        // A transparent error hides the error of SeaORM and shows the cause of that error.
-        let cause = match error.downcast_ref::<DbErr>() {
-            Some(DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause)) => Some(cause),
-            _ => error.downcast_ref::<RuntimeErr>(),
-        };
-        let Some(RuntimeErr::SqlxError(error)) = cause else {
-            return None;
-        };
-        let answer = error.as_database_error()?;
-        let code = answer.code().unwrap_or_default();
-        let text = answer.message();
-        #[cfg(feature = "mysql")]
-        if let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-            return super::of_mysql(answer.number(), text);
-        }
-        super::of_code(&code, text)
+/// The answer of one level of an error.
+fn of_level(error: &(dyn Error + 'static)) -> Option<DatabaseAnswer> {
+    // A transparent error hides the error of SeaORM and shows the cause of that error.
+    let answer = match error.downcast_ref::<DbErr>() {
+        Some(error) => ErrorCode::of(error),
+        None => ErrorCode::of_cause(error.downcast_ref::<RuntimeErr>()?),
+    }?;
+    match answer.number {
+        Some(number) => of_mysql(number, &answer.text),
+        None => of_code(&answer.code, &answer.text),
     }
 }
 
-/// Without a driver, there are no answers.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-mod driver {
-    pub(super) fn answer(_: &(dyn std::error::Error + 'static)) -> Option<super::DatabaseAnswer> {
-        None
-    }
-}
-
-#[cfg(any(feature = "mysql", test))]
 fn of_mysql(number: u16, text: &str) -> Option<DatabaseAnswer> {
     match number {
         // Table 'shop.outbox_messages' doesn't exist
@@ -98,7 +78,6 @@ fn of_mysql(number: u16, text: &str) -> Option<DatabaseAnswer> {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn of_code(code: &str, text: &str) -> Option<DatabaseAnswer> {
     match code {
         // relation "shop.outbox_messages" does not exist
@@ -125,7 +104,6 @@ fn of_code(code: &str, text: &str) -> Option<DatabaseAnswer> {
 }
 
 /// A name without its schema and quotes.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn name(qualified: Option<&str>) -> String {
     let last = qualified.and_then(|name| name.rsplit('.').next());
     last.unwrap_or_default().trim_matches(['"', '\'', '`']).to_owned()

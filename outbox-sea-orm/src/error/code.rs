@@ -2,7 +2,9 @@
 //!
 //! Invariant: a commit counts as refused only if the database's answer says so. Whatever is not listed here is unknown.
 
-use sea_orm::DbErr;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use sea_orm::sqlx;
+use sea_orm::{DbErr, RuntimeErr};
 
 /// Whether the database has refused a commit, so that nothing is stored: a constraint or trigger that is checked at the commit, a serialization
 /// failure, a deadlock, a conflict with another node of a Galera cluster. Otherwise the outcome of a commit that failed is unknown.
@@ -12,90 +14,102 @@ use sea_orm::DbErr;
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
     // A transaction that this crate has refused to commit.
-    matches!(error, DbErr::Custom(_)) || driver::is_commit_refused(error)
+    matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
 /// Whether MySQL or MariaDB has refused a statement because a transaction is open.
 pub(crate) fn is_transaction_in_progress(error: &DbErr) -> bool {
-    driver::is_transaction_in_progress(error)
+    ErrorCode::of(error).is_some_and(|answer| answer.number == Some(1568))
 }
 
 /// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
 pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
-    driver::has_code(error, codes)
+    ErrorCode::of(error).is_some_and(|answer| codes.contains(&answer.code.as_str()))
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod driver {
-    use sea_orm::sqlx::error::DatabaseError;
-    use sea_orm::{DbErr, RuntimeErr};
+/// The answer of a database to a statement.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ErrorCode {
+    /// SQLSTATE, or SQLite's result code as a decimal number.
+    pub(crate) code: String,
+    /// The error number of MySQL and MariaDB.
+    pub(crate) number: Option<u16>,
+    pub(crate) text: String,
+    /// PostgreSQL has ended the session.
+    is_fatal: bool,
+}
 
-    /// The database's answer. `None` if there was none.
-    fn answer(error: &DbErr) -> Option<&(dyn DatabaseError + 'static)> {
+impl ErrorCode {
+    /// `None` if the database did not answer.
+    pub(crate) fn of(error: &DbErr) -> Option<Self> {
         match error {
-            DbErr::Conn(RuntimeErr::SqlxError(error))
-            | DbErr::Exec(RuntimeErr::SqlxError(error))
-            | DbErr::Query(RuntimeErr::SqlxError(error)) => error.as_database_error(),
+            DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause) => Self::of_cause(cause),
             _ => None,
         }
     }
 
-    pub(super) fn is_commit_refused(error: &DbErr) -> bool {
-        let Some(answer) = answer(error) else {
-            return false;
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    pub(crate) fn of_cause(cause: &RuntimeErr) -> Option<Self> {
+        match cause {
+            RuntimeErr::SqlxError(error) => Some(Self::of_answer(error.as_database_error()?)),
+            _ => None,
+        }
+    }
+
+    /// Without a driver, no database answers.
+    #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+    pub(crate) fn of_cause(_: &RuntimeErr) -> Option<Self> {
+        None
+    }
+
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    pub(crate) fn of_answer(answer: &(dyn sqlx::error::DatabaseError + 'static)) -> Self {
+        let mut code = Self {
+            code: answer.code().unwrap_or_default().into_owned(),
+            text: answer.message().to_owned(),
+            ..Self::default()
         };
-        let code = answer.code().unwrap_or_default();
         #[cfg(feature = "postgres")]
-        if let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::postgres::PgDatabaseError>() {
-            // Fatal errors end the session, perhaps while the commit was on its way.
-            let is_fatal = answer.severity() != sea_orm::sqlx::postgres::PgSeverity::Error;
-            return !is_fatal && super::postgres_refuses(&code);
+        if let Some(answer) = answer.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+            code.is_fatal = answer.severity() != sqlx::postgres::PgSeverity::Error;
         }
         #[cfg(feature = "mysql")]
-        if let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-            return super::mysql_refuses(answer.number(), &code, answer.message());
+        if let Some(answer) = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+            code.number = Some(answer.number());
         }
-        super::sqlite_refuses(&code)
+        code
     }
 
-    pub(super) fn is_transaction_in_progress(error: &DbErr) -> bool {
-        #[cfg(feature = "mysql")]
-        if let Some(answer) = answer(error)
-            && let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>()
-        {
-            return answer.number() == 1568;
+    /// The low byte of a result code of SQLite. An SQLSTATE has five characters.
+    pub(crate) fn sqlite(&self) -> Option<u32> {
+        let code: u32 = self.code.parse().ok().filter(|_| self.code.len() < 5)?;
+        Some(code & 0xff)
+    }
+
+    /// An answer of a test. A text of MySQL begins with the number of the error.
+    #[cfg(test)]
+    pub(crate) fn of_text(code: &str, text: &str) -> Self {
+        Self {
+            code: code.to_owned(),
+            number: text.split(' ').next().and_then(|number| number.parse().ok()),
+            text: text.to_owned(),
+            is_fatal: false,
         }
-        let _ = error;
-        false
     }
 
-    pub(super) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
-        let code = answer(error).and_then(DatabaseError::code);
-        code.is_some_and(|code| codes.contains(&&*code))
-    }
-}
-
-/// Without a driver, there are no answers.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-mod driver {
-    use sea_orm::DbErr;
-
-    pub(super) fn is_commit_refused(_: &DbErr) -> bool {
-        false
-    }
-
-    pub(super) fn is_transaction_in_progress(_: &DbErr) -> bool {
-        false
-    }
-
-    pub(super) fn has_code(_: &DbErr, _: &[&str]) -> bool {
-        false
+    fn refuses_commit(&self) -> bool {
+        match (self.number, self.code.len()) {
+            (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
+            // A fatal error ends the session, perhaps while the commit was on its way.
+            (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
+            // Busy, locked, full, constraint.
+            _ => matches!(self.sqlite(), Some(5 | 6 | 13 | 19)),
+        }
     }
 }
 
 /// An error that is not fatal ends the transaction. Left out: lost connections, also of poolers (08), statement completion unknown, errors of the
 /// operating system (58), and internal errors (XX).
-#[cfg(any(feature = "postgres", test))]
 fn postgres_refuses(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !class.is_empty() && code != "40003" && !["08", "58", "XX"].contains(&class)
@@ -104,7 +118,6 @@ fn postgres_refuses(code: &str) -> bool {
 /// Rolled back (40: deadlock, also of Galera; group replication), a constraint (23), the transaction cache is full, a lock was not granted, the
 /// server is read-only, a hook of group replication. And error 1180, the rollback of a failed commit, unless it gives a status of Galera's
 /// provider that means a lost connection (6) or a failed node (7, 8): then the other nodes may have the transaction.
-#[cfg(any(feature = "mysql", test))]
 fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_galera_lost = || {
@@ -117,19 +130,6 @@ fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
         1197 | 1205 | 1290 | 1836 | 3100 => true,
         _ => ["40", "23"].contains(&class),
     }
-}
-
-/// Busy, locked, full, constraint.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
-fn sqlite_refuses(code: &str) -> bool {
-    matches!(sqlite_primary(code), Some(5 | 6 | 13 | 19))
-}
-
-/// The low byte of a result code of SQLite, which is a decimal number. An SQLSTATE has five characters.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
-fn sqlite_primary(code: &str) -> Option<u32> {
-    let code: u32 = code.parse().ok().filter(|_| code.len() < 5)?;
-    Some(code & 0xff)
 }
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
             ("10", false),
             ("", false),
         ] {
-            assert_eq!(sqlite_refuses(code), refuses, "{code}");
+            assert_eq!(ErrorCode::of_text(code, "").refuses_commit(), refuses, "{code}");
         }
     }
 }

@@ -4,8 +4,12 @@
 //! here: whether a failed commit has stored something ([`crate::is_commit_refused`]).
 
 use sea_orm::DbErr;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use sea_orm::{RuntimeErr, sqlx};
 
 use crate::error::answer::DatabaseAnswer;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
+use crate::error::code::ErrorCode;
 
 /// What the caller can do about an error: see [`SaveError::kind`](crate::SaveError::kind) and [`ErrorKind::of`].
 ///
@@ -50,7 +54,12 @@ impl ErrorKind {
             DbErr::ConnectionAcquire(_) => Self::Unavailable,
             DbErr::RecordNotUpdated | DbErr::RecordNotFound(_) => Self::RowMissing,
             _ if DatabaseAnswer::lacks_tables(error) => Self::Misconfigured,
-            _ => driver::kind(error),
+            #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+            DbErr::Conn(RuntimeErr::SqlxError(error))
+            | DbErr::Exec(RuntimeErr::SqlxError(error))
+            | DbErr::Query(RuntimeErr::SqlxError(error)) => kind_of_driver(error),
+            DbErr::Conn(_) => Self::Unavailable,
+            _ => Self::Refused,
         }
     }
 
@@ -67,68 +76,30 @@ pub(crate) fn is_conflict(error: &DbErr) -> bool {
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use driver::kind_of_driver;
-
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod driver {
-    use sea_orm::{DbErr, RuntimeErr, sqlx};
-
-    use super::{ErrorKind, kind_of_code};
-
-    pub(super) fn kind(error: &DbErr) -> ErrorKind {
-        match error {
-            DbErr::Conn(RuntimeErr::SqlxError(error))
-            | DbErr::Exec(RuntimeErr::SqlxError(error))
-            | DbErr::Query(RuntimeErr::SqlxError(error)) => kind_of_driver(error),
-            DbErr::Conn(_) => ErrorKind::Unavailable,
-            _ => ErrorKind::Refused,
-        }
-    }
-
-    /// As [`ErrorKind::of`], for an error of sqlx.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
-        match error {
-            sqlx::Error::Database(error) => {
-                kind_of_code(&error.code().unwrap_or_default(), &error.to_string())
-            }
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
-            | sqlx::Error::WorkerCrashed
-            | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
-            _ => ErrorKind::Refused,
-        }
+/// As [`ErrorKind::of`], for an error of sqlx.
+#[doc(hidden)]
+#[must_use]
+pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
+    match error {
+        sqlx::Error::Database(answer) => kind_of_code(&ErrorCode::of_answer(&**answer)),
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
+        _ => ErrorKind::Refused,
     }
 }
 
-/// Without a driver, no error has a code.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-mod driver {
-    use sea_orm::DbErr;
-
-    use super::ErrorKind;
-
-    pub(super) fn kind(error: &DbErr) -> ErrorKind {
-        match error {
-            DbErr::Conn(_) => ErrorKind::Unavailable,
-            _ => ErrorKind::Refused,
-        }
-    }
-}
-
-/// `code` is an SQLSTATE of five characters, or SQLite's result code as a decimal number. For MySQL, the decisive part is its own error number at
-/// the start of the text: `1205 (HY000): …`.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
-fn kind_of_code(code: &str, text: &str) -> ErrorKind {
-    match code.as_bytes() {
+fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
+    match answer.code.as_bytes() {
         // Whether the statement was completed is unknown, so nothing tells that the transaction is over.
         b"40003" => ErrorKind::Refused,
         // On MySQL this transaction is read-only, as its caller asked for. PostgreSQL has the same code for a server that is.
-        b"25006" if mysql_number(text).is_some() => ErrorKind::Refused,
+        b"25006" if answer.number.is_some() => ErrorKind::Refused,
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
         // Connection lost; resources (disk full, too many connections); shutdown; read-only after a failover.
@@ -137,14 +108,14 @@ fn kind_of_code(code: &str, text: &str) -> ErrorKind {
         }
         // A right; a login that is refused (28), a database that does not exist.
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
-        b"42000" => match mysql_number(text) {
+        b"42000" => match answer.number {
             // A right on a database, a table or a column; a database that does not exist.
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
             // Too many connections, or statements per hour, of this user.
             Some(1203 | 1226) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         },
-        b"HY000" => match mysql_number(text) {
+        b"HY000" => match answer.number {
             // A lock that was not granted in time, which MariaDB also reports for NOWAIT; NOWAIT on MySQL; a row that has changed since the snapshot.
             Some(1205 | 3572 | 1020) => ErrorKind::Conflict,
             // Too many connections; shutdown; read-only; disk full.
@@ -153,27 +124,14 @@ fn kind_of_code(code: &str, text: &str) -> ErrorKind {
             Some(1130 | 1820 | 1862 | 3118 | 4151) => ErrorKind::Misconfigured,
             _ => ErrorKind::Refused,
         },
-        code if code.len() < 5 => {
-            // The low byte is the primary code: BUSY, LOCKED; IOERR, FULL, CANTOPEN; READONLY.
-            match std::str::from_utf8(code)
-                .ok()
-                .and_then(|code| code.parse::<u32>().ok())
-                .map(|code| code & 0xff)
-            {
-                Some(5 | 6) => ErrorKind::Conflict,
-                Some(10 | 13 | 14) => ErrorKind::Unavailable,
-                Some(8) => ErrorKind::Misconfigured,
-                _ => ErrorKind::Refused,
-            }
-        }
-        _ => ErrorKind::Refused,
+        // BUSY, LOCKED; IOERR, FULL, CANTOPEN; READONLY.
+        _ => match answer.sqlite() {
+            Some(5 | 6) => ErrorKind::Conflict,
+            Some(10 | 13 | 14) => ErrorKind::Unavailable,
+            Some(8) => ErrorKind::Misconfigured,
+            _ => ErrorKind::Refused,
+        },
     }
-}
-
-/// MySQL's own error number, with which the text of its errors begins.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
-fn mysql_number(text: &str) -> Option<u16> {
-    text.split(' ').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -244,7 +202,8 @@ mod tests {
             ("1555", "UNIQUE constraint failed", Refused),
             ("", "", Refused),
         ] {
-            assert_eq!(kind_of_code(code, text), expected, "{code} {text}");
+            let answer = ErrorCode::of_text(code, text);
+            assert_eq!(kind_of_code(&answer), expected, "{code} {text}");
             let is_retryable = matches!(expected, Conflict | Unavailable);
             assert_eq!(expected.is_retryable(), is_retryable);
         }

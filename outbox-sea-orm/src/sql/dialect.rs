@@ -197,7 +197,8 @@ impl Dialect {
         }
     }
 
-    /// The key of a pending row in its index on PostgreSQL: partition and row id as one number. `prefix` is empty, or an alias with a dot.
+    /// The key of a pending row in its index on PostgreSQL: partition and row id as one number.
+    /// `prefix` is empty, or an alias with a dot.
     #[cfg(feature = "postgres")]
     pub(crate) fn slot(prefix: &str) -> String {
         format!("(({prefix}partition_no::int8 << {ROW_ID_BITS}) + {prefix}row_id)")
@@ -209,7 +210,8 @@ impl Dialect {
         (i64::from(partition) << ROW_ID_BITS) + row_id
     }
 
-    /// A condition on rows `m`: they are pending, of the partition `own.partition_no`, and their row ids are between two numbers.
+    /// A condition on rows `m`: pending, of the partition `own.partition_no`, with a row id
+    /// between two numbers.
     #[cfg(feature = "postgres")]
     pub(crate) fn pending_between(after: Option<i64>, before: Option<i64>) -> String {
         let most = (1 << ROW_ID_BITS) - 1;

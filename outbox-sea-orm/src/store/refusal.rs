@@ -6,85 +6,39 @@
 use outbox_core::StoreError;
 use sea_orm::DbErr;
 
+use crate::error::code::ErrorCode;
+
 /// The error of a settlement.
 pub(super) fn of_settlement(source: DbErr) -> StoreError {
     let context = "messages could not be settled";
-    let is_refused = code_of(&source).is_some_and(|(code, text)| is_refusal(&code, &text));
+    let is_of_statement = matches!(source, DbErr::Exec(_) | DbErr::Query(_));
+    let answer = ErrorCode::of(&source).filter(|_| is_of_statement);
     let source = Box::new(source);
-    if is_refused {
-        StoreError::Refused { context, source }
-    } else {
-        StoreError::Database { context, source }
+    match answer {
+        Some(answer) if is_refusal(&answer) => StoreError::Refused { context, source },
+        _ => StoreError::Database { context, source },
     }
 }
 
-/// SQLSTATE, or SQLite's result code, and the text.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn code_of(error: &DbErr) -> Option<(String, String)> {
-    use sea_orm::RuntimeErr;
-
-    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
-    else {
-        return None;
-    };
-    let error = error.as_database_error()?;
-    Some((error.code()?.into_owned(), error.to_string()))
-}
-
-/// Without a driver, no error has a code.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn code_of(_: &DbErr) -> Option<(String, String)> {
-    None
-}
-
-/// MySQL's own error number begins the text: `1142 (42000): …`.
-fn is_refusal(code: &str, text: &str) -> bool {
-    match code.as_bytes() {
+fn is_refusal(answer: &ErrorCode) -> bool {
+    match answer.code.as_bytes() {
         // A value, a constraint, a view's check; a trigger's own refusal on PostgreSQL and on MySQL; a right on PostgreSQL.
-        [b'2', b'2' | b'3', ..] | [b'4', b'4', ..] | b"P0001" | b"45000" | b"42501" => code.len() == 5,
+        [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
         // On MySQL: a right on a table or a column; a value; a CHECK.
-        b"42000" | b"HY000" => {
-            let number = text
-                .split(' ')
-                .next()
-                .and_then(|number| number.parse::<u16>().ok());
-            matches!(number, Some(1142 | 1143 | 1366 | 3819 | 4025))
-        }
-        // On SQLite the low byte is the primary code: TOOBIG, CONSTRAINT (a trigger's `RAISE` as well), MISMATCH.
-        _ if code.len() < 5 => code
-            .parse::<u32>()
-            .is_ok_and(|code| matches!(code & 0xff, 18..=20)),
-        _ => false,
+        b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),
+        // TOOBIG, CONSTRAINT (a trigger's `RAISE` as well), MISMATCH.
+        _ => matches!(answer.sqlite(), Some(18..=20)),
     }
 }
 
-/// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
-/// `read_only` of MySQL and MariaDB has the number 1290, their `innodb_read_only` 1836 or 1036. SQLite has 8, with variants in the higher bits.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+/// Whether the server answers that it only reads: a replica, or a former primary. `read_only` of
+/// MySQL and MariaDB has the number 1290, `innodb_read_only` 1836 or 1036.
 pub(super) fn refuses_to_write(error: &DbErr) -> bool {
-    use sea_orm::RuntimeErr;
-
-    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
-    else {
-        return false;
-    };
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    #[cfg(feature = "mysql")]
-    if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-        return matches!(error.number(), 1036 | 1290 | 1792 | 1836);
-    }
-    let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
-    error
-        .code()
-        .is_some_and(|code| code == "25006" || is_sqlite(&code))
-}
-
-/// Without a driver, no error says anything.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-pub(super) fn refuses_to_write(_: &DbErr) -> bool {
-    false
+    let answer = ErrorCode::of(error).filter(|_| !matches!(error, DbErr::Conn(_)));
+    answer.is_some_and(|answer| match answer.number {
+        Some(number) => matches!(number, 1036 | 1290 | 1792 | 1836),
+        None => answer.code == "25006" || answer.sqlite() == Some(8),
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +58,7 @@ mod tests {
             ("1811", "raised by a trigger"),
             ("275", "CHECK constraint failed"),
         ] {
-            assert!(is_refusal(code, text), "{code} {text}");
+            assert!(is_refusal(&ErrorCode::of_text(code, text)), "{code} {text}");
         }
         for (code, text) in [
             ("40001", "could not serialize access"),
@@ -120,7 +74,7 @@ mod tests {
             ("13", "database or disk is full"),
             ("8", "attempt to write a readonly database"),
         ] {
-            assert!(!is_refusal(code, text), "{code} {text}");
+            assert!(!is_refusal(&ErrorCode::of_text(code, text)), "{code} {text}");
         }
     }
 }

@@ -228,7 +228,6 @@ crate::on_every_backend!(
     relays_that_compete_share_the_partitions,
     an_unreadable_id_of_an_aggregate_is_returned_as_such,
     bounds_of_time_can_be_stored,
-    a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones,
 );
 
 /// Drops futures of the store after each number of polls. Afterwards the only connection of the pool must be usable and outside any
@@ -388,29 +387,6 @@ async fn bounds_of_time_can_be_stored(test: TestDb) {
         .await
         .unwrap();
     assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
-}
-
-/// A delayed message holds back the later messages of its aggregate, and no others.
-async fn a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones(test: TestDb) {
-    let future = time::macros::datetime!(9000-01-01 00:00 UTC);
-    let delayed = |probe: Probe| NewMessage::from_event(&probe).unwrap().available_at(future);
-    let due = |probe: Probe| NewMessage::from_event(&probe).unwrap();
-    test.record([
-        due(Probe::noted("a", 1)),
-        delayed(Probe::noted("a", 2)),
-        due(Probe::noted("a", 3)),
-        due(Probe::sampled("a", 4)),
-        delayed(Probe::sampled("b", 5)),
-        due(Probe::noted("b", 6)),
-    ])
-    .await
-    .unwrap();
-    let rows = test.fetch_all().await;
-    let keys: Vec<_> = rows
-        .iter()
-        .map(|row| (row.aggregate.id.as_str(), row.message.as_ref().unwrap().sequence))
-        .collect();
-    assert_eq!(keys, [("a", Some(1)), ("a", None), ("b", Some(1))]);
 }
 
 /// Neither the server's nor the session's time zone matters (O31): writer and relay are in different ones.

@@ -46,8 +46,8 @@ pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// A limit that PostgreSQL's planner does not know: with statistics from before the backlog it would expect fewer rows than the limit, and read the whole
-/// index first.
+/// A limit that PostgreSQL's planner does not know. If statistics are older than the backlog, the
+/// planner expects fewer rows than a known limit, and reads the whole index first.
 fn limit(dialect: &Dialect, most: u64) -> String {
     match dialect.backend {
         DbBackend::Postgres => format!("LIMIT (SELECT {most}::int8)"),
@@ -73,7 +73,7 @@ fn each_partition() -> String {
     )
 }
 
-/// A scalar: the first (`ASC`) or the last (`DESC`) row id of the pending rows, by look-ups in their index.
+/// A scalar: the first (`ASC`) or the last (`DESC`) row id of the pending rows.
 pub(crate) fn end_of_pending(dialect: &Dialect, direction: &str) -> String {
     let (messages, hint) = (&dialect.messages, dialect.by_index(&dialect.pending));
     #[cfg(feature = "postgres")]

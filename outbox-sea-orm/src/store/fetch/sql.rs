@@ -1,7 +1,7 @@
 //! SQL that fetches. It reads snapshots and locks nothing.
 //!
-//! A relay that owns all partitions scans one index in its order, except for pending rows on PostgreSQL. A relay that shares them looks at
-//! each of its own ([`super::partition`]).
+//! A relay that owns all partitions scans one index in its order, except for pending rows on
+//! PostgreSQL. All other scans search an index once for each partition ([`super::partition`]).
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
@@ -32,21 +32,21 @@ impl Scope<'_> {
         self.partitions.len() >= usize::from(PARTITIONS)
     }
 
-    /// How many rows of each partition are read: an equal part of the limit. At least four, because a partition that fills its share causes
-    /// another fetch.
+    /// How many rows of each partition are read: an equal part of the limit. At least four, because
+    /// a partition that fills its share causes another fetch.
     pub(crate) fn share(&self) -> i64 {
         (self.limit / (self.partitions.len().max(1) as i64)).max(4)
     }
 }
 
-/// Pending messages in the order of their row ids, whether they may be published or not. Messages that have to wait come with a null payload, which
-/// makes scanning them cheap. For a relay that owns all partitions, on MariaDB and SQLite.
+/// Pending messages in the order of their row ids, whether they may be published or not. For a relay
+/// that owns all partitions, on MariaDB and SQLite. Messages that have to wait come with a null payload.
 ///
-/// The plan must scan the index of pending rows in its order and stop at the limit, whatever the statistics: a plan that sorts the backlog takes
-/// seconds per batch. The hint keeps MySQL from scanning the primary key, which is the table with all its published rows, and SQLite likewise.
+/// The plan must scan the index of pending rows in its order and stop at the limit, whatever the
+/// statistics. Without the hint, MySQL and SQLite could scan the table with all published rows.
 ///
-/// Whether the aggregate is blocked is a scalar subquery: one look-up in the primary key of the blocks. If the planner could turn
-/// it into a join or a hash, each fetch would read all blocks, or lose the order.
+/// Whether the aggregate is blocked is a scalar subquery: one look-up in the primary key of the
+/// blocks. As a join or a hash, each fetch would read all blocks, or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     debug_assert!(scope.owns_all());
     let mut sql = dialect.sql(format!(
@@ -88,8 +88,8 @@ pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that owns all partitions. PostgreSQL must not know the inner limit:
-/// it would sort if it expected fewer blocks.
+/// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that
+/// owns all partitions. PostgreSQL would sort if it knew the inner limit and expected fewer blocks.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",

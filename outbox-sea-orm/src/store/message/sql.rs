@@ -48,8 +48,8 @@ pub(crate) fn list(
     sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
 }
 
-/// The partitions of selected pending messages on PostgreSQL, which looks for them in each: one, if an aggregate is given. A message
-/// that is given is better found by its id.
+/// The partitions in which PostgreSQL searches for selected pending messages: one, if an aggregate
+/// is given. A single message is found by its id instead.
 #[cfg(feature = "postgres")]
 fn partitions_of_pending(dialect: &Dialect, selection: &Selection) -> Option<Vec<i64>> {
     let is_pending = selection.status == Some(MessageStatus::Pending) && selection.id.is_none();

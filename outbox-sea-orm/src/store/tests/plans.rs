@@ -68,7 +68,7 @@ async fn scan_of_pending_messages(layout: Layout) {
             waited: false,
         };
         cases.extend([
-            // Four rows of each partition, and 50 blocks; with daily tables each day gives a row to the merge.
+            // Four rows of each partition, and 50 blocks. Each daily table gives a row to the merge.
             case("scan", partition::sql::scan(dialect, scope), 64 * 9 + 50),
             case(
                 "waiting",

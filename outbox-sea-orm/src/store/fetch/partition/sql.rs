@@ -1,5 +1,5 @@
-//! SQL that fetches the first rows of each partition: on PostgreSQL all scans of pending rows, elsewhere those of a relay that shares the
-//! partitions with other relays.
+//! SQL that fetches the first rows of each partition: for every scan of pending rows on PostgreSQL,
+//! and for every relay that shares the partitions with other relays.
 //!
 //! Invariant: the rows and blocks of other partitions cost nothing, however many there are. So each partition is one look-up
 //! in an index that begins with the partition, and reads no more rows than its share. PostgreSQL makes all look-ups in one
@@ -17,7 +17,8 @@ use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 #[cfg(feature = "postgres")]
 use crate::store::row::sql::{columns, payload};
 
-/// The first pending messages of each partition, its share, in the order of their row ids. Messages that have to wait come with a null payload.
+/// The share of each partition in the pending messages, in the order of row ids. Messages that have
+/// to wait come with a null payload.
 #[cfg(feature = "postgres")]
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
@@ -213,8 +214,8 @@ pub(crate) fn push_each_pending(
     sql.push_with(&text, [crate::sql::integers(partitions.iter().copied())]);
 }
 
-/// Appends the order and the limit in each partition, and of all. The planner must not know the limit of a partition (see
-/// `Dialect::limited`), and must know the other.
+/// Appends the order and the limit in each partition, and of all. The planner must not know the
+/// limit of a partition (see `Dialect::limited`), and must know the total limit.
 #[cfg(feature = "postgres")]
 pub(crate) fn push_limits(sql: &mut Sql, alias: &str, [inner, outer]: [&str; 2], (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {inner} LIMIT (SELECT ?::int8)) {alias} ORDER BY {outer} LIMIT ?::int8");
