@@ -23,6 +23,26 @@ fn fault(wrong: impl Into<String>, fix: impl Into<String>) -> Result<(), Fault> 
 
 /// Checks the value of `aggregate` or `name`: `[a-z][a-z0-9_-]*`, at most 64 bytes.
 pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
+    if text.contains('.') {
+        return fault(
+            format!("`{key}` contains a dot, and dots separate the tokens of a subject"),
+            write_instead(key, text),
+        );
+    }
+    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+    let rule = "is a lower-case letter followed by `a-z`, `0-9`, `-` and `_`";
+    let starts = text.starts_with(|first: char| first.is_ascii_lowercase());
+    name(key, text, starts && text.bytes().all(is_legal), rule)
+}
+
+/// Checks the name of a consumer: `[A-Za-z0-9_-]{1,64}`.
+pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let rule = "consists of `A-Z`, `a-z`, `0-9`, `-` and `_`";
+    name("consumer", text, text.bytes().all(is_legal), rule)
+}
+
+fn name(key: &str, text: &str, is_legal: bool, rule: &str) -> Result<(), Fault> {
     if text.is_empty() {
         return fault(
             format!("`{key}` is empty"),
@@ -36,28 +56,17 @@ pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
         );
         return fault(wrong, "write a shorter name");
     }
-    if text.contains('.') {
-        let fix = match suggestion(text) {
-            Some(name) => format!("use `-` or `_`, for example `{key} = \"{name}\"`"),
-            None => "use `-` or `_`".to_owned(),
-        };
-        return fault(
-            format!("`{key}` contains a dot, and dots separate the tokens of a subject"),
-            fix,
-        );
-    }
-    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-    if text.bytes().all(legal) && text.starts_with(|first: char| first.is_ascii_lowercase()) {
+    if is_legal {
         return Ok(());
     }
-    let fix = match suggestion(text) {
+    fault(format!("`{key}` {rule}"), write_instead(key, text))
+}
+
+fn write_instead(key: &str, text: &str) -> String {
+    match suggestion(text) {
         Some(name) => format!("write `{key} = \"{name}\"`"),
         None => format!("write `{key} = \"…\"` in these characters"),
-    };
-    fault(
-        format!("`{key}` is a lower-case letter followed by `a-z`, `0-9`, `-` and `_`"),
-        fix,
-    )
+    }
 }
 
 /// Checks that messages can be published on a subject.
@@ -97,32 +106,6 @@ pub(crate) fn subject(text: &str) -> Result<(), Fault> {
         return fault("`subject` has an empty token", fix);
     }
     Ok(())
-}
-
-/// Checks the name of a consumer: `[A-Za-z0-9_-]{1,64}`.
-pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
-    if text.is_empty() {
-        return fault(
-            "`consumer` is empty",
-            "write the name that the inbox is to store, `consumer = \"…\"`",
-        );
-    }
-    if text.len() > NAME_BYTES_MAX {
-        let wrong = format!(
-            "`consumer` has {} bytes; at most {NAME_BYTES_MAX} are stored",
-            text.len()
-        );
-        return fault(wrong, "write a shorter name");
-    }
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if text.bytes().all(legal) {
-        return Ok(());
-    }
-    let fix = match suggestion(text) {
-        Some(name) => format!("write `consumer = \"{name}\"`"),
-        None => "write `consumer = \"…\"` in these characters".to_owned(),
-    };
-    fault("`consumer` consists of `A-Z`, `a-z`, `0-9`, `-` and `_`", fix)
 }
 
 /// The nearest legal name: `OrderPlaced` and `order.placed` become `order_placed`.
@@ -179,7 +162,7 @@ mod tests {
             ("p", ""),
             ("line-item_2", ""),
             ("", "`name` is empty"),
-            ("order.placed", "for example `name = \"order_placed\"`"),
+            ("order.placed", "write `name = \"order_placed\"`"),
             ("OrderPlaced", "write `name = \"order_placed\"`"),
             ("order placed", "write `name = \"order_placed\"`"),
             ("2nd", "write `name = \"nd\"`"),

@@ -107,29 +107,17 @@ impl Keys {
 
     // Returns false for a key that does not exist.
     fn take(&mut self, written: Written<'_>, place: Place) -> bool {
-        let key = written.key.to_string();
-        let here = place.legal().contains(&key.as_str());
-        match key.as_str() {
-            "aggregate" if here => written.string(&mut self.aggregate),
-            "name" if here => written.string(&mut self.name),
-            "version" if here => written.integer(&mut self.version),
-            "subject" if here => written.string(&mut self.subject),
-            "unsequenced" if here => written.flag(&mut self.unsequenced),
-            "codec" if here => written.path(&mut self.codec),
-            "crate" if here => written.path(&mut self.crate_path),
-            "aggregate_id" if here => written.flag(&mut self.aggregate_id),
-            "dedup_key" if here => written.flag(&mut self.dedup_key),
-            "sensitive" if here => written.flag(&mut self.sensitive),
-            "aggregate" => misplaced(written, &mut self.aggregate, place),
-            "name" => misplaced(written, &mut self.name, place),
-            "version" => misplaced(written, &mut self.version, place),
-            "subject" => misplaced(written, &mut self.subject, place),
-            "unsequenced" => misplaced(written, &mut self.unsequenced, place),
-            "codec" => misplaced(written, &mut self.codec, place),
-            "crate" => misplaced(written, &mut self.crate_path, place),
-            "aggregate_id" => misplaced(written, &mut self.aggregate_id, place),
-            "dedup_key" => misplaced(written, &mut self.dedup_key, place),
-            "sensitive" => misplaced(written, &mut self.sensitive, place),
+        match written.key.to_string().as_str() {
+            "aggregate" => take(written, &mut self.aggregate, place, Written::string),
+            "name" => take(written, &mut self.name, place, Written::string),
+            "version" => take(written, &mut self.version, place, Written::integer),
+            "subject" => take(written, &mut self.subject, place, Written::string),
+            "unsequenced" => take(written, &mut self.unsequenced, place, Written::flag),
+            "codec" => take(written, &mut self.codec, place, Written::path),
+            "crate" => take(written, &mut self.crate_path, place, Written::path),
+            "aggregate_id" => take(written, &mut self.aggregate_id, place, Written::flag),
+            "dedup_key" => take(written, &mut self.dedup_key, place, Written::flag),
+            "sensitive" => take(written, &mut self.sensitive, place, Written::flag),
             _ => {
                 written.unknown();
                 return false;
@@ -152,8 +140,17 @@ fn excuse<T>(slot: &mut Slot<T>) {
     }
 }
 
-fn misplaced<T>(written: Written<'_>, slot: &mut Slot<T>, place: Place) {
+/// Reads a key, or reports that it belongs elsewhere.
+fn take<'a, T>(
+    written: Written<'a>,
+    slot: &mut Slot<T>,
+    place: Place,
+    read: impl FnOnce(Written<'a>, &mut Slot<T>),
+) {
     let key = written.key.to_string();
+    if place.legal().contains(&key.as_str()) {
+        return read(written, slot);
+    }
     let home = place.home_of(&key);
     let wrong = format!("`{key}` belongs on {home}, not on {}", place.noun());
     let example = match key.as_str() {

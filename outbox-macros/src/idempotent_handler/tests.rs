@@ -334,16 +334,6 @@ fn a_handler_is_a_plain_async_function() {
         ),
         &["handler `reserve` is const, but it runs for each message"],
     );
-    check_function(
-        quote!(
-            async unsafe extern "C" fn reserve(event: Event<Placed>, more: ...) -> Result<(), Error> {}
-        ),
-        &[
-            "handler `reserve` is unsafe, but the runtime cannot know when it may call it",
-            "handler `reserve` is extern, but only Rust calls it",
-            "handler `reserve` is variadic, but each argument is taken from the message by its type",
-        ],
-    );
     for parameters in [quote!(<T>), quote!(<'a>), quote!(<const N: usize>)] {
         check_function(
             quote!(async fn reserve #parameters(event: Event<Placed>) -> Result<(), Error> {}),

@@ -3,7 +3,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{FnArg, PatType, ReturnType, Safety, Signature, Type};
+use syn::{FnArg, PatType, ReturnType, Signature, Type};
 
 use super::model::{Declaration, Handler};
 use super::{messages, options};
@@ -50,43 +50,20 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
     })
 }
 
-/// Checks the qualifiers and the rest of the signature around the function's name.
+/// Checks what stands around the function's name. The compiler reports other qualifiers, such as `unsafe`.
 fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
     let Signature {
         constness,
         asyncness,
-        safety,
-        abi,
         fn_token,
         ident,
         generics,
-        variadic,
         ..
     } = signature;
-    let refuse = |at: &dyn ToTokens, what: &str, why: &str| {
-        diagnostics.error(
-            at,
-            format!("handler `{ident}` is {what}, but {why}"),
-            format!("remove `{}`", text(at)),
-        );
-    };
     if let Some(token) = constness {
         // `const async fn` does not exist, so this message also covers the missing `async`.
         let wrong = format!("handler `{ident}` is const, but it runs for each message");
         diagnostics.error(token, wrong, format!("write `async fn {ident}`"));
-    }
-    if let Safety::Unsafe(token) = safety {
-        refuse(token, "unsafe", "the runtime cannot know when it may call it");
-    }
-    if let Some(abi) = abi {
-        refuse(abi, "extern", "only Rust calls it");
-    }
-    if let Some(variadic) = variadic {
-        refuse(
-            variadic,
-            "variadic",
-            "each argument is taken from the message by its type",
-        );
     }
     if asyncness.is_none() && constness.is_none() {
         let wrong = format!("handler `{ident}` is not async");
@@ -101,7 +78,7 @@ fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
 
 fn arguments<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Vec<&'a Type> {
     let ident = &signature.ident;
-    if signature.inputs.is_empty() && signature.variadic.is_none() {
+    if signature.inputs.is_empty() {
         let wrong = format!("handler `{ident}` takes no event");
         let fix = format!("write `async fn {ident}(event: Event<…>)` with the type of the event");
         diagnostics.error_at(signature.paren_token.span.join(), wrong, fix);
@@ -177,8 +154,4 @@ fn output<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Option<&'a
         }
     }
     None
-}
-
-fn text(tokens: &dyn ToTokens) -> String {
-    tokens.to_token_stream().to_string()
 }

@@ -18,7 +18,7 @@ impl ::outbox_core::payload::EventCodec for OrderPlaced {
     type Codec = ::outbox_core::payload::Json;
 }
 ::core::compile_error! {
-    "`name` contains a dot, and dots separate the tokens of a subject\nnote: use `-` or `_`, for example `name = \"order_placed\"`"
+    "`name` contains a dot, and dots separate the tokens of a subject\nnote: write `name = \"order_placed\"`"
 }
 ::core::compile_error! {
     "`OrderPlaced` has no aggregate, so nothing says what kind of thing it happened to\nnote: add `#[domain_event(aggregate = \"…\")]` above it, for example `aggregate = \"order\"`"
