@@ -2,9 +2,9 @@
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, SetupProblem};
-use sea_orm::{ConnectionTrait, DatabaseConnection};
+use sea_orm::{ConnectionTrait, DatabaseConnection, QueryResult};
 
-use super::failure::{failed, setup, sqlstate};
+use super::failure::{failed, setup, unless_missing};
 use super::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, table};
@@ -94,20 +94,10 @@ pub(crate) async fn stored(
     names: &Names,
 ) -> Result<Option<(Position, bool)>, LogError> {
     let sql = format!("SELECT position, is_on FROM {} WHERE name = $1", names.log);
-    match db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await
-    {
-        Ok(None) => Ok(None),
-        Ok(Some(row)) => {
-            let read = table::position(&row, "position")
-                .and_then(|position| Ok((position, row.try_get("", "is_on")?)));
-            read.map(Some)
-                .map_err(failed("the stored position could not be read"))
-        }
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
-        Err(error) => Err(failed("the stored position could not be read")(error)),
-    }
+    let row = db.query_one_raw(statement(sql, [names.slot.clone().into()]));
+    let read = |row: QueryResult| Ok((table::position(&row, "position")?, row.try_get("", "is_on")?));
+    let stored = row.await.and_then(|row| row.map(read).transpose());
+    unless_missing(stored).map_err(failed("the stored position could not be read"))
 }
 
 /// The log is not set up, or was taken down.
@@ -129,15 +119,10 @@ pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<
         "SELECT name FROM {} WHERE is_on AND name <> $1 ORDER BY name LIMIT 1",
         names.log
     );
-    let row = db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await;
-    match row {
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
-        row => row
-            .and_then(|row| row.map(|row| row.try_get("", "name")).transpose())
-            .map_err(failed("the logs of the outbox could not be read")),
-    }
+    let row = db.query_one_raw(statement(sql, [names.slot.clone().into()]));
+    let read = |row: QueryResult| row.try_get("", "name");
+    let name = row.await.and_then(|row| row.map(read).transpose());
+    unless_missing(name).map_err(failed("the logs of the outbox could not be read"))
 }
 
 /// Two logs of one table would both publish its messages, and each would take what the other has adopted for lost.

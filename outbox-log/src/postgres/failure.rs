@@ -46,6 +46,14 @@ pub(crate) fn sqlstate(error: &DbErr) -> Option<String> {
     error.code().map(|code| code.into_owned())
 }
 
+/// Takes the default if the table does not exist.
+pub(crate) fn unless_missing<T: Default>(read: Result<T, DbErr>) -> Result<T, DbErr> {
+    match read {
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(T::default()),
+        read => read,
+    }
+}
+
 impl From<LogError> for StoreError {
     fn from(error: LogError) -> Self {
         match error {

@@ -6,7 +6,7 @@
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use super::check::{other_log, stored};
-use super::failure::{failed, sqlstate};
+use super::failure::{failed, sqlstate, unless_missing};
 use super::lag::Lag;
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
@@ -46,10 +46,8 @@ pub(crate) async fn has_unpassed(
         names.messages,
         unpassed(names, is_known)
     );
-    match table::value(db, statement(sql, [])).await {
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(false),
-        has_some => has_some.map_err(failed(NOT_FOUND)),
-    }
+    let has_some = table::value(db, statement(sql, [])).await;
+    unless_missing(has_some).map_err(failed(NOT_FOUND))
 }
 
 /// Of a log that is off: those of them that are among the oldest and the newest messages. None without a table, or without the right to read it.
