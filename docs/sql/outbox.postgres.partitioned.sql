@@ -99,11 +99,15 @@ $do$;
 
 SELECT outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 3) AS n;
 
--- The pending rows of each partition, in the order of their row ids. Partition and row id are one
--- number, so that a relay settles rows of many partitions by one list of numbers. The index is as
--- large as the backlog, not as the history.
+-- A relay that owns all partitions reads pending rows through this index, in this order, and settles them through it. It is as large as the
+-- backlog, not as the history.
 CREATE INDEX outbox_messages_pending
-    ON outbox_messages (((partition_no::int8 << 57) + row_id)) WHERE status = 0;
+    ON outbox_messages (row_id) WHERE status = 0;
+
+-- A relay that shares the partitions with others reads pending rows through this index. Its predicate means the same in other words, so each
+-- query chooses between the two indexes by the words that it uses.
+CREATE INDEX outbox_messages_pending_own
+    ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
 -- The pending rows of an aggregate: originals by `sequence`, then replayed copies by row id. Row ids are in another order if
 -- the counter of row ids was set back, or if sessions cache its values. A fetch that does not return all pending rows looks

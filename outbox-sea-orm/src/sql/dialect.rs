@@ -10,10 +10,6 @@ use time::OffsetDateTime;
 use super::{Sql, TIME_MICROS_MAX};
 use crate::names::TableNames;
 
-/// The bits of a row id in [`Dialect::slot`].
-#[cfg(feature = "postgres")]
-const ROW_ID_BITS: u32 = 57;
-
 /// The first place of a replayed copy on PostgreSQL: more than any number of a message.
 pub(crate) const COPIES_FROM: i64 = 1 << 62;
 
@@ -195,36 +191,6 @@ impl Dialect {
             }
             _ => format!("{alias}.row_id"),
         }
-    }
-
-    /// The key of a pending row in its index on PostgreSQL: partition and row id as one number.
-    /// `prefix` is empty, or an alias with a dot.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn slot(prefix: &str) -> String {
-        format!("(({prefix}partition_no::int8 << {ROW_ID_BITS}) + {prefix}row_id)")
-    }
-
-    /// The value of [`Self::slot`].
-    #[cfg(feature = "postgres")]
-    pub(crate) fn slot_of(partition: u16, row_id: i64) -> i64 {
-        (i64::from(partition) << ROW_ID_BITS) + row_id
-    }
-
-    /// A condition on rows `m`: pending, of the partition `own.partition_no`, with a row id
-    /// between two numbers.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn pending_between(after: Option<i64>, before: Option<i64>) -> String {
-        let most = (1 << ROW_ID_BITS) - 1;
-        let (after, before) = (after.unwrap_or(-1), before.unwrap_or(most));
-        let (slot, first) = (
-            Self::slot("m."),
-            format!("(own.partition_no::int8 << {ROW_ID_BITS})"),
-        );
-        format!(
-            "m.status = 0 AND {slot} > {first} + {} AND {slot} < {first} + {}",
-            after.clamp(-1, most),
-            before.clamp(0, most)
-        )
     }
 
     /// An aggregate's type or id, or a deduplication key: bytes on MySQL.

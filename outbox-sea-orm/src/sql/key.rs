@@ -150,11 +150,6 @@ impl Dialect {
     pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
         sql.push("row_id").any(&row_ids);
-        self.push_ids_of(sql, rows);
-    }
-
-    /// Appends the condition of [`Self::push_rows_of`] on message ids, if each row has one.
-    pub(crate) fn push_ids_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         if rows.iter().any(|key| key.id.is_none()) {
             return;
         }

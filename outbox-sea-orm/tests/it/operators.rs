@@ -114,7 +114,7 @@ mod business {
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;
-        let rows = test.scan(&leases, 10_000).await.due;
+        let rows = test.scan(&leases, 3_300).await.due;
         let pool = test
             .connect_again(|options| {
                 options.max_connections(1);

@@ -63,16 +63,16 @@ pub(super) async fn fetch(
 
 async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, StoreError> {
     let mut scan = Scan::new(bounds);
+    if scope.owns_all() {
+        scan.read(db, sql::scan(&db.dialect, scope), bounds.rows).await?;
+        return Ok(scan);
+    }
     #[cfg(feature = "postgres")]
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
         // A partition that filled its share may have more.
         scan.more |= scan.most_of_one_partition() >= scope.share();
-        return Ok(scan);
-    }
-    if scope.owns_all() {
-        scan.read(db, sql::scan(&db.dialect, scope), bounds.rows).await?;
         return Ok(scan);
     }
     let first = |partitions: &[i64], limit| partition::sql::first_pending(&db.dialect, partitions, limit);

@@ -2,16 +2,12 @@
 
 use std::num::NonZeroU32;
 
-#[cfg(feature = "postgres")]
-use outbox_core::message::PARTITIONS;
 use outbox_core::{Aggregate, MessageId, MessageStatus, PageFrom, PublishedSearch, Selection};
 use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql};
-#[cfg(feature = "postgres")]
-use crate::store::fetch::partition::sql::{push_each_pending, push_limits};
 use crate::store::id_range::{IdRange, id_at};
 use crate::store::row::sql::{columns, payload};
 
@@ -34,42 +30,11 @@ pub(crate) fn list(
     first: Option<Uuid>,
     limit: NonZeroU32,
 ) -> Statement {
-    let limit = i64::from(limit.get());
-    #[cfg(feature = "postgres")]
-    if let Some(partitions) = partitions_of_pending(dialect, selection) {
-        let mut sql = dialect.sql(format!("SELECT {}", stored_columns(dialect)));
-        push_each_pending(dialect, &mut sql, &partitions, (selection.after, None));
-        push_conditions(dialect, &mut sql, selection, first);
-        push_limits(&mut sql, "m", [&Dialect::slot("m."), "m.row_id"], (limit, limit));
-        return sql.statement();
-    }
     let mut sql = dialect.sql(stored(dialect));
     push_selection(dialect, &mut sql, selection, None, first);
-    sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
-}
-
-/// The partitions in which PostgreSQL searches for selected pending messages: one, if an aggregate
-/// is given. A single message is found by its id instead.
-#[cfg(feature = "postgres")]
-fn partitions_of_pending(dialect: &Dialect, selection: &Selection) -> Option<Vec<i64>> {
-    let is_pending = selection.status == Some(MessageStatus::Pending) && selection.id.is_none();
-    if !is_pending || dialect.backend != DbBackend::Postgres {
-        return None;
-    }
-    Some(match partition_of(selection) {
-        Some(partition) => vec![partition],
-        None => (0..i64::from(PARTITIONS)).collect(),
-    })
-}
-
-/// The partition of the aggregate of a selection, if one is given.
-fn partition_of(selection: &Selection) -> Option<i64> {
-    let (aggregate_type, id) = selection
-        .aggregate_type
-        .as_ref()
-        .zip(selection.aggregate_id.as_ref())?;
-    let aggregate = Aggregate::new(aggregate_type.as_str(), id.as_str());
-    Some(i64::from(aggregate.partition()))
+    sql.push(" ORDER BY m.row_id LIMIT ")
+        .bind(i64::from(limit.get()))
+        .statement()
 }
 
 /// Rows of any status that were recorded within a time span, in the order of their ids (index on `id`). No payload is read, and nothing is locked.
@@ -164,22 +129,8 @@ pub(crate) fn push_selection(
         sql.push(" AND ").push(condition);
     }
     if let Some(status) = selection.status {
-        // As a literal, so that the planner can use a partial index.
-        sql.push(&format!(" AND m.status = {}", status_code(status)));
-        // MariaDB and SQLite find the pending messages of one aggregate in their partition.
-        let is_pending = status == MessageStatus::Pending && dialect.backend != DbBackend::Postgres;
-        if let Some(partition) = partition_of(selection).filter(|_| is_pending) {
-            sql.push(" AND m.partition_no = ").bind(partition);
-        }
+        push_status(dialect, sql, selection, status);
     }
-    if let Some(after) = selection.after {
-        sql.push(" AND m.row_id > ").bind(after);
-    }
-    push_conditions(dialect, sql, selection, first);
-}
-
-/// As [`push_selection`], except for the status and the row id.
-fn push_conditions(dialect: &Dialect, sql: &mut Sql, selection: &Selection, first: Option<Uuid>) {
     if let Some(id) = selection.id {
         sql.push(" AND m.id = ").bind(id.as_uuid());
     }
@@ -203,6 +154,28 @@ fn push_conditions(dialect: &Dialect, sql: &mut Sql, selection: &Selection, firs
     if let Some(until) = selection.recorded_until {
         dialect.push_time(sql, " AND m.created_at < ", until);
     }
+    if let Some(after) = selection.after {
+        sql.push(" AND m.row_id > ").bind(after);
+    }
+}
+
+/// The status as a literal, so that the planner can use a partial index. Pending messages of one aggregate are looked for in their partition, in the words of that
+/// index and no other: of 5,000,000 pending rows, PostgreSQL then reads those of one partition out of 64.
+fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
+    let key = selection
+        .aggregate_type
+        .as_ref()
+        .zip(selection.aggregate_id.as_ref());
+    let Some((aggregate_type, id)) = key.filter(|_| status == MessageStatus::Pending) else {
+        sql.push(&format!(" AND m.status = {}", status_code(status)));
+        return;
+    };
+    sql.push(match dialect.backend {
+        DbBackend::Postgres => " AND m.status::int4 = 0",
+        _ => " AND m.status = 0",
+    });
+    let partition = Aggregate::new(aggregate_type.as_str(), id.as_str()).partition();
+    sql.push(" AND m.partition_no = ").bind(i64::from(partition));
 }
 
 /// A page of selected rows: in the order of row ids through the index of their status, otherwise in the order of ids through their index.
@@ -215,19 +188,6 @@ pub(crate) fn page(
 ) -> Statement {
     let by_row_id = from.is_by_row_id(selection.status);
     let column = if by_row_id { "row_id" } else { "id" };
-    #[cfg(feature = "postgres")]
-    if by_row_id && let Some(partitions) = partitions_of_pending(dialect, selection) {
-        let before = match from {
-            PageFrom::Before(place) => Some(place.row_id),
-            _ => None,
-        };
-        let mut sql = dialect.sql(format!("SELECT {}", stored_columns(dialect)));
-        push_each_pending(dialect, &mut sql, &partitions, (None, before));
-        push_conditions(dialect, &mut sql, selection, first);
-        let (inner, limit) = (format!("{} DESC", Dialect::slot("m.")), i64::from(limit.get()));
-        push_limits(&mut sql, "m", [&inner, "m.row_id DESC"], (limit, limit));
-        return sql.statement();
-    }
     let mut sql = dialect.limited(&stored(dialect));
     sql.push(&index_of_page(dialect, selection, by_row_id));
     let mut selection = selection.clone();

@@ -8,8 +8,6 @@ use sea_orm::{DbBackend, DbErr, Statement};
 
 use super::tables::{CONTEXT, text};
 use crate::server::{self, UnfitSetting, question};
-#[cfg(feature = "postgres")]
-use crate::store::backlog::sql::end_of_pending;
 use crate::store::failed;
 use crate::store::session::Session;
 
@@ -164,7 +162,7 @@ pub(super) async fn row_ids(db: &Session) -> Result<Vec<SetupProblem>, StoreErro
         "SELECT s.seqrelid::regclass::text AS name, s.seqcache AS cache, CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT, USAGE') \
          THEN COALESCE(pg_catalog.pg_sequence_last_value(s.seqrelid), 0) END AS last, GREATEST({}, {}, {}) AS highest \
          FROM pg_sequence s WHERE s.seqrelid = pg_get_serial_sequence('{}', 'row_id')::regclass::oid",
-        end_of_pending(&db.dialect, "DESC"),
+        highest("status = 0"),
         highest("status = 2"),
         highest("status = 3"),
         messages.replace('\'', "''"),

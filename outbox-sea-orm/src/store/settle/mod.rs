@@ -47,12 +47,8 @@ pub(super) async fn settle(
     if db.dialect.backend == sea_orm::DbBackend::Postgres
         && let Some(keep) = published_only(settlements)
     {
-        let rows = Rows {
-            partitions: &[],
-            settlements: &settlements.iter().collect::<Vec<_>>(),
-            waited: false,
-        };
-        let statement = sql::publish_claimed(&db.dialect, &claimed, rows, keep);
+        let rows: Vec<RowKey> = settlements.iter().map(Settlement::key).collect();
+        let statement = sql::publish_claimed(&db.dialect, &claimed, &rows, keep);
         let partition = |row: &sea_orm::QueryResult| row.try_get::<i64>("", "partition_no");
         db.owe_end();
         let owned = db.read(statement, partition).await?;
@@ -127,16 +123,16 @@ impl Settling<'_> {
         // 1. Published messages. The aggregates of those that waited must be read before their rows are gone.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
-        let mut groups: BTreeMap<(bool, bool), Vec<&Settlement>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
         for settlement in published {
             if let Verdict::Published { keep } = settlement.verdict {
                 let group = groups.entry((settlement.waited, keep)).or_default();
-                group.push(settlement);
+                group.push(settlement.key());
             }
         }
-        for ((waited, keep), rows) in groups {
-            for rows in rows.chunks(ROWS_MAX) {
-                let statement = sql::publish(&self.tx.dialect, self.rows(rows, waited), keep);
+        for ((waited, keep), keys) in groups {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::publish(&self.tx.dialect, self.rows(keys, waited), keep);
                 self.tx.execute(statement).await?;
             }
         }
@@ -161,14 +157,14 @@ impl Settling<'_> {
         block::put(self.tx, &blocks).await?;
 
         // 4. The rows.
-        for ((failure, waited), rows) in &changes.failed {
-            for rows in rows.chunks(ROWS_MAX) {
-                let statement = sql::fail(&self.tx.dialect, self.rows(rows, *waited), failure);
+        for ((failure, waited), keys) in &changes.failed {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::fail(&self.tx.dialect, self.rows(keys, *waited), failure);
                 self.tx.execute(statement).await?;
             }
         }
-        for rows in changes.waiting.chunks(ROWS_MAX) {
-            let statement = sql::set_waiting(&self.tx.dialect, self.rows(rows, false));
+        for keys in changes.waiting.chunks(ROWS_MAX) {
+            let statement = sql::set_waiting(&self.tx.dialect, self.rows(keys, false));
             self.tx.execute(statement).await?;
         }
 
@@ -181,10 +177,12 @@ impl Settling<'_> {
     async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<RowKey, Found>, DbErr> {
         let mut found = HashMap::with_capacity(settlements.len());
         for waited in [false, true] {
-            let mut rows = settlements.to_vec();
-            rows.retain(|settlement| settlement.waited == waited);
-            for rows in rows.chunks(ROWS_MAX) {
-                let statement = sql::find(&self.tx.dialect, self.rows(rows, waited));
+            let these = settlements
+                .iter()
+                .filter(|settlement| settlement.waited == waited);
+            let keys: Vec<RowKey> = these.map(|settlement| settlement.key()).collect();
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::find(&self.tx.dialect, self.rows(keys, waited));
                 for row in self.tx.all(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
                     // SQLite keeps any type in any column. A text counts as later than any time.
@@ -212,10 +210,10 @@ impl Settling<'_> {
         Ok(found)
     }
 
-    fn rows<'r>(&'r self, settlements: &'r [&'r Settlement], waited: bool) -> Rows<'r> {
+    fn rows<'r>(&'r self, keys: &'r [RowKey], waited: bool) -> Rows<'r> {
         Rows {
             partitions: self.partitions,
-            settlements,
+            keys,
             waited,
         }
     }
@@ -223,20 +221,20 @@ impl Settling<'_> {
 
 /// The changes of rows.
 #[derive(Debug, Default)]
-struct Changes<'s> {
+struct Changes {
     /// Rows by failure, and by whether the rows waited: a failing broker gives many messages the
     /// same error.
-    failed: BTreeMap<(Failure, bool), Vec<&'s Settlement>>,
+    failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     /// Pending rows that become waiting.
-    waiting: Vec<&'s Settlement>,
+    waiting: Vec<RowKey>,
     /// By aggregate, the place of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
-impl<'s> Changes<'s> {
+impl Changes {
     /// Derives the changes from the verdicts, in their order. Changes the blocks in memory.
     fn decide(
-        settlements: &[&'s Settlement],
+        settlements: &[&Settlement],
         found: &HashMap<RowKey, Found>,
         paused: &BTreeSet<Vec<u8>>,
         blocks: &mut BTreeMap<Key, Block>,
@@ -285,7 +283,7 @@ impl<'s> Changes<'s> {
     /// The row waits, and its aggregate until a time.
     fn blocks(
         &mut self,
-        (settlement, row): (&'s Settlement, &Found),
+        (settlement, row): (&Settlement, &Found),
         until: i64,
         (attempt, error): (bool, Option<String>),
         blocks: &mut BTreeMap<Key, Block>,
@@ -303,15 +301,15 @@ impl<'s> Changes<'s> {
         self.fail(failure, settlement);
     }
 
-    fn fail(&mut self, failure: Failure, settlement: &'s Settlement) {
+    fn fail(&mut self, failure: Failure, settlement: &Settlement) {
         let rows = self.failed.entry((failure, settlement.waited)).or_default();
-        rows.push(settlement);
+        rows.push(settlement.key());
     }
 
-    fn waits(&mut self, settlement: &'s Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
+    fn waits(&mut self, settlement: &Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
         if !row.is_sequenced {
             if row.delayed_until.is_some() && !settlement.waited {
-                self.waiting.push(settlement);
+                self.waiting.push(settlement.key());
             }
             return;
         }
@@ -323,7 +321,7 @@ impl<'s> Changes<'s> {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
         if !settlement.waited {
-            self.waiting.push(settlement);
+            self.waiting.push(settlement.key());
         }
     }
 

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "postgres")]
 use outbox_core::Lease;
-use outbox_core::Settlement;
 use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
@@ -15,7 +14,7 @@ use crate::store::lease::sql::push_claimed;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
-    pub(crate) settlements: &'a [&'a Settlement],
+    pub(crate) keys: &'a [RowKey],
     /// Whether the rows are waiting; otherwise they are pending.
     pub(crate) waited: bool,
 }
@@ -37,7 +36,7 @@ pub(crate) struct Failure {
 /// the epoch again afterwards. The partitions are a scalar subquery, which is evaluated, with its locks, before the first row is read. Rows are
 /// found through the pending index.
 #[cfg(feature = "postgres")]
-pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: Rows<'_>, keep: bool) -> Statement {
+pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases, "lease.owner IS NOT NULL", "SHARE");
     let (messages, now) = (&dialect.messages, dialect.now());
@@ -46,7 +45,8 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: Rows<'_
     } else {
         format!("), done AS (DELETE FROM {messages}")
     });
-    push_keys(dialect, &mut sql, rows);
+    sql.push(" WHERE status = 0 AND ");
+    dialect.push_rows_of(&mut sql, rows);
     sql.push(
         " AND (((SELECT bit_or(1::int8 << owned.partition_no::int4) FROM owned) >> partition_no::int4) & 1::int8) <> 0) \
          SELECT partition_no::int8 AS partition_no FROM owned",
@@ -135,23 +135,9 @@ pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Stat
 
 /// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
 fn push_rows(dialect: &Dialect, sql: &mut Sql, rows: Rows<'_>) {
-    push_keys(dialect, sql, rows);
-    sql.push(" AND ");
-    dialect.push_partitions(sql, "partition_no", rows.partitions);
-}
-
-fn push_keys(dialect: &Dialect, sql: &mut Sql, rows: Rows<'_>) {
-    let keys: Vec<RowKey> = rows.settlements.iter().map(|given| given.key()).collect();
-    #[cfg(feature = "postgres")]
-    if dialect.backend == DbBackend::Postgres && !rows.waited {
-        let slot = |given: &&Settlement| Dialect::slot_of(given.partition, given.row_id);
-        let slots: Vec<i64> = rows.settlements.iter().map(slot).collect();
-        sql.push(&format!(" WHERE status = 0 AND {}", Dialect::slot("")))
-            .any(&slots);
-        dialect.push_ids_of(sql, &keys);
-        return;
-    }
     let status = if rows.waited { 3 } else { 0 };
     sql.push(&format!(" WHERE status = {status} AND "));
-    dialect.push_rows_of(sql, &keys);
+    dialect.push_rows_of(sql, rows.keys);
+    sql.push(" AND ");
+    dialect.push_partitions(sql, "partition_no", rows.partitions);
 }

@@ -50,7 +50,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
 
 /// Messages of one aggregate come in the order of their numbers, 1, 2, 3 …, without gaps.
 pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
-    for _ in 0..15 {
+    for _ in 0..20 {
         commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
     }
     let (_, rows) = take_all(fixture).await;
@@ -60,7 +60,7 @@ pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &
     }
     assert_eq!(sequences.len(), 5);
     for (id, sequences) in sequences {
-        assert_eq!(sequences, (1..=15).collect::<Vec<_>>(), "messages of {id}");
+        assert_eq!(sequences, (1..=20).collect::<Vec<_>>(), "messages of {id}");
     }
 }
 

@@ -1,5 +1,4 @@
-//! SQL that fetches the first rows of each partition: for every scan of pending rows on PostgreSQL,
-//! and for every relay that shares the partitions with other relays.
+//! SQL that fetches for a relay that shares the partitions with other relays: the first rows of each of its partitions.
 //!
 //! Invariant: the rows and blocks of other partitions cost nothing, however many there are. So each partition is one look-up
 //! in an index that begins with the partition, and reads no more rows than its share. PostgreSQL makes all look-ups in one
@@ -17,24 +16,22 @@ use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 #[cfg(feature = "postgres")]
 use crate::store::row::sql::{columns, payload};
 
-/// The share of each partition in the pending messages, in the order of row ids. Messages that have
-/// to wait come with a null payload.
+/// As the scan of all partitions, but from each partition only its share, in the order of their row ids.
+///
+/// The condition on the status is the predicate of the index by partition and of no other index, so the planner cannot scan the pending rows of
+/// all partitions instead. It would do that while it believes that there are none, and the plan is cached for a minute.
 #[cfg(feature = "postgres")]
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
-    push_each_pending(dialect, &mut sql, scope.partitions, (None, None));
+    push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
+    sql.push(" AND m.status::int4 = 0");
     dialect.push_not_in_flight(&mut sql, scope.in_flight);
-    push_limits(
-        &mut sql,
-        "m",
-        [&Dialect::slot("m."), "m.row_id"],
-        (scope.share(), scope.limit),
-    );
+    push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
     sql.statement()
 }
 
 /// Unsequenced waiting messages that are due, from each partition its share, those first that have been due for longest (index of unsequenced
-/// waiting rows, with a predicate that no other index has).
+/// waiting rows, with a predicate of its own as in [`scan`]).
 #[cfg(feature = "postgres")]
 pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
@@ -47,8 +44,7 @@ pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]
         .push(dialect.statement_now());
     dialect.push_not_in_flight(&mut sql, scope.in_flight);
     push_not_of(dialect, &mut sql, "m", excluding);
-    let order = "m.available_at";
-    push_limits(&mut sql, "m", [order, order], (scope.share(), scope.limit));
+    push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
     sql.statement()
 }
 
@@ -104,8 +100,7 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
         // Without the predicate of the index by time, see `of_any_partition`, only the index by partition and time is left.
         sql.push(" AND h.blocked_until <= ").push(dialect.statement_now());
         push_not_of(dialect, &mut sql, "h", excluding);
-        let order = "h.blocked_until";
-        push_limits(&mut sql, "h", [order, order], (share, scope.limit));
+        push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
         return sql.statement();
     }
     let excluding = by_partition(excluding);
@@ -198,26 +193,9 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     sql.push_with(&text, [crate::sql::integers(partitions)]);
 }
 
-/// As [`push_each_own`], for pending messages `m` with row ids between two numbers.
+/// Appends the limit of each partition, which the planner must not know (see `Dialect::limited`), and the total limit, which it must know.
 #[cfg(feature = "postgres")]
-pub(crate) fn push_each_pending(
-    dialect: &Dialect,
-    sql: &mut Sql,
-    partitions: &[i64],
-    (after, before): (Option<i64>, Option<i64>),
-) {
-    let text = format!(
-        " FROM pg_catalog.unnest(?::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {} m WHERE {}",
-        dialect.messages,
-        Dialect::pending_between(after, before)
-    );
-    sql.push_with(&text, [crate::sql::integers(partitions.iter().copied())]);
-}
-
-/// Appends the order and the limit in each partition, and of all. The planner must not know the
-/// limit of a partition (see `Dialect::limited`), and must know the total limit.
-#[cfg(feature = "postgres")]
-pub(crate) fn push_limits(sql: &mut Sql, alias: &str, [inner, outer]: [&str; 2], (share, limit): (i64, i64)) {
-    let text = format!(" ORDER BY {inner} LIMIT (SELECT ?::int8)) {alias} ORDER BY {outer} LIMIT ?::int8");
+fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
+    let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
 }
