@@ -27,6 +27,19 @@ pub struct Disagreement {
     pub other_destination: Destination,
 }
 
+impl Disagreement {
+    /// Whether the destinations differ only in their [`instance`](Destination::instance). The other
+    /// relay may then not know yet that its stream was created anew.
+    pub(super) fn is_of_instances(&self) -> bool {
+        let instance = self.destination.instance.clone();
+        let other = Destination {
+            instance,
+            ..self.other_destination.clone()
+        };
+        other == self.destination
+    }
+}
+
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |name: &Option<String>, owner| match name {

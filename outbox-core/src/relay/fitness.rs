@@ -178,7 +178,8 @@ impl Checkup {
         is_trial
     }
 
-    /// When to probe broker and database: to come back, or to show ailing relays that this one is not. An ailing relay that still owns partitions probes only if
+    /// When to probe broker and database: to come back, to show ailing relays that this one is not, or to learn whether the stream was created anew, if another
+    /// relay announces another destination. An ailing relay that still owns partitions probes only if
     /// its own messages have shown nothing since `failed_at`, for four times as long as it waits before it calls itself ailing.
     pub(super) fn next_probe_at(
         &self,
@@ -192,7 +193,7 @@ impl Checkup {
                 Some(idle_at.max(self.probe_at).max(self.trial_at))
             }
             State::Ailing => Some(self.probe_at),
-            State::Working => (relays.ailing > 0).then_some(self.probe_at),
+            State::Working => (relays.ailing > 0 || relays.disagreeing > 0).then_some(self.probe_at),
             State::Trying => None,
         }
     }

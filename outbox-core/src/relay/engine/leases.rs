@@ -17,6 +17,7 @@ use super::{Mode, Shared};
 use crate::health::{Activity, Trouble};
 use crate::publisher::{Destination, FailureClass, PublishError, Publisher};
 use crate::relay::RelayError;
+use crate::relay::agreement::Disagreement;
 use crate::relay::outage::WORK;
 use crate::relay::ownership::Renewal;
 use crate::relay::pauses::Pauses;
@@ -31,6 +32,8 @@ pub(super) struct Leases {
     pub(super) releases: bool,
     /// Number of known interruptions of the source.
     interruptions: u64,
+    /// Since when a live relay has announced another stream of the same name.
+    disagrees_since: Option<Instant>,
 }
 
 /// The consequences of a renewal for other parts.
@@ -57,6 +60,7 @@ impl Leases {
             hands_over: false,
             releases: false,
             interruptions,
+            disagrees_since: None,
         }
     }
 
@@ -122,10 +126,14 @@ impl Leases {
                 Duration::ZERO
             }
         };
-        if let Some(disagreement) = renewal.disagreement.take() {
-            return Err(RelayError::OtherDestination(disagreement));
+        match renewal.disagreement.take() {
+            Some(disagreement) if self.waits_for_agreement(shared, &disagreement) => {}
+            Some(disagreement) => return Err(RelayError::OtherDestination(disagreement)),
+            None => {
+                self.disagrees_since = None;
+                shared.part.agree();
+            }
         }
-        shared.part.agree();
         renewed.proves = renewal.renews();
         let finished = std::mem::replace(&mut renewal.finished, Ok(false));
         let pauses = renewal.pauses.take();
@@ -160,6 +168,15 @@ impl Leases {
             renewed.outcome = self.pauses_finished(shared, finished);
         }
         Ok(renewed)
+    }
+
+    /// Whether a relay that may not begin waits for the other relay, which reads its stream again
+    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)): for two lease times.
+    fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
+        let since = *self.disagrees_since.get_or_insert_with(Instant::now);
+        disagreement.is_of_instances()
+            && shared.mode == Mode::Run
+            && since.elapsed() < shared.config.lease_ttl * 2
     }
 
     /// The store has released messages that ended pauses held. A drain ends with its first failure,

@@ -1,6 +1,11 @@
 //! Relays of one outbox publish to one destination under one source.
 
-use outbox_core::{Destination, FailureClass, OutboxStore, RelayError, TroubleClass};
+use std::sync::{Arc, Mutex};
+
+use outbox_core::{
+    Destination, FailureClass, Message, OutboxStore, PublishError, Publisher, Receipt, RelayError,
+    TroubleClass,
+};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -67,6 +72,70 @@ async fn another_destination_is_refused_while_its_relay_lives() {
     credit(&store, 20, 1);
     store.until_drained().await;
     assert_eq!((here.log().len(), there.log().len()), (60, 20));
+    second.abort();
+}
+
+/// A publisher that learns from `preflight` when its stream was created.
+struct Learner {
+    publisher: MemoryPublisher,
+    stream: Arc<Mutex<&'static str>>,
+    known: Mutex<Option<&'static str>>,
+}
+
+impl Publisher for Learner {
+    fn destination(&self) -> Option<Destination> {
+        let destination = destination("ORDERS", "shop");
+        Some(match *self.known.lock().unwrap() {
+            Some(instance) => created(instance, destination),
+            None => destination,
+        })
+    }
+
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        self.publisher.publish(message).await
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        *self.known.lock().unwrap() = Some(*self.stream.lock().unwrap());
+        Ok(Vec::new())
+    }
+}
+
+/// The relay that lives publishes nothing meanwhile, so no error tells it.
+#[tokio::test(start_paused = true)]
+async fn stream_created_anew_keeps_no_relay_from_starting() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let stream = Arc::new(Mutex::new("yesterday"));
+    let start = || {
+        let publisher = Learner {
+            publisher: broker.publisher(),
+            stream: Arc::clone(&stream),
+            known: Mutex::default(),
+        };
+        let relay = Relay::new(store.clone(), publisher).with_config(quick());
+        tokio::spawn(async move { relay.run(CancellationToken::new()).await })
+    };
+    let first = start();
+    sleep_leases(1).await;
+    *stream.lock().unwrap() = "today";
+    let second = start();
+    sleep_leases(4).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    let relays = store.relays().await.unwrap();
+    let instances = relays.iter().map(|relay| {
+        relay
+            .registration
+            .destination
+            .as_ref()
+            .unwrap()
+            .instance
+            .as_deref()
+    });
+    assert_eq!(instances.collect::<Vec<_>>(), [Some("today"); 2]);
+    credit(&store, 200, 1);
+    store.until_drained().await;
+    assert_eq!(broker.log().len(), 200);
+    first.abort();
     second.abort();
 }
 
