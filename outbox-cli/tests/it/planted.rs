@@ -95,8 +95,6 @@ async fn planted_functions_and_operators_are_not_called() {
     let passed = Rerun::of(&TESTS)
         .without(&["sqlite", "mariadb", OWN])
         .with("OUTBOX_TEST_POSTGRES_URL", &server.url_of("planted"))
-        // Most of them wait.
-        .with("RUST_TEST_THREADS", "16")
         .run()
         .await;
     let log = server.log();
