@@ -18,7 +18,8 @@ use time::OffsetDateTime;
 use crate::change::{Change, ErrorCount, errors_of};
 use crate::next::Command;
 use crate::serial;
-use crate::words::counted;
+use crate::table::{Column, Columns};
+use crate::words::{any, counted, utc, yes};
 
 /// An operation in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -173,14 +174,6 @@ pub async fn show_inbox_operation(
     let gone = count.saturating_sub(marked).saturating_sub(open);
     let now = || became(&operation, gone, marked, open);
     let outcome = match (count, operation.is_finished()) {
-        (0, is_finished) if operation.kind == OperationKind::PurgeInbox => {
-            let state = if is_finished {
-                ""
-            } else {
-                "it is running, or broke off; "
-            };
-            format!("{state}{}", deleted(&operation, "record", "records"))
-        }
         (0, true) if operation.kind == OperationKind::Migrate => applied(&operation),
         (0, true) => "it has ended".to_owned(),
         (0, false) => "it is running, or broke off".to_owned(),
@@ -200,9 +193,6 @@ pub async fn show_inbox_operation(
         outcome,
         next: match operation.kind {
             OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".into()),
-            OperationKind::PurgeInbox if !operation.is_finished() => {
-                Some(Command::from("outbox purge inbox").option("--operation", id))
-            }
             OperationKind::Migrate if !operation.is_finished() => {
                 Some("outbox migrate --tables inbox".into())
             }
@@ -310,7 +300,6 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
             "{state}{of}{dead} skipped and still dead letters, {} retried since",
             published + pending
         ),
-        OperationKind::Purge => format!("{state}{}", deleted(operation, "message", "messages")),
         OperationKind::Migrate if operation.is_finished() => applied(operation),
         _ if operation.is_finished() => "it has ended".to_owned(),
         _ => "it is running, or broke off and its end is unknown".to_owned(),
@@ -324,6 +313,42 @@ fn applied(operation: &Operation) -> String {
     )
 }
 
-fn deleted(operation: &Operation, one: &str, many: &str) -> String {
-    format!("{} deleted", counted(operation.changed, one, many))
+/// The criteria of an operation in one line.
+fn scope(row: &OperationRow) -> String {
+    let criteria = row.scope.as_object().into_iter().flatten();
+    let criteria = criteria.map(|(name, value)| match value {
+        Value::String(value) => format!("{name}={value}"),
+        value => format!("{name}={value}"),
+    });
+    criteria.collect::<Vec<_>>().join(" ")
+}
+
+impl Columns for OperationRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::linked(
+            "operation",
+            |row| row.id.to_string(),
+            |row| Some(Command::from("outbox audit show").arg(row.id)),
+        ),
+        Column::new("began", |row| any(row.started_at.map(utc))),
+        Column::new("actor", |row| row.actor.clone()),
+        Column::new("kind", |row| row.kind.clone()),
+        Column::new("changed", |row| row.changed.to_string()),
+        Column::new("finished", |row| yes(row.is_finished)),
+        Column::new("reason", |row| any(row.reason.as_ref())),
+    ];
+}
+
+impl Columns for OperationDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("operation", |detail| detail.row.id.to_string()),
+        Column::new("kind", |detail| detail.row.kind.clone()),
+        Column::new("actor", |detail| detail.row.actor.clone()),
+        Column::new("reason", |detail| any(detail.row.reason.as_ref())),
+        Column::new("scope", |detail| scope(&detail.row)),
+        Column::new("began", |detail| any(detail.row.started_at.map(utc))),
+        Column::new("ended", |detail| any(detail.row.finished_at.map(utc))),
+        Column::new("changed", |detail| detail.row.changed.to_string()),
+        Column::new("named", |detail| detail.named.to_string()),
+    ];
 }

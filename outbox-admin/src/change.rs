@@ -4,16 +4,16 @@
 //! themselves, see `apply`; the end of a back-off, see `resume`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use outbox_core::{
-    Aggregate, EventId, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope,
-    OutboxReader, Selection, StoreError, StoredMessage,
+    Aggregate, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope, OutboxReader,
+    Selection, StoreError, StoredMessage,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::consumer_effects::ConsumerEffect;
 use crate::letters::without_particulars;
 use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
@@ -36,23 +36,16 @@ pub enum Change {
     Skip,
     /// Copies of published messages and dead letters are recorded.
     Replay,
-    /// Published messages are deleted that are old enough.
-    Purge,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl Change {
-    const ALL: [Self; 4] = [Self::Retry, Self::Skip, Self::Replay, Self::Purge];
-
-    /// The change as a word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Skip => "skip",
-            Self::Replay => "replay",
-            Self::Purge => "purge",
-        }
-    }
+    const ALL: [Self; 3] = [Self::Retry, Self::Skip, Self::Replay];
 
     /// The words behind `outbox` of the command that makes the change.
     #[must_use]
@@ -61,7 +54,6 @@ impl Change {
             Self::Retry => "retry",
             Self::Skip => "retry --skip",
             Self::Replay => "replay",
-            Self::Purge => "purge published",
         }
     }
 
@@ -70,7 +62,6 @@ impl Change {
             Self::Retry => OperationKind::Retry,
             Self::Skip => OperationKind::Skip,
             Self::Replay => OperationKind::Replay,
-            Self::Purge => OperationKind::Purge,
         }
     }
 
@@ -94,18 +85,13 @@ impl Change {
         let mut selection = selection.clone();
         match self {
             Self::Replay => {}
-            Self::Purge => selection.status = Some(MessageStatus::Published),
             Self::Retry | Self::Skip => selection.status = Some(MessageStatus::Dead),
         }
         selection
     }
 
-    fn takes(self, selection: &Selection, message: &StoredMessage) -> bool {
+    fn takes(self, message: &StoredMessage) -> bool {
         match self {
-            Self::Purge => message
-                .published_at
-                .zip(selection.recorded_until)
-                .is_some_and(|(published_at, before)| published_at < before),
             Self::Retry => message.status == MessageStatus::Dead,
             Self::Skip => message.status == MessageStatus::Dead && message.halts,
             Self::Replay => matches!(
@@ -122,7 +108,7 @@ impl Change {
 pub struct Preview {
     /// The change.
     pub change: Change,
-    /// Messages that it would change, copy or delete.
+    /// Messages that it would change or copy.
     pub messages: u64,
     /// Whether that is all. Counting stops at [`PREVIEW_MAX`] selected messages.
     pub is_complete: bool,
@@ -146,26 +132,13 @@ pub struct Preview {
     pub errors: Vec<ErrorCount>,
     /// Messages with other errors, which are not listed.
     pub errors_unlisted: u64,
-    /// Whether the causes still hold, if [`Self::recheck`] was told.
+    /// Whether the causes still hold, if [`look_ahead`](crate::look_ahead) has asked.
     pub causes: Vec<CauseNow>,
     /// What it would do to order, and to consumers: one sentence each.
     pub effects: Vec<String>,
-    /// For a retry or a replay: what consumers would make of a sample, if [`look_ahead`](crate::look_ahead) has asked.
-    pub consumers: Vec<ConsumerEffect>,
-    /// For a retry or a replay: the events of the sample, those of [`Self::first`].
-    #[serde(skip)]
-    pub sample: Vec<EventId>,
-    /// For a retry or a replay: the first messages that it would take, at most 100. [`look_ahead`](crate::look_ahead) looks at their causes
-    /// and consumers.
+    /// For a retry or a replay: the first messages that it would take, at most 100. [`look_ahead`](crate::look_ahead) looks at their causes.
     #[serde(skip)]
     pub first: Vec<MessageId>,
-}
-
-impl Preview {
-    /// Adds whether the causes still hold of which the first messages have failed: what [`causes`](fn@crate::causes) says of [`Self::first`].
-    pub fn recheck(&mut self, causes: Vec<CauseNow>) {
-        self.causes = causes;
-    }
 }
 
 /// An error and how many messages have it. Errors that differ only in numbers, ids and quoted parts are one.
@@ -231,7 +204,7 @@ async fn read(
             MessageStatus::Dead,
         ],
         (Change::Replay, Some(MessageStatus::Logged)) => &[MessageStatus::Logged],
-        (Change::Replay, Some(MessageStatus::Published)) | (Change::Purge, _) => &[MessageStatus::Published],
+        (Change::Replay, Some(MessageStatus::Published)) => &[MessageStatus::Published],
         _ => &[MessageStatus::Dead],
     };
     let mut selected = Vec::new();
@@ -244,7 +217,7 @@ async fn read(
     let is_complete = selected.len() <= bound;
     selected.truncate(bound);
     let is_within = |message: &StoredMessage| until.is_none_or(|until| message.row_id <= until);
-    selected.retain(|message| change.takes(selection, message) && is_within(message));
+    selected.retain(|message| change.takes(message) && is_within(message));
     let Some(first) = first.and_then(|first| usize::try_from(first.get()).ok()) else {
         return Ok(summarise(change, is_complete, &selected));
     };
@@ -269,24 +242,19 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
             .filter(|message| message.halts || message.sequence.is_none())
             .count(),
         Change::Skip | Change::Replay => unordered,
-        Change::Purge => selected.len(),
     };
     let mut event_types: BTreeMap<String, u64> = BTreeMap::new();
     for message in selected {
         *event_types.entry(message.event_type.clone()).or_default() += 1;
     }
-    let (errors, errors_unlisted) = match change {
-        // What they failed of before they were published.
-        Change::Purge => (Vec::new(), 0),
-        _ => errors_of(selected),
-    };
+    let (errors, errors_unlisted) = errors_of(selected);
     let mut preview = Preview {
         change,
         messages: count(selected.len()),
         is_complete,
         aggregates: count(aggregates.len()),
         halts_ended: match change {
-            Change::Replay | Change::Purge => 0,
+            Change::Replay => 0,
             _ => count(halting),
         },
         in_order: count(in_order),
@@ -298,17 +266,12 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         errors_unlisted,
         effects: Vec::new(),
         causes: Vec::new(),
-        consumers: Vec::new(),
-        sample: match change {
-            Change::Retry | Change::Replay => sample(selected),
-            Change::Skip | Change::Purge => Vec::new(),
-        },
         first: match change {
             Change::Retry | Change::Replay => {
                 let first = selected.iter().take(RECHECKED_MAX);
                 first.map(|message| message.id).collect()
             }
-            Change::Skip | Change::Purge => Vec::new(),
+            Change::Skip => Vec::new(),
         },
     };
     preview.effects = effects(&preview);
@@ -324,14 +287,6 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         ));
     }
     preview
-}
-
-/// The events of the first messages, each once.
-fn sample(selected: &[StoredMessage]) -> Vec<EventId> {
-    let mut known = HashSet::new();
-    let first = selected.iter().take(RECHECKED_MAX);
-    let events = first.map(|message| message.event_id);
-    events.filter(|event| known.insert(*event)).collect()
 }
 
 /// The most frequent errors first, and how many messages have errors that are not listed.
@@ -413,20 +368,13 @@ fn effects(preview: &Preview) -> Vec<String> {
                 "repeating it makes copies once more; going on with it by `--operation` does not".to_owned(),
             );
         }
-        Change::Purge => {
-            effects.push("what is on the stream, and what consumers remember, stays as it is".to_owned());
-            effects.push(
-                "they can no longer be shown, replayed or reconciled, and `outbox prove` cannot tell of them any more"
-                    .to_owned(),
-            );
-            effects.push("deduplication keys stay until their own time".to_owned());
-        }
     }
     effects
 }
 
 #[cfg(test)]
 mod tests {
+    use outbox_core::EventId;
     use uuid::Uuid;
 
     use super::*;

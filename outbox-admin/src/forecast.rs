@@ -5,6 +5,7 @@
 
 mod full;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,9 +13,11 @@ use serde::Serialize;
 pub use full::doubled;
 pub(crate) use full::reached;
 
+use crate::consumers::ConsumerRow;
 use crate::next::{Command, Next};
 use crate::serial;
-use crate::words::{counted, in_words};
+use crate::table::{Column, Columns};
+use crate::words::{any, compact, counted, in_words, yes};
 
 /// How the stream is filled, as the broker reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub struct ConsumerSeen {
 impl ConsumerSeen {
     /// `None` if the broker has no consumer of this name.
     #[must_use]
-    pub fn of(row: &crate::ConsumerRow) -> Option<Self> {
+    pub fn of(row: &ConsumerRow) -> Option<Self> {
         Some(Self {
             consumer: row.consumer.clone(),
             left: row.undelivered? + row.unacknowledged.unwrap_or_default(),
@@ -113,18 +116,13 @@ pub enum Outlook {
     Runs,
 }
 
-impl Outlook {
-    /// The outlook as a word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Ends => "ends",
-            Self::Never => "never",
-            Self::Runs => "runs",
-        }
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
+}
 
+impl Outlook {
     /// Whether somebody should look.
     #[must_use]
     pub fn is_bad(self) -> bool {
@@ -329,6 +327,56 @@ impl Prospect {
             },
         }
     }
+}
+
+/// A consumer with its forecast.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ListedConsumer {
+    /// The consumer.
+    #[serde(flatten)]
+    pub row: ConsumerRow,
+    /// Its prospects; `None` without a forecast.
+    pub forecast: Option<Vec<Prospect>>,
+}
+
+impl ListedConsumer {
+    /// The consumer with its part of a forecast.
+    #[must_use]
+    pub fn new(row: ConsumerRow, forecast: Option<&Forecast>) -> Self {
+        let forecast = forecast.map(|forecast| {
+            let prospects = forecast.prospects.iter();
+            let of_it = prospects.filter(|prospect| prospect.name == row.consumer);
+            of_it.cloned().collect()
+        });
+        Self { row, forecast }
+    }
+}
+
+impl Columns for ListedConsumer {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("consumer", |listed| listed.row.consumer.clone()),
+        Column::new("state", |listed| listed.row.state.to_string()),
+        Column::new("undelivered", |listed| any(listed.row.undelivered)),
+        Column::new("unacknowledged", |listed| any(listed.row.unacknowledged)),
+        Column::new("oldest", |listed| any(listed.row.oldest.map(compact))),
+        Column::new("receiving", |listed| any(listed.row.is_receiving.map(yes))),
+        Column::linked(
+            "dead_letters",
+            |listed| any(listed.row.dead_letters_open),
+            |listed| {
+                let groups = Command::from("outbox dead-letters groups");
+                Some(groups.option("--consumer", &listed.row.consumer))
+            },
+        ),
+        Column::new("to_retry", |listed| any(listed.row.dead_letters_marked)),
+        Column::new("paused", |listed| any(listed.row.paused.as_ref())),
+        Column::new("forecast", |listed| {
+            let prospects = listed.forecast.iter().flatten();
+            let words: Vec<&str> = prospects.map(|prospect| prospect.what.as_str()).collect();
+            words.join("; ")
+        }),
+    ];
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Numbers of an aggregate without a row.
 //!
-//! The outbox gives numbers without holes, so a missing row was deleted: after `retention`, by `outbox purge published`, or by hand. Whether its event was published before is
+//! The outbox gives numbers without holes, so a missing row was deleted: after `retention`, or by hand. Whether its event was published before is
 //! not known. Not here: holes of a span, see [`prove`](fn@crate::prove).
 
 use std::collections::BTreeMap;

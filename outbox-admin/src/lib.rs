@@ -14,10 +14,8 @@
 //! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
-//! | what would retry, skip, replay, purge or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
 //! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
-//! | which consumers are handed messages, and which of them remember the events? | [`look_ahead`], [`ConsumerEffects`] |
-//! | what has expired in an inbox, and may it be deleted? | [`preview_inbox_purge`], [`inbox_refusals`], [`apply_inbox_purge`] |
 //! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
@@ -26,7 +24,7 @@
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
-//! [`carry_out_letters`], [`carry_out_by_key`] and [`apply_inbox_purge`].
+//! [`carry_out_letters`] and [`carry_out_by_key`].
 //! No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
@@ -39,21 +37,19 @@
 mod apply;
 mod audit;
 mod change;
-mod consumer_effects;
 mod consumers;
 pub mod doctor;
 mod failing;
-mod follow_ups;
 mod forecast;
 mod forget;
 mod holes;
+pub mod input;
 mod letters;
 mod messages;
 mod next;
 mod of_aggregate;
 mod pause;
 pub mod prove;
-mod purge;
 mod recheck;
 mod relay_causes;
 mod relays;
@@ -63,12 +59,13 @@ mod serial;
 mod status;
 mod stream_full;
 mod stream_view;
+mod table;
 mod timeline;
 mod verdict;
 #[cfg(feature = "web")]
 pub mod web;
 mod why;
-mod words;
+pub mod words;
 
 pub use apply::{Applied, Resumed, apply, apply_forget, apply_resume, carry_out};
 pub use audit::{
@@ -76,12 +73,13 @@ pub use audit::{
     show_operation,
 };
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
-pub use consumer_effects::{ConsumerEffect, ConsumerEffects};
 pub use consumers::{
     CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumer, consumers, consumers_on_stream,
 };
 pub use failing::{Failing, failing};
-pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
+pub use forecast::{
+    ConsumerSeen, Forecast, ListedConsumer, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast,
+};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use holes::Hole;
 pub use letters::{
@@ -92,23 +90,20 @@ pub use letters::{
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};
 pub use pause::{
-    PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pauses, preview_pause,
-    preview_unpause, unpause_operation,
+    PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pause_scope, pauses,
+    preview_pause, preview_unpause, unpause_operation,
 };
 pub use prove::{
     ConsumerBooks, ConsumerFloor, Findings, Found, HoleOf, Holes, MEMORY_MAX, OutboxBooks, Proof, ProofError,
     ProofRequest, RowsKept, StreamBooks, Verdict, prove,
 };
-pub use purge::{
-    InboxPurgePreview, InboxPurged, apply_inbox_purge, inbox_purge_operation, inbox_refusals,
-    preview_inbox_purge,
-};
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{RelayRow, relays};
 pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, RelayCounts, Status, status};
-pub use stream_view::{InboxView, NoStream, Refuses, StreamView, Takers, TakersOf, look_ahead};
-pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects};
+pub use stream_view::{InboxView, NoStream, Refuses, StreamView, look_ahead};
+pub use table::{Column, Columns};
+pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects};
 pub use verdict::{Reason, State};
 pub use why::{
     Cause, Explanation, Finding, MessageOrAggregate, Numbers, Question, Reader, Readers, earlier_events,

@@ -15,7 +15,10 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::next::Command;
 use crate::serial;
+use crate::table::{Column, Columns};
+use crate::words::{any, compact, utc};
 
 /// A message in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -202,4 +205,85 @@ fn detail(found: FoundMessage, shown: Option<&SensitiveFields>) -> MessageDetail
         damage: found.message.err().map(|fault| fault.to_string()),
         row: MessageRow::from(found.stored),
     }
+}
+
+fn status(row: &MessageRow) -> String {
+    let halts = if row.halts { ", halts" } else { "" };
+    format!("{}{halts}", row.status.as_str())
+}
+
+fn aggregate(row: &MessageRow) -> String {
+    format!("{}/{}", row.aggregate_type, row.aggregate_id)
+}
+
+fn why_aggregate(row: &MessageRow) -> Option<Command> {
+    Some(Command::from("outbox why").arg(aggregate(row)))
+}
+
+impl Columns for MessageRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::linked(
+            "id",
+            |row| row.id.to_string(),
+            |row| Some(Command::from("outbox show").arg(row.id)),
+        ),
+        Column::new("status", status),
+        Column::linked("aggregate", aggregate, why_aggregate),
+        Column::new("number", |row| any(row.sequence)),
+        Column::new("type", |row| row.event_type.clone()),
+        Column::new("recorded", |row| utc(row.recorded_at)),
+        Column::new("error", |row| row.error.clone().unwrap_or_default()),
+    ];
+}
+
+impl Columns for MessageDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |detail| detail.row.id.to_string()),
+        Column::new("status", |detail| status(&detail.row)),
+        Column::linked(
+            "aggregate",
+            |detail| aggregate(&detail.row),
+            |detail| why_aggregate(&detail.row),
+        ),
+        Column::new("number", |detail| any(detail.row.sequence)),
+        Column::new("type", |detail| detail.row.event_type.clone()),
+        Column::new("version", |detail| {
+            of_content(detail, |content| content.event_version)
+        }),
+        Column::new("partition", |detail| detail.partition.to_string()),
+        Column::new("recorded", |detail| utc(detail.row.recorded_at)),
+        Column::new("published", |detail| any(detail.row.published_at.map(utc))),
+        Column::new("delayed_for", |detail| any(detail.delayed_for.map(compact))),
+        Column::new("attempts", |detail| detail.row.attempts.to_string()),
+        Column::new("failures", |detail| detail.row.failures.to_string()),
+        Column::new("error", |detail| detail.row.error.clone().unwrap_or_default()),
+        Column::new("damage", |detail| detail.damage.clone().unwrap_or_default()),
+        Column::new("event_id", |detail| detail.row.event_id.to_string()),
+        Column::new("row_id", |detail| detail.row.row_id.to_string()),
+        Column::new("subject", |detail| {
+            of_content(detail, |content| any(content.subject.as_ref()))
+        }),
+        Column::new("content_type", |detail| {
+            of_content(detail, |content| content.content_type.clone())
+        }),
+        Column::new("bytes", |detail| {
+            of_content(detail, |content| content.payload_bytes)
+        }),
+        Column::new("headers", |detail| {
+            of_content(detail, |content| lines(&content.headers))
+        }),
+        Column::new("payload", |detail| {
+            of_content(detail, |content| any(content.payload.as_ref()))
+        }),
+    ];
+}
+
+fn of_content<T: ToString>(detail: &MessageDetail, text: impl Fn(&PayloadView) -> T) -> String {
+    any(detail.content.as_ref().map(|content| text(content).to_string()))
+}
+
+/// Headers in one line.
+pub(crate) fn lines(headers: &BTreeMap<String, String>) -> String {
+    let headers = headers.iter().map(|(name, value)| format!("{name}: {value}"));
+    headers.collect::<Vec<_>>().join("; ")
 }

@@ -14,7 +14,8 @@ use time::OffsetDateTime;
 
 use crate::next::Command;
 use crate::serial;
-use crate::words::counted;
+use crate::table::{Column, Columns};
+use crate::words::{any, compact, counted, utc};
 
 /// Most unpublished messages of an aggregate type that a preview counts.
 const COUNTED_MAX: u32 = 10_000;
@@ -51,7 +52,7 @@ impl PauseRow {
     /// What it holds back, in words.
     #[must_use]
     pub fn scope(&self) -> String {
-        scope(self.aggregate_type.as_deref())
+        pause_scope(self.aggregate_type.as_deref())
     }
 
     /// The sentence that `status` and `why` say.
@@ -81,7 +82,9 @@ impl PauseRow {
     }
 }
 
-fn scope(aggregate_type: Option<&str>) -> String {
+/// What a pause holds, in words: all messages, or those of an aggregate type.
+#[must_use]
+pub fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
         None => "all messages".to_owned(),
@@ -170,7 +173,7 @@ pub async fn preview_unpause(
     if preview.present.is_none() {
         preview.effects = vec![format!(
             "nothing: publishing of {} is not paused",
-            scope(aggregate_type)
+            pause_scope(aggregate_type)
         )];
         return Ok(preview);
     }
@@ -302,6 +305,16 @@ pub async fn apply_unpause(
         changed,
         operation: changed.then_some(operation.id),
     })
+}
+
+impl Columns for PauseRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("scope", Self::scope),
+        Column::new("by", |row| row.by.clone()),
+        Column::new("since", |row| utc(row.since)),
+        Column::new("ends_in", |row| any(row.ends_in.map(compact))),
+        Column::new("reason", |row| row.reason.clone()),
+    ];
 }
 
 #[cfg(test)]

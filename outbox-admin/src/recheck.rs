@@ -4,6 +4,7 @@
 //! and does not hold any more. Everything else is `unknown`. Not here: causes in handlers, see `letters::causes`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use outbox_core::{
     Aggregate, FailureClass, Fitness, FoundMessage, Message, MessageId, MessageStatus, OutboxReader,
@@ -31,15 +32,9 @@ pub enum Holds {
     Gone,
 }
 
-impl Holds {
-    /// The word that JSON has.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Still => "still",
-            Self::Unknown => "unknown",
-            Self::Gone => "gone",
-        }
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

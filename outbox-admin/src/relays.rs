@@ -12,6 +12,8 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use crate::serial;
+use crate::table::{Column, Columns};
+use crate::words::{any, utc};
 
 /// A relay that is alive, or one that has died and whose partitions nobody has taken yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -184,4 +186,17 @@ pub(crate) async fn dead_letter(
         .after(row_id - 1);
     let mut letters = store.list(&selection, NonZeroU32::MIN).await?;
     Ok(letters.pop().filter(|letter| letter.row_id == row_id))
+}
+
+impl Columns for RelayRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("relay", |row| row.owner.to_string()),
+        Column::new("name", |row| any(row.name.as_ref())),
+        Column::new("says", |row| row.says().to_owned()),
+        Column::new("partitions", |row| row.partitions.to_string()),
+        Column::new("started", |row| any(row.started_at.map(utc))),
+        Column::new("stream", |row| any(row.stream.as_ref())),
+        Column::new("source", |row| any(row.source.as_ref())),
+        Column::new("error", |row| any(row.error.as_ref())),
+    ];
 }

@@ -2,17 +2,12 @@
 //!
 //! Invariants: nothing is published, received or changed. An answer that does not come in time is missing, and is reported as such.
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{EventId, Message, OutboxReader, describe};
 
-use crate::doctor::Examination;
-use crate::{
-    BrokerCheck, ConsumerEffects, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept,
-    StreamUse,
-};
+use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept, StreamUse};
 
 /// What the inboxes of a stream's consumers say about events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,24 +22,6 @@ pub struct InboxView {
 
 /// Says why the broker would refuse a message now, or `None`.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
-
-/// Names the consumers whose filters take a message.
-pub type TakersOf = Box<dyn Fn(&Message) -> Vec<String> + Send + Sync>;
-
-/// The durable consumers of a stream at a moment, and which of them are handed a message once it is published.
-pub struct Takers {
-    /// The names of all of them.
-    pub consumers: Vec<String>,
-    /// The names of those whose filters take a message.
-    pub of: TakersOf,
-}
-
-impl fmt::Debug for Takers {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = formatter.debug_struct("Takers");
-        debug.field("consumers", &self.consumers).finish_non_exhaustive()
-    }
-}
 
 /// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
 #[async_trait]
@@ -63,12 +40,6 @@ pub trait StreamView: Send + Sync + 'static {
     /// error is for people.
     async fn refuses(&self) -> Result<Refuses, String> {
         Err("this dashboard does not know the stream".to_owned())
-    }
-
-    /// Which consumers are handed a message once it is published: for the preview of a retry, which also asks [`Self::inboxes`] what they remember. Nothing is published.
-    /// The error is for people.
-    async fn takers(&self) -> Result<Takers, String> {
-        Err("this dashboard does not know the consumers".to_owned())
     }
 
     /// Since when the outbox keeps the rows of published messages. Missing rows of that time are reported. Default: [`RowsKept::Nothing`], and none is reported.
@@ -100,11 +71,6 @@ pub trait StreamView: Send + Sync + 'static {
     async fn log(&self) -> Result<Option<Reason>, String> {
         Ok(None)
     }
-
-    /// Examines database, stream, consumers and settings together, at most twice a minute. The error is for people.
-    async fn examine(&self) -> Result<Examination, String> {
-        Err("this dashboard was not told how to examine its servers; `outbox doctor` does it".to_owned())
-    }
 }
 
 /// A stream of which nothing is known.
@@ -122,62 +88,28 @@ pub(crate) async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to the preview of a retry or a replay which consumers would take effect, and whether the causes of failures still hold. Each answer is waited for within
-/// `patience`. Returns what could not be looked at, for people.
+/// Adds to the preview of a retry or a replay whether the causes of failures persist. Waits up to `patience` for each answer. Returns what could not
+/// be checked, for people.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,
     preview: &mut Preview,
     patience: Duration,
-) -> Vec<String> {
+) -> Option<String> {
     // A change that publishes nothing names no messages.
     if preview.first.is_empty() {
-        return Vec::new();
+        return None;
     }
-    let first = preview.first.clone();
+    let broker = answered(patience, stream.refuses()).await;
     let causes = async {
-        let broker = answered(patience, stream.refuses()).await;
-        let causes = async {
-            let causes = crate::causes(store, &first, broker).await;
-            causes.map_err(|error| describe(&error))
-        };
-        answered(patience, causes).await
+        let causes = crate::causes(store, &preview.first, broker).await;
+        causes.map_err(|error| describe(&error))
     };
-    // At once: a silent stream is waited for as long as one question may take.
-    let (causes, effects) = tokio::join!(causes, consumer_effects(store, stream, preview, patience));
-    preview.effects.extend(effects.effects);
-    preview.consumers = effects.consumers;
-    match causes {
+    match answered(patience, causes).await {
         Ok(causes) => {
-            preview.recheck(causes);
-            Vec::new()
+            preview.causes = causes;
+            None
         }
-        Err(error) => vec![format!("whether the causes still hold: {error}")],
+        Err(error) => Some(format!("whether the causes still hold: {error}")),
     }
-}
-
-async fn consumer_effects(
-    store: &impl OutboxReader,
-    stream: &dyn StreamView,
-    preview: &Preview,
-    patience: Duration,
-) -> ConsumerEffects {
-    let reading = async {
-        let mut messages = Vec::new();
-        for id in &preview.first {
-            // One that is gone, or whose row cannot be read, is not published.
-            let found = store.find(*id).await.map_err(|error| describe(&error))?;
-            messages.extend(found.and_then(|found| found.message.ok()).map(without_payload));
-        }
-        Ok(messages)
-    };
-    match answered(patience, reading).await {
-        Ok(messages) => ConsumerEffects::of(stream, &preview.sample, &messages, patience).await,
-        Err(error) => ConsumerEffects::unknown(error),
-    }
-}
-
-fn without_payload(mut message: Message) -> Message {
-    message.payload = Default::default();
-    message
 }

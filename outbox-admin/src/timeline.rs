@@ -1,7 +1,8 @@
-//! What became of the events of an aggregate: recorded, published, on the stream, what each consumer has made of them, and what followed.
+//! What became of the events of an aggregate: recorded, published, on the stream, and what each consumer has made of them.
 //!
 //! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`Question`](crate::Question).
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::follow_ups::follow_ups;
 use crate::holes::{self, Hole};
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
@@ -74,8 +74,6 @@ pub struct TimelineEvent {
     pub is_not_on_stream: bool,
     /// What consumers have made of it.
     pub effects: Vec<Effect>,
-    /// What their handlers have recorded because of it.
-    pub follow_ups: Vec<FollowUp>,
 }
 
 /// What a consumer has made of an event.
@@ -112,38 +110,10 @@ pub enum EffectOutcome {
     Open,
 }
 
-impl EffectOutcome {
-    /// The outcome as a word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Handled => "handled",
-            Self::Failed => "failed",
-            Self::DeadLetter => "dead-letter",
-            Self::Passed => "passed",
-            Self::Open => "open",
-        }
+impl fmt::Display for EffectOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
-}
-
-/// An event that a handler has recorded because of another one, in the same outbox.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct FollowUp {
-    /// The message.
-    #[serde(serialize_with = "serial::text")]
-    pub id: MessageId,
-    /// Type of its aggregate.
-    pub aggregate_type: String,
-    /// Id of its aggregate.
-    pub aggregate_id: String,
-    /// Its number within the aggregate.
-    pub sequence: Option<u64>,
-    /// The event type.
-    pub event_type: String,
-    /// When it was recorded.
-    #[serde(serialize_with = "serial::time")]
-    pub recorded_at: OffsetDateTime,
 }
 
 /// A row of an inbox.
@@ -194,7 +164,7 @@ impl Timeline {
         })
     }
 
-    /// Adds where published events are on the stream, what consumers have made of those, and what followed. Each answer is waited for within `patience`; one that is
+    /// Adds where published events are on the stream, and what consumers have made of those. Each answer is waited for within `patience`; one that is
     /// missing is named in [`unseen`](Self::unseen).
     pub async fn follow(&mut self, store: &impl OutboxReader, stream: &dyn StreamView, patience: Duration) {
         // One error says enough about the stream.
@@ -211,13 +181,6 @@ impl Timeline {
                 self.unseen.extend(view.unseen);
             }
             Err(error) => self.unseen.push(format!("inboxes: {error}")),
-        }
-        let followed = async {
-            let followed = follow_ups(store, self).await;
-            followed.map_err(|error| describe(&error))
-        };
-        if let Err(error) = answered(patience, followed).await {
-            self.unseen.push(format!("follow-ups: {error}"));
         }
     }
 
@@ -262,7 +225,6 @@ impl TimelineEvent {
             stream_sequence: None,
             is_not_on_stream: false,
             effects: Vec::new(),
-            follow_ups: Vec::new(),
         }
     }
 }

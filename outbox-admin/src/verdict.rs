@@ -1,5 +1,7 @@
 //! How bad something is, and why.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::next::Next;
@@ -17,15 +19,9 @@ pub enum State {
     Stuck,
 }
 
-impl State {
-    /// The state as a lower-case word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Well => "well",
-            Self::Degraded => "degraded",
-            Self::Stuck => "stuck",
-        }
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -1,11 +1,14 @@
-//! Numbers and times in sentences, and names in commands.
+//! Numbers and times in sentences and columns, and names in commands.
 
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use std::fmt::Write as _;
+use time::macros::format_description;
+use time::{OffsetDateTime, UtcOffset};
 
 /// `1 message`, `2 messages`.
-pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+#[must_use]
+pub fn counted(count: u64, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),
@@ -31,7 +34,8 @@ pub(crate) fn count(length: usize) -> u64 {
 }
 
 /// A duration as people say it, with one unit.
-pub(crate) fn in_words(duration: Duration) -> String {
+#[must_use]
+pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 => format!("{} ms", duration.as_millis()),
@@ -40,6 +44,39 @@ pub(crate) fn in_words(duration: Duration) -> String {
         7200..=172_799 => format!("{} h", seconds / 3600),
         _ => format!("{} d", seconds / 86_400),
     }
+}
+
+/// A duration in a column, with one unit and no space.
+#[must_use]
+pub fn compact(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=9 => format!("{:.1}s", duration.as_secs_f64()),
+        10..=119 => format!("{seconds}s"),
+        120..=7199 => format!("{}m", seconds / 60),
+        7200..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A time in UTC, to the second.
+#[must_use]
+pub fn utc(time: OffsetDateTime) -> String {
+    let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
+    let text = time.to_offset(UtcOffset::UTC).format(&form);
+    // A year beyond the form only comes from a damaged row.
+    text.unwrap_or_else(|_| time.to_string())
+}
+
+/// The value, or nothing.
+pub fn any(value: Option<impl Display>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// `yes`, or nothing.
+#[must_use]
+pub fn yes(is_so: bool) -> String {
+    if is_so { "yes".to_owned() } else { String::new() }
 }
 
 /// A name as an argument in a shell: in quotes, unless each shell takes it as it is.
@@ -79,6 +116,16 @@ fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_has_one_unit() {
+        let shown = |seconds| compact(Duration::from_secs(seconds));
+        assert_eq!(
+            [0, 10, 119, 120, 7200, 172_800].map(shown),
+            ["0.0s", "10s", "119s", "2m", "2h", "2d"]
+        );
+        assert_eq!(compact(Duration::from_millis(1850)), "1.9s");
+    }
 
     #[test]
     fn large_counts_have_commas() {

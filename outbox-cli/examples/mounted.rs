@@ -2,8 +2,7 @@
 //! dashboard at `/outbox` of the shop's own application.
 //!
 //! What it has before the program `outbox`: the events that are linked into it are known, so their payloads are shown, with their sensitive fields masked, and no file
-//! has to list them. The handlers are known, too: `mounted outbox doctor` says if the stream has no consumer for them, and if its consumer does not ask for one of
-//! their events, or asks for one that none of them takes.
+//! has to list them.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -26,13 +25,6 @@ struct OrderPlaced {
     order_id: String,
     #[domain_event(sensitive)]
     email: String,
-}
-
-/// The service of the shop runs it, with an inbox. This program only knows it.
-#[idempotent_handler(consumer = "inventory")]
-async fn reserve_stock(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-    println!("stock is reserved for order {}", event.order_id);
-    Ok(())
 }
 
 /// The shop.

@@ -170,7 +170,7 @@ pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, Dedu
 pub use outbox_sea_orm::DatabaseAnswer;
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
-pub use retention::{EXPIRED_MAX, ExpiredCount, ExpiredRecords, PurgedInbox, purge};
+pub use retention::{PurgedInbox, purge};
 pub use router::Router;
 pub use runtime::{
     ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport, RunningHandler,

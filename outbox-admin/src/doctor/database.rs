@@ -170,18 +170,6 @@ pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     row.map_or(Ok(false), |row| row.try_get("", "only_reads"))
 }
 
-/// What time it is by the clock of a database: what deletes by age goes by it, and not by the clock of this machine. Exact to the time of a round trip.
-///
-/// # Errors
-///
-/// The database's error.
-pub async fn database_time(db: &DatabaseConnection) -> Result<OffsetDateTime, DbErr> {
-    let mut facts = DatabaseFacts::default();
-    read_clock(db, &mut facts).await?;
-    let ahead = time::Duration::checked_seconds_f64(facts.clock_ahead).unwrap_or_default();
-    Ok(OffsetDateTime::now_utc().saturating_add(ahead))
-}
-
 async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<(), DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {

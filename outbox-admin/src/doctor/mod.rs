@@ -6,20 +6,19 @@
 mod broker;
 mod database;
 mod full;
-mod handlers;
 mod rules;
 mod stream;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 pub use broker::{ConsumerFacts, MAX_BYTES, of_consumer, of_stream};
 pub use database::{
-    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory, only_reads,
+    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, inbox_memory, only_reads,
 };
-pub use handlers::{HandlerFacts, of_handlers};
 pub use rules::{PauseFacts, of_database, of_leases, of_pauses, of_relays, of_setup};
 pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT, Wanted};
 
@@ -86,8 +85,6 @@ pub enum Check {
     PayloadLimit,
     /// The version of nats-server is supported.
     NatsVersion,
-    /// A consumer whose handlers are linked into this program asks the broker for their events and for no others.
-    Handlers,
     /// A durable consumer has the settings that an inbox needs.
     ConsumerSettings,
     /// A consumer is not paused.
@@ -100,9 +97,15 @@ pub enum Check {
     InboxMemory,
 }
 
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 32] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -130,53 +133,12 @@ impl Check {
         Self::MaxMessagesPerSubject,
         Self::PayloadLimit,
         Self::NatsVersion,
-        Self::Handlers,
         Self::ConsumerSettings,
         Self::ConsumerPaused,
         Self::ConsumerBehind,
         Self::ConsumerDeadLetters,
         Self::InboxMemory,
     ];
-
-    /// The check as a word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Database => "database",
-            Self::DatabaseVersion => "database-version",
-            Self::Tables => "tables",
-            Self::Rights => "rights",
-            Self::DatabaseSetting => "database-setting",
-            Self::Clock => "clock",
-            Self::LongTransaction => "long-transaction",
-            Self::PreparedTransaction => "prepared-transaction",
-            Self::ReplicationSlot => "replication-slot",
-            Self::Autovacuum => "autovacuum",
-            Self::Numbers => "numbers",
-            Self::Relays => "relays",
-            Self::Leases => "leases",
-            Self::RowSecurity => "row-security",
-            Self::Pauses => "pauses",
-            Self::Log => "log",
-            Self::Nats => "nats",
-            Self::Stream => "stream",
-            Self::DuplicateWindow => "duplicate-window",
-            Self::MaxAge => "max-age",
-            Self::Discard => "discard",
-            Self::MaxBytes => "max-bytes",
-            Self::StreamRetention => "stream-retention",
-            Self::Replicas => "replicas",
-            Self::MaxMessagesPerSubject => "max-messages-per-subject",
-            Self::PayloadLimit => "payload-limit",
-            Self::NatsVersion => "nats-version",
-            Self::Handlers => "handlers",
-            Self::ConsumerSettings => "consumer-settings",
-            Self::ConsumerPaused => "consumer-paused",
-            Self::ConsumerBehind => "consumer-behind",
-            Self::ConsumerDeadLetters => "consumer-dead-letters",
-            Self::InboxMemory => "inbox-memory",
-        }
-    }
 }
 
 /// Something that does not fit.
@@ -225,30 +187,6 @@ impl Diagnosis {
     }
 }
 
-/// What came of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CheckVerdict {
-    /// It was made, and found nothing.
-    NoFinding,
-    /// It found something this bad.
-    Finding(State),
-    /// It was not made.
-    NotChecked,
-}
-
-impl CheckVerdict {
-    /// The verdict as words: `no finding`, `degraded`, `stuck` or `not checked`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoFinding => "no finding",
-            Self::Finding(state) => state.as_str(),
-            Self::NotChecked => "not checked",
-        }
-    }
-}
-
 /// What the checks have found, and which of them were made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -266,25 +204,15 @@ impl Examination {
         self.made.extend(checks);
     }
 
-    /// What came of a check. One that was not noted as made is not checked, unless it has a finding.
-    #[must_use]
-    pub fn verdict(&self, check: Check) -> CheckVerdict {
-        let findings = self.findings.iter().filter(|finding| finding.check == check);
-        match findings.map(|finding| finding.state).max() {
-            Some(state) => CheckVerdict::Finding(state),
-            None if self.made.contains(&check) => CheckVerdict::NoFinding,
-            None => CheckVerdict::NotChecked,
-        }
-    }
-
-    /// The checks that were not made.
+    /// The checks that neither were made nor have a finding.
     #[must_use]
     pub fn not_checked(&self) -> Vec<Check> {
-        let is_not = |check: &Check| self.verdict(*check) == CheckVerdict::NotChecked;
+        let has_finding = |check: &Check| self.findings.iter().any(|finding| finding.check == *check);
+        let is_not = |check: &Check| !self.made.contains(check) && !has_finding(check);
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// How many checks were made, and how many findings there are: `33 checks, 1 finding`, or `32 of 33 checks, 1 finding; 1 check was not made`.
+    /// How many checks were made, and how many findings there are: `32 checks, 1 finding`, or `31 of 32 checks, 1 finding; 1 check was not made`.
     #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
@@ -302,7 +230,6 @@ impl Examination {
 
 /// From where on something is a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Limits {
     /// The longest time that a transaction may be open. Default: 10 minutes.
     pub transaction: Duration,
@@ -325,29 +252,6 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// Sets the longest time that a transaction may be open.
-    #[must_use]
-    pub fn transaction(mut self, transaction: Duration) -> Self {
-        self.transaction = transaction;
-        self
-    }
-
-    /// Sets the longest time that publishing may be paused.
-    #[must_use]
-    pub fn pause(mut self, pause: Duration) -> Self {
-        self.pause = pause;
-        self
-    }
-
-    /// Sets the most bytes that a replication slot may keep.
-    #[must_use]
-    pub fn slot_bytes(mut self, slot_bytes: u64) -> Self {
-        self.slot_bytes = slot_bytes;
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,12 +266,9 @@ mod tests {
             found.tally(),
             format!("{} of {all} checks, 0 findings; 1 check was not made", all - 1)
         );
-        assert_eq!(found.verdict(Check::Stream), CheckVerdict::NotChecked);
-        assert_eq!(found.verdict(Check::Nats), CheckVerdict::NoFinding);
         found
             .findings
             .push(Diagnosis::failed(Check::Stream, "none", "one", "outbox doctor"));
-        assert_eq!(found.verdict(Check::Stream), CheckVerdict::Finding(State::Stuck));
         assert_eq!(found.tally(), format!("{all} checks, 1 finding"));
     }
 }

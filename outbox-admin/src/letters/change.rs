@@ -6,6 +6,7 @@ use outbox_core::{Intent, Operation, OperationId, OperationKind, OperationScope}
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use sea_orm::DbErr;
 use serde::Serialize;
+use std::fmt;
 use uuid::Uuid;
 
 use super::causes::LetterCause;
@@ -62,17 +63,13 @@ pub enum LetterChange {
     Discard,
 }
 
-impl LetterChange {
-    /// The change as its command.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::CancelRetry => "cancel-retry",
-            Self::Discard => "discard",
-        }
+impl fmt::Display for LetterChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
+}
 
+impl LetterChange {
     /// A new operation that makes the change, for [`carry_out_letters`].
     #[must_use]
     pub fn operation(self, selection: &DeadLetterSelection, intent: Intent) -> Operation {

@@ -16,7 +16,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::messages::lines;
+use crate::next::Command;
 use crate::serial;
+use crate::table::{Column, Columns};
+use crate::words::{any, utc};
 
 pub use causes::{LetterCause, letter_causes};
 pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, carry_out_letters};
@@ -141,6 +145,76 @@ fn masked_header((name, value): &(String, String)) -> (String, String) {
         MASK
     };
     (name.clone(), shown.to_owned())
+}
+
+fn aggregate(row: &LetterRow) -> String {
+    match (&row.aggregate_type, &row.aggregate_id) {
+        (Some(aggregate_type), Some(id)) => format!("{aggregate_type}/{id}"),
+        _ => String::new(),
+    }
+}
+
+fn why_aggregate(row: &LetterRow) -> Option<Command> {
+    let name = Some(aggregate(row)).filter(|name| !name.is_empty())?;
+    Some(Command::from("outbox why").arg(name))
+}
+
+impl Columns for LetterRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::linked(
+            "id",
+            |row| row.id.to_string(),
+            |row| Some(Command::from("outbox dead-letters show").arg(row.id)),
+        ),
+        Column::new("consumer", |row| row.consumer.clone()),
+        Column::new("status", |row| row.status.to_owned()),
+        Column::linked("aggregate", aggregate, why_aggregate),
+        Column::new("type", |row| any(row.event_type.as_ref())),
+        Column::new("since", |row| utc(row.dead_lettered_at)),
+        Column::new("error", |row| row.error.clone()),
+    ];
+}
+
+impl Columns for LetterDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |detail| detail.row.id.to_string()),
+        Column::new("consumer", |detail| detail.row.consumer.clone()),
+        Column::new("status", |detail| detail.row.status.to_owned()),
+        Column::linked(
+            "aggregate",
+            |detail| aggregate(&detail.row),
+            |detail| why_aggregate(&detail.row),
+        ),
+        Column::new("number", |detail| any(detail.row.sequence)),
+        Column::new("type", |detail| any(detail.row.event_type.as_ref())),
+        Column::new("since", |detail| utc(detail.row.dead_lettered_at)),
+        Column::new("attempts", |detail| detail.row.attempts.to_string()),
+        Column::new("error", |detail| detail.row.error.clone()),
+        Column::new("event_id", |detail| any(detail.row.event_id)),
+        Column::new("subject", |detail| detail.row.subject.clone()),
+        Column::new("stream_sequence", |detail| detail.row.stream_sequence.to_string()),
+        Column::new("headers", |detail| lines(&detail.headers)),
+        Column::new("payload", |detail| any(detail.payload.as_ref())),
+    ];
+}
+
+impl Columns for LetterGroup {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::linked(
+            "fingerprint",
+            |group| group.fingerprint.to_string(),
+            |group| {
+                let list = Command::from("outbox dead-letters list").option("--consumer", &group.consumer);
+                Some(list.option("--group", group.fingerprint))
+            },
+        ),
+        Column::new("consumer", |group| group.consumer.clone()),
+        Column::new("type", |group| any(group.event_type.as_ref())),
+        Column::new("dead_letters", |group| group.dead_letters.to_string()),
+        Column::new("first", |group| utc(group.first_at)),
+        Column::new("last", |group| utc(group.last_at)),
+        Column::new("error", |group| group.error.clone()),
+    ];
 }
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ pub const GRANTS: &[Grant] = &[
         &["INSERT", "UPDATE", "DELETE"],
         "pause, unpause",
     ),
-    on(Role::Operator, "outbox_messages", &["DELETE"], "forget, purge"),
+    on(Role::Operator, "outbox_messages", &["DELETE"], "forget"),
     on(Role::Operator, "outbox_aggregates", UPDATE_DELETE, "forget"),
     on(
         Role::Operator,
@@ -316,7 +316,7 @@ pub const GRANTS: &[Grant] = &[
         Role::Operator,
         "inbox_messages",
         UPDATE_DELETE,
-        "replay a consumer; purge",
+        "replay a consumer",
     ),
     on(
         Role::Operator,

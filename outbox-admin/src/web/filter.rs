@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use outbox_core::{Aggregate, MessageId, MessageStatus, PageFrom, Place, Selection};
+use outbox_core::{Aggregate, MessageStatus, PageFrom, Selection};
 use serde::Deserialize;
-use time::format_description::well_known::Rfc3339;
-use time::macros::format_description;
-use time::{Date, OffsetDateTime};
-use uuid::Uuid;
 
 use super::visit::Problem;
+use crate::input;
 
-/// A century, in seconds.
-const LASTS_MAX: u64 = 36_525 * 86_400;
+/// The longest and the shortest pause that a form begins.
+const LASTS_MAX: Duration = Duration::from_secs(36_525 * 86_400);
+const LASTS_MIN: Duration = Duration::from_secs(1);
 
 /// A filter as an address has it. An empty field narrows nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -49,12 +47,9 @@ impl Filter {
         let Some(before) = given(&self.before) else {
             return Ok(PageFrom::Newest);
         };
-        let malformed = || Problem::Malformed("`before` is no place in a list; it is `ROW_ID.ID`".to_owned());
-        let (row_id, id) = before.split_once('.').ok_or_else(malformed)?;
-        Ok(PageFrom::Before(Place {
-            row_id: row_id.parse().map_err(|_| malformed())?,
-            id: Uuid::parse_str(id).map_err(|_| malformed())?.into(),
-        }))
+        Ok(PageFrom::Before(
+            input::place(before).map_err(Problem::Malformed)?,
+        ))
     }
 
     /// Whether nothing but the status narrows it.
@@ -68,7 +63,7 @@ impl Filter {
             storable(value)?;
         }
         let mut selection = match given(&self.id) {
-            Some(id) => Selection::id(message_id(id)?),
+            Some(id) => Selection::id(input::message_id(id).map_err(Problem::Malformed)?),
             None => Selection::all(),
         };
         if let Some(word) = given(&self.status) {
@@ -84,10 +79,10 @@ impl Filter {
             selection = selection.event_type(event_type);
         }
         if let Some(since) = given(&self.since) {
-            selection = selection.recorded_from(time(since)?);
+            selection = selection.recorded_from(input::time(since).map_err(Problem::Malformed)?);
         }
         if let Some(until) = given(&self.until) {
-            selection = selection.recorded_until(time(until)?);
+            selection = selection.recorded_until(input::time(until).map_err(Problem::Malformed)?);
         }
         after(selection, &self.after)
     }
@@ -117,23 +112,10 @@ pub(super) fn given(field: &str) -> Option<&str> {
     Some(field.trim()).filter(|field| !field.is_empty())
 }
 
-pub(super) fn message_id(text: &str) -> Result<MessageId, Problem> {
-    let id = Uuid::parse_str(text).map(MessageId::from);
-    id.map_err(|_| {
-        Problem::Malformed("this is no id of a message; it is a UUID, as lists show it".to_owned())
-    })
-}
-
+/// An aggregate that a database can store.
 pub(super) fn aggregate(text: &str) -> Result<Aggregate, Problem> {
     storable(text)?;
-    match text.split_once('/') {
-        Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
-            Ok(Aggregate::new(aggregate_type, id))
-        }
-        _ => Err(Problem::Malformed(
-            "this is no aggregate; write its type and its id, such as `order/4711`".to_owned(),
-        )),
-    }
+    input::aggregate(text).map_err(Problem::Malformed)
 }
 
 /// The statuses that a list can be narrowed to.
@@ -153,42 +135,10 @@ fn status(word: &str) -> Result<MessageStatus, Problem> {
     })
 }
 
-/// `2h` for two hours ago by the clock of this machine, a date in UTC, or a time by RFC 3339.
-pub(super) fn time(text: &str) -> Result<OffsetDateTime, Problem> {
-    let malformed = || {
-        Problem::Malformed(
-            "this is no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
-                .to_owned(),
-        )
-    };
-    if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
-        return Ok(date.midnight().assume_utc());
-    }
-    if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
-        return Ok(time);
-    }
-    let ago = time::Duration::seconds(seconds(text).ok_or_else(malformed)?);
-    OffsetDateTime::now_utc().checked_sub(ago).ok_or_else(malformed)
-}
-
-/// The seconds of `90s`, `5m`, `2h` or `7d`.
-fn seconds(text: &str) -> Option<i64> {
-    let unit = match text.chars().last()? {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return None,
-    };
-    let count: i64 = text[..text.len() - 1].parse().ok()?;
-    count.checked_mul(unit).filter(|seconds| *seconds >= 0)
-}
-
 /// How long something lasts: `2h`; more than nothing, and at most a century.
 pub(super) fn lasts(text: &str) -> Result<Duration, Problem> {
-    let lasts = seconds(text).and_then(|seconds| u64::try_from(seconds).ok());
-    let lasts = lasts.filter(|seconds| (1..=LASTS_MAX).contains(seconds));
-    lasts.map(Duration::from_secs).ok_or_else(|| {
+    let lasts = input::duration(text).filter(|lasts| (LASTS_MIN..=LASTS_MAX).contains(lasts));
+    lasts.ok_or_else(|| {
         Problem::Malformed(
             "this is no duration; write `90s`, `30m`, `2h` or `7d`, at most a century".to_owned(),
         )
@@ -248,14 +198,5 @@ mod tests {
         for wrong in ["", "2", "h", "0s", "-1h", "é", "36526d", "9223372036854775807d"] {
             assert!(matches!(lasts(wrong), Err(Problem::Malformed(_))), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_time_is_an_age_a_date_or_a_time() {
-        let midnight = time("2026-11-20").unwrap();
-        assert_eq!(time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
-        let before = OffsetDateTime::now_utc();
-        let two_hours_ago = time("2h").unwrap() + time::Duration::hours(2);
-        assert!((before..=OffsetDateTime::now_utc()).contains(&two_hours_ago));
     }
 }

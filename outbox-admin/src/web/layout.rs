@@ -1,22 +1,19 @@
 //! The frame of all pages, and the pieces that several have.
 
 use maud::{DOCTYPE, Markup, html};
-use outbox_core::MessageStatus;
-use time::macros::format_description;
-use time::{OffsetDateTime, UtcOffset};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::visit::{Page, Visit};
 pub(super) use crate::words::in_words as duration;
-use crate::{Command, Holds, Next, Reason, State};
+use crate::words::utc;
+use crate::{Column, Columns, Command, Holds, Next, Reason, State};
 
 /// The pages that the menu names.
 const MENU: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/messages", "Messages"),
     ("/dead-letters", "Dead letters"),
-    ("/consumers", "Consumers"),
-    ("/doctor", "Doctor"),
     ("/audit", "Audit"),
 ];
 
@@ -60,7 +57,7 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
 
 /// A state as a word with a colour.
 pub(super) fn state(state: State) -> Markup {
-    html! { span class={ "state " (state.as_str()) } { (state.as_str()) } }
+    status(&state.to_string())
 }
 
 /// What is wrong, each with the page or the command that shows more.
@@ -86,39 +83,7 @@ pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
 
 /// A command, as a link to the page that does the same if there is one.
 pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
-    let values: Vec<&str> = command
-        .arguments()
-        .iter()
-        .map(|(_, value)| value.as_str())
-        .collect();
-    let link = match (command.literal(), values.as_slice()) {
-        ("outbox status" | "outbox relay list" | "outbox relay list -o wide" | "outbox pause --list", []) => {
-            Some(visit.link("/", &[]))
-        }
-        ("outbox doctor", []) => Some(visit.link("/doctor", &[])),
-        ("outbox list --status dead", []) => Some(visit.link("/messages", &[("status", "dead")])),
-        ("outbox consumers list" | "outbox consumers list --forecast", [])
-        | ("outbox consumers lag", [_]) => Some(visit.link("/consumers", &[])),
-        ("outbox dead-letters list" | "outbox dead-letters groups", [name]) => {
-            Some(visit.link("/dead-letters", &[("consumer", name)]))
-        }
-        ("outbox retry --skip", [id]) => Some(visit.link("/change", &[("change", "skip"), ("id", id)])),
-        ("outbox retry", [id]) => Some(visit.link("/change", &[("change", "retry"), ("id", id)])),
-        ("outbox resume", []) => Some(visit.link("/change", &[("change", "unpause")])),
-        ("outbox resume", [of]) => Some(match command.arguments() {
-            [(Some(_), _)] => visit.link("/change", &[("change", "unpause"), ("aggregate_type", of)]),
-            _ => visit.link("/change", &[("change", "resume"), ("aggregate", of)]),
-        }),
-        ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
-            Some(visit.link(&format!("/messages/{id}"), &[]))
-        }
-        ("outbox why", [of]) => Some(visit.link("/aggregate", &[("of", of)])),
-        ("outbox consumers resume", [name]) => {
-            let query = [("change", "resume-consumer"), ("consumer", *name)];
-            Some(visit.link("/change", &query))
-        }
-        _ => None,
-    };
+    let link = page_of(visit, command);
     let called = command.called_as(&visit.site.program);
     html! {
         @match link {
@@ -126,6 +91,47 @@ pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
             None => code.next { (called) },
         }
     }
+}
+
+/// The page that shows what a command does, if there is one.
+fn page_of(visit: &Visit, command: &Command) -> Option<String> {
+    let values: Vec<&str> = command
+        .arguments()
+        .iter()
+        .map(|(_, value)| value.as_str())
+        .collect();
+    Some(match (command.literal(), values.as_slice()) {
+        ("outbox status" | "outbox relay list" | "outbox relay list -o wide" | "outbox pause --list", []) => {
+            visit.link("/", &[])
+        }
+        ("outbox list --status dead", []) => visit.link("/messages", &[("status", "dead")]),
+        ("outbox consumers list" | "outbox consumers list --forecast", [])
+        | ("outbox consumers lag", [_]) => visit.link("/", &[]),
+        ("outbox dead-letters list" | "outbox dead-letters groups", [name]) => {
+            visit.link("/dead-letters", &[("consumer", name)])
+        }
+        ("outbox dead-letters list", [name, group]) => {
+            visit.link("/dead-letters", &[("consumer", name), ("fingerprint", group)])
+        }
+        ("outbox dead-letters show", [id]) => visit.link(&format!("/dead-letters/{id}"), &[]),
+        ("outbox audit show", [id]) => visit.link(&format!("/operations/{id}"), &[]),
+        ("outbox retry --skip", [id]) => visit.link("/change", &[("change", "skip"), ("id", id)]),
+        ("outbox retry", [id]) => visit.link("/change", &[("change", "retry"), ("id", id)]),
+        ("outbox resume", []) => visit.link("/change", &[("change", "unpause")]),
+        ("outbox resume", [of]) => match command.arguments() {
+            [(Some(_), _)] => visit.link("/change", &[("change", "unpause"), ("aggregate_type", of)]),
+            _ => visit.link("/change", &[("change", "resume"), ("aggregate", of)]),
+        },
+        ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
+            visit.link(&format!("/messages/{id}"), &[])
+        }
+        ("outbox why", [of]) => visit.link("/aggregate", &[("of", of)]),
+        ("outbox consumers resume", [name]) => {
+            let query = [("change", "resume-consumer"), ("consumer", *name)];
+            visit.link("/change", &query)
+        }
+        _ => return None,
+    })
 }
 
 /// Whether the causes of failures still hold: each with its sentence and the next step.
@@ -141,7 +147,7 @@ pub(super) fn causes(visit: &Visit, items: &[Cause]) -> Markup {
                         Holds::Gone => "well",
                     };
                     li {
-                        span class={ "state " (class) } { (cause.holds.as_str()) } " " (cause.what) " "
+                        span class={ "state " (class) } { (cause.holds) } " " (cause.what) " "
                         @if cause.holds != Holds::Gone { (next(visit, &cause.next)) }
                     }
                 }
@@ -162,6 +168,11 @@ pub(super) fn not_seen(unseen: &str) -> Markup {
     html! { p.note { "Not seen: " (unseen) } }
 }
 
+/// Why a page shows no payload.
+pub(super) fn no_payload(visit: &Visit) -> Markup {
+    html! { p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." } }
+}
+
 /// A link to an aggregate.
 pub(super) fn aggregate(visit: &Visit, aggregate_type: &str, id: &str) -> Markup {
     let name = format!("{aggregate_type}/{id}");
@@ -170,46 +181,92 @@ pub(super) fn aggregate(visit: &Visit, aggregate_type: &str, id: &str) -> Markup
     }
 }
 
-/// The status of a message as a word with a colour.
-pub(super) fn status(status: MessageStatus) -> Markup {
-    let class = match status {
-        MessageStatus::Dead => "stuck",
-        MessageStatus::Waiting => "degraded",
-        MessageStatus::Published | MessageStatus::Logged => "well",
-        MessageStatus::Pending => "idle",
+/// A status as a word with a colour.
+pub(super) fn status(word: &str) -> Markup {
+    let class = match word.split(',').next().unwrap_or_default() {
+        "dead" | "dead-letter" | "stuck" | "ailing" => "stuck",
+        "waiting" | "failed" | "degraded" | "trying" => "degraded",
+        "published" | "logged" | "handled" | "well" | "fit" => "well",
+        _ => "idle",
     };
-    html! { span class={ "state " (class) } { (status.as_str()) } }
+    html! { span class={ "state " (class) } { (word) } }
 }
 
 /// A time in UTC, to the second.
 pub(super) fn time(time: OffsetDateTime) -> Markup {
-    let machine = time_text(time);
-    let text = machine.replacen('T', " ", 1).trim_end_matches('Z').to_owned();
-    html! { time datetime=(machine) { (text) } }
-}
-
-/// The same as programs read it.
-pub(super) fn time_text(time: OffsetDateTime) -> String {
-    let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
-    let text = time.to_offset(UtcOffset::UTC).format(&form);
-    // A year that has no four digits only comes from a damaged row.
-    text.unwrap_or_else(|_| time.to_string())
-}
-
-/// A value that may be missing.
-pub(super) fn any(value: Option<impl std::fmt::Display>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+    html! { time { (utc(time)) } }
 }
 
 /// A table that scrolls by itself where the window is narrow.
-pub(super) fn table(caption: &str, columns: &[&str], rows: &[Markup]) -> Markup {
+pub(super) fn table<'a, T: Columns>(
+    visit: &Visit,
+    caption: &str,
+    rows: impl IntoIterator<Item = &'a T>,
+) -> Markup {
+    table_with(visit, caption, rows, None)
+}
+
+/// Makes the last cell of a row.
+pub(super) type LastCell<'f, T> = &'f dyn Fn(&T) -> Markup;
+
+/// As [`table`], with a last cell of links.
+pub(super) fn table_with<'a, T: Columns>(
+    visit: &Visit,
+    caption: &str,
+    rows: impl IntoIterator<Item = &'a T>,
+    last: Option<LastCell<'_, T>>,
+) -> Markup {
     html! {
         div.scroll role="region" aria-label=(caption) tabindex="0" {
             table {
                 caption { (caption) }
-                thead { tr { @for column in columns { th scope="col" { (column) } } } }
-                tbody { @for row in rows { tr { (row) } } }
+                thead { tr {
+                    @for column in T::COLUMNS { th scope="col" { (title(column.name)) } }
+                    @if last.is_some() { th scope="col" { "Next" } }
+                } }
+                tbody { @for row in rows { tr {
+                    @for column in T::COLUMNS { td { (cell(visit, column, row)) } }
+                    @if let Some(last) = last { td { (last(row)) } }
+                } } }
             }
         }
+    }
+}
+
+/// What is known of one value.
+pub(super) fn facts<T: Columns>(visit: &Visit, value: &T) -> Markup {
+    let is_known = |column: &&Column<T>| !(column.text)(value).is_empty();
+    html! {
+        dl.facts {
+            @for column in T::COLUMNS.iter().filter(is_known) {
+                dt { (title(column.name)) }
+                dd { (cell(visit, column, value)) }
+            }
+        }
+    }
+}
+
+fn title(name: &str) -> String {
+    capital(&name.replace('_', " "))
+}
+
+/// The text with a capital letter at its beginning.
+pub(super) fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) => first.to_uppercase().chain(rest).collect(),
+        None => String::new(),
+    }
+}
+
+fn cell<T>(visit: &Visit, column: &Column<T>, value: &T) -> Markup {
+    let text = (column.text)(value);
+    let command = column.shows.and_then(|shows| shows(value));
+    let page = command.and_then(|command| page_of(visit, &command));
+    match (column.name, page) {
+        (_, Some(page)) => html! { a href=(page) { (text) } },
+        ("status" | "state" | "says", None) => status(&text),
+        ("payload", None) => html! { pre { (text) } },
+        (_, None) => html! { (text) },
     }
 }

@@ -28,7 +28,6 @@
 mod access;
 mod answer;
 mod assets;
-mod examiner;
 mod filter;
 mod guard;
 mod layout;
@@ -46,12 +45,10 @@ use axum::routing::{MethodRouter, get, post};
 use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::{DeadLetters, InboxOperations, PausedConsumers};
 
-pub use crate::doctor::Examination;
-pub use crate::stream_view::{InboxView, Refuses, StreamView, Takers, TakersOf};
+pub use crate::stream_view::{InboxView, Refuses, StreamView};
 pub use access::{Access, Role};
 
 use crate::stream_view::NoStream;
-use examiner::Examiner;
 use sampler::Sampler;
 use token::Tokens;
 use visit::Problem;
@@ -81,7 +78,6 @@ pub(crate) struct App<S> {
     letters: Option<DeadLetters>,
     inbox_operations: Option<InboxOperations>,
     changes: Changes<S>,
-    examiner: Examiner,
     sampler: Sampler,
     timeout: Duration,
 }
@@ -120,7 +116,6 @@ impl<S: OutboxAudit> Dashboard<S> {
                 letters: None,
                 consumers: None,
             },
-            examiner: Examiner::default(),
             sampler: Sampler::default(),
             timeout: TIMEOUT,
         })
@@ -186,7 +181,7 @@ impl<S: OutboxAudit> Dashboard<S> {
 
     /// The pages.
     pub fn router(self) -> Router {
-        use pages::{aggregate, audit, change, consumers, doctor, letters, messages, nothing, overview};
+        use pages::{aggregate, audit, change, letters, messages, nothing, overview};
         let router = Router::new()
             .route("/", get(overview::get::<S>))
             .route("/overview.json", get(overview::get::<S>))
@@ -194,12 +189,10 @@ impl<S: OutboxAudit> Dashboard<S> {
             .route("/dead-letters/{id}", get(letters::one::<S>))
             .route("/operations/{id}", get(audit::one::<S>))
             .route("/assets/{name}", get(assets::get));
-        let pages: [(&str, MethodRouter<Arc<App<S>>>); 7] = [
+        let pages: [(&str, MethodRouter<Arc<App<S>>>); 5] = [
             ("/messages", get(messages::list::<S>)),
             ("/aggregate", get(aggregate::get::<S>)),
             ("/dead-letters", get(letters::list::<S>)),
-            ("/consumers", get(consumers::get::<S>)),
-            ("/doctor", get(doctor::get::<S>)),
             ("/audit", get(audit::list::<S>)),
             (
                 "/change",

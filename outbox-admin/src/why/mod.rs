@@ -12,6 +12,7 @@ mod numbers;
 mod readers;
 mod refused;
 
+use std::fmt;
 use std::time::Duration;
 
 use outbox_core::{Aggregate, MessageId, OutboxReader, StoreError, describe};
@@ -90,6 +91,12 @@ pub enum Cause {
     StreamUnknown,
 }
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl Cause {
     /// All causes.
     pub const ALL: [Self; 28] = [
@@ -122,41 +129,6 @@ impl Cause {
         Self::LeftStream,
         Self::StreamUnknown,
     ];
-
-    /// The cause as JSON has it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotRecorded => "not-recorded",
-            Self::DeadLetter => "dead-letter",
-            Self::BehindDeadLetter => "behind-dead-letter",
-            Self::Delayed => "delayed",
-            Self::BehindDelayed => "behind-delayed",
-            Self::BackingOff => "backing-off",
-            Self::BehindFailed => "behind-failed",
-            Self::NoStream => "no-stream",
-            Self::NotCaptured => "not-captured",
-            Self::Full => "full",
-            Self::Refused => "refused",
-            Self::Paused => "paused",
-            Self::NoRelay => "no-relay",
-            Self::NoOwner => "no-owner",
-            Self::RelayAiling => "relay-ailing",
-            Self::RelayBehind => "relay-behind",
-            Self::Unreadable => "unreadable",
-            Self::OnStream => "on-stream",
-            Self::ConsumerDeadLetter => "consumer-dead-letter",
-            Self::ConsumerFailed => "consumer-failed",
-            Self::ConsumerPaused => "consumer-paused",
-            Self::ConsumerFull => "consumer-full",
-            Self::ConsumerIdle => "consumer-idle",
-            Self::ConsumerBehind => "consumer-behind",
-            Self::ConsumerGap => "consumer-gap",
-            Self::NumberMissing => "number-missing",
-            Self::LeftStream => "left-stream",
-            Self::StreamUnknown => "stream-unknown",
-        }
-    }
 }
 
 /// A cause, the message it is about, and what to do.

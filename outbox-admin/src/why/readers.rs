@@ -108,7 +108,7 @@ fn of_reader(
                 lags(Cause::ConsumerFailed, stored, reader, what)
             }));
         }
-        Some((outcome, _)) => return Judged::Said(format!("consumer {consumer}: {}", outcome.as_str())),
+        Some((outcome, _)) => return Judged::Said(format!("consumer {consumer}: {outcome}")),
         None => {}
     }
     let was_handed = reader.delivered >= stream_sequence;

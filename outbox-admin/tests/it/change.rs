@@ -1,9 +1,7 @@
 //! Previews say what a change would do, and change nothing.
 
-use std::time::Duration;
-
-use outbox_admin::{Change, PREVIEW_MAX, apply, preview, preview_resume, show_operation};
-use outbox_core::{Events, Fitness, Intent, OperationScope, Selection};
+use outbox_admin::{Change, PREVIEW_MAX, apply, preview, preview_resume};
+use outbox_core::{Events, Fitness, Intent, Selection};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
@@ -140,40 +138,4 @@ async fn resume_says_whether_there_is_something_to_end() {
         !free.can_resume && free.effect.contains("it is not blocked"),
         "{free:?}"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_purge_deletes_what_its_preview_counts() {
-    let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
-    for id in ["a", "b"] {
-        let message = noted(&store, id);
-        settle(&store, &leases, message, published(true)).await;
-    }
-    let letter = noted(&store, "c");
-    settle(&store, &leases, letter, dead(false)).await;
-    let late = noted(&store, "d");
-    tokio::time::advance(Duration::from_secs(60)).await;
-    let before = store.now();
-    tokio::time::advance(Duration::from_secs(60)).await;
-    // Recorded before, and published after.
-    settle(&store, &leases, late, published(true)).await;
-    let selection = OperationScope::published_before(before).selection;
-    let said = preview(&store, Change::Purge, &selection, None)
-        .await
-        .expect("previewed");
-    assert_eq!((said.messages, said.out_of_order, said.halts_ended), (2, 0, 0));
-    assert_eq!(all(&store).await.len(), 4, "a preview deletes nothing");
-    let done = apply(&store, Change::Purge, &selection, Intent::of("ann"))
-        .await
-        .expect("applied");
-    assert_eq!(done.messages, 2);
-    let left: Vec<_> = all(&store).await.iter().map(|message| message.id).collect();
-    assert_eq!(left, [letter, late]);
-    let id = done.operation.expect("it is written down");
-    let detail = show_operation(&store, id).await.expect("read").expect("there");
-    assert_eq!(detail.outcome, "2 messages deleted");
-    apply(&store, Change::Purge, &Selection::all(), Intent::of("ann"))
-        .await
-        .expect_err("a purge of everything is refused");
 }

@@ -6,13 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outbox::core::{Aggregate, MessageId, MessageStatus, Selection};
-use outbox_admin::MessageOrAggregate;
-use time::format_description::well_known::Rfc3339;
-use time::macros::format_description;
-use time::{Date, OffsetDateTime};
-use uuid::Uuid;
+use outbox_admin::{MessageOrAggregate, input};
+use time::OffsetDateTime;
 
-use crate::config::duration;
 use crate::failure::CommandError;
 use crate::output::Format;
 
@@ -43,10 +39,10 @@ pub struct PlaceArguments {
 #[non_exhaustive]
 pub struct SelectionArguments {
     /// Only this message.
-    #[arg(value_name = "MESSAGE", value_parser = parse_id)]
+    #[arg(value_name = "MESSAGE", value_parser = input::message_id)]
     pub id: Option<MessageId>,
     /// Only messages of this aggregate, such as `order/4711`.
-    #[arg(long, value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    #[arg(long, value_name = "TYPE/ID", value_parser = input::aggregate)]
     pub aggregate: Option<Aggregate>,
     /// Only messages of aggregates of this type.
     #[arg(long, value_name = "TYPE", conflicts_with = "aggregate")]
@@ -55,10 +51,10 @@ pub struct SelectionArguments {
     #[arg(long = "type", value_name = "EVENT")]
     pub event_type: Option<String>,
     /// Only messages that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// Only messages that were recorded before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub until: Option<OffsetDateTime>,
 }
 
@@ -132,30 +128,15 @@ pub struct LimitArguments {
 }
 
 pub(crate) fn parse_subject(text: &str) -> Result<MessageOrAggregate, String> {
-    match parse_id(text) {
+    match input::message_id(text) {
         Ok(id) => Ok(MessageOrAggregate::Message(id)),
-        Err(_) if text.contains('/') => Ok(MessageOrAggregate::Aggregate(parse_aggregate(text)?)),
+        Err(_) if text.contains('/') => Ok(MessageOrAggregate::Aggregate(input::aggregate(text)?)),
         Err(_) => Err("neither the id of a message (a UUID) nor an aggregate (`order/4711`)".to_owned()),
     }
 }
 
-pub(crate) fn parse_id(text: &str) -> Result<MessageId, String> {
-    let id = Uuid::parse_str(text);
-    id.map(MessageId::from)
-        .map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
-}
-
-pub(crate) fn parse_aggregate(text: &str) -> Result<Aggregate, String> {
-    match text.split_once('/') {
-        Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
-            Ok(Aggregate::new(aggregate_type, id))
-        }
-        _ => Err("no aggregate; write its type and its id, such as `order/4711`".to_owned()),
-    }
-}
-
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
+    input::duration(text)
         .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
 }
 
@@ -174,23 +155,6 @@ pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
         return Ok(between);
     }
     Err("too short or too long; write a time from `1s` to `1h`".to_owned())
-}
-
-/// By the clock of this machine, if the time is given as a duration.
-pub(crate) fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
-    if let Some(ago) = duration::parse(text) {
-        let time = time::Duration::try_from(ago)
-            .ok()
-            .and_then(|ago| OffsetDateTime::now_utc().checked_sub(ago));
-        return time.ok_or_else(|| "longer ago than there are times".to_owned());
-    }
-    if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
-        return Ok(date.midnight().assume_utc());
-    }
-    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
-        "no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
-            .to_owned()
-    })
 }
 
 /// Refuses a change of everything that nobody has asked for.
@@ -231,24 +195,12 @@ mod tests {
         let id = "019ab000-0000-7000-8000-000000000001";
         assert_eq!(
             parse_subject(id).unwrap(),
-            MessageOrAggregate::Message(parse_id(id).unwrap())
+            MessageOrAggregate::Message(input::message_id(id).unwrap())
         );
         let aggregate = MessageOrAggregate::Aggregate(Aggregate::new("order", "47/11"));
         assert_eq!(parse_subject("order/47/11").unwrap(), aggregate);
         for text in ["", "4711", "/4711", "order/"] {
             parse_subject(text).unwrap_err();
-        }
-    }
-
-    #[test]
-    fn a_time_is_an_age_a_date_or_a_time_with_an_offset() {
-        let midnight = parse_time("2026-11-20").unwrap();
-        assert_eq!(parse_time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
-        let before = OffsetDateTime::now_utc();
-        let two_hours_ago = parse_time("2h").unwrap() + time::Duration::hours(2);
-        assert!((before..=OffsetDateTime::now_utc()).contains(&two_hours_ago));
-        for text in ["", "2", "yesterday", "2026-11-20T06:00"] {
-            parse_time(text).unwrap_err();
         }
     }
 }

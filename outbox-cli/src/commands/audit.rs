@@ -7,15 +7,14 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use outbox::core::{OperationFilter, OperationId, OperationKind};
 use outbox::inbox::{DeadLetters, InboxOperations};
-use outbox_admin::{OperationDetail, OperationRow};
+use outbox_admin::{Column, Columns as _, OperationDetail, OperationRow, input};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use super::arguments::{LimitArguments, PlaceArguments, parse_time};
+use super::arguments::{LimitArguments, PlaceArguments};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox audit`.
 #[derive(Debug, Clone, Args)]
@@ -46,7 +45,7 @@ pub struct ListOperationsCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Only operations that began at this time or later: `7d` ago, a date, or a time by RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// Only operations of this actor.
     #[arg(long, value_name = "NAME")]
@@ -55,7 +54,7 @@ pub struct ListOperationsCommand {
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// Only operations before this one: the last one of a list gives the next page.
-    #[arg(long, value_name = "OPERATION", value_parser = parse_operation)]
+    #[arg(long, value_name = "OPERATION", value_parser = input::operation_id)]
     pub before: Option<OperationId>,
     /// How many.
     #[command(flatten)]
@@ -70,13 +69,8 @@ pub struct ShowOperationCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The operation.
-    #[arg(value_name = "OPERATION", value_parser = parse_operation)]
+    #[arg(value_name = "OPERATION", value_parser = input::operation_id)]
     pub id: OperationId,
-}
-
-pub(super) fn parse_operation(text: &str) -> Result<OperationId, String> {
-    let id = Uuid::parse_str(text).map(OperationId::from);
-    id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
 }
 
 impl AuditCommand {
@@ -152,27 +146,10 @@ fn inbox_operations(place: &Place) -> Result<InboxOperations, CommandError> {
     Ok(InboxOperations::new(place.store.connection().clone()).with_names(names))
 }
 
-fn scope(row: &OperationRow) -> String {
-    let Some(criteria) = row.scope.as_object() else {
-        return String::new();
-    };
-    let criteria = criteria.iter().map(|(name, value)| match value {
-        serde_json::Value::String(value) => format!("{name}={value}"),
-        value => format!("{name}={value}"),
-    });
-    criteria.collect::<Vec<_>>().join(" ")
-}
-
 impl Print for OperationRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("operation", |row| row.id.to_string()),
-        Column::new("began", |row| text::any(row.started_at.map(text::time))),
-        Column::new("actor", |row| row.actor.clone()),
-        Column::new("kind", |row| row.kind.clone()),
-        Column::new("changed", |row| row.changed.to_string()),
-        Column::new("finished", |row| text::yes(row.is_finished)),
-        Column::new("reason", |row| text::any(row.reason.clone())),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.id.to_string()
@@ -180,30 +157,16 @@ impl Print for OperationRow {
 }
 
 impl Print for OperationDetail {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("operation", |detail| detail.row.id.to_string()),
-        Column::new("kind", |detail| detail.row.kind.clone()),
-        Column::new("actor", |detail| detail.row.actor.clone()),
-        Column::new("reason", |detail| text::any(detail.row.reason.clone())),
-        Column::new("scope", |detail| scope(&detail.row)),
-        Column::new("began", |detail| text::any(detail.row.started_at.map(text::time))),
-        Column::new("ended", |detail| {
-            text::any(detail.row.finished_at.map(text::time))
-        }),
-        Column::new("changed", |detail| detail.row.changed.to_string()),
-        Column::new("named", |detail| detail.named.to_string()),
-        Column::new("published", |detail| detail.published.to_string()),
-        Column::new("pending", |detail| detail.pending.to_string()),
-        Column::new("dead", |detail| detail.dead.to_string()),
-        Column::new("gone", |detail| detail.gone.to_string()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.row.id.to_string()
     }
 
     fn text(&self) -> Option<String> {
-        let mut text = text::lines(Self::COLUMNS, self);
+        let mut text = text::lines(self);
         // Writing to a `String` does not fail.
         let _ = writeln!(text, "now: {}", self.outcome);
         for error in &self.errors {

@@ -8,10 +8,9 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 use outbox::core::{Operation, OperationId, OutboxAudit as _};
-use outbox_admin::{Applied, Change, Command, Preview, look_ahead};
+use outbox_admin::{Applied, Change, Command, Preview, input, look_ahead};
 
 use super::arguments::{PlaceArguments, SelectionArguments, refuse_everything};
-use super::audit::parse_operation;
 use super::intent::MakeArguments;
 use super::place::Place;
 use super::stream_view::Stream;
@@ -55,7 +54,7 @@ pub struct ChangeCommand {
     #[arg(long = "limit", value_name = "N")]
     pub first: Option<NonZeroU64>,
     /// Go on with this operation, which broke off, instead of a new one. No message is taken twice.
-    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, conflicts_with_all = [
+    #[arg(long, value_name = "OPERATION", value_parser = input::operation_id, conflicts_with_all = [
         "id", "aggregate", "aggregate_type", "event_type", "since", "until", "all", "first", "actor", "reason",
     ])]
     pub operation: Option<OperationId>,
@@ -83,7 +82,7 @@ impl ChangeCommand {
         };
         let begun = place.ask(place.store.operation(id)).await?;
         let Some(begun) = begun.filter(|begun| Change::of(begun) == Some(change)) else {
-            let verb = change.as_str();
+            let verb = change;
             return Err(CommandError::configuration(format!(
                 "there is no operation {id} that does `{verb}`; `outbox audit --kind {verb}` lists those that are there"
             )));
@@ -106,7 +105,7 @@ impl ChangeCommand {
     /// Adds what consumers would make of the first messages, and whether the causes still hold of which they have failed.
     async fn add(&self, place: &Place, preview: &mut Preview) {
         let stream = Stream::new(place, &self.place);
-        for unseen in look_ahead(&place.store, &stream, preview, place.timeout).await {
+        if let Some(unseen) = look_ahead(&place.store, &stream, preview, place.timeout).await {
             say(&format!("not known: {unseen}"));
         }
     }
@@ -170,14 +169,13 @@ fn nothing(change: Change) -> &'static str {
 
 impl Print for Preview {
     fn name(&self) -> String {
-        self.change.as_str().to_owned()
+        self.change.to_string()
     }
 
     fn text(&self) -> Option<String> {
         let verb = match self.change {
-            Change::Replay => "copy",
-            Change::Purge => "delete",
-            other => other.as_str(),
+            Change::Replay => "copy".to_owned(),
+            other => other.to_string(),
         };
         let bound = if self.is_complete { "" } else { "at least " };
         let mut text = format!(
@@ -216,14 +214,13 @@ impl Print for Preview {
 
 impl Print for Applied {
     fn name(&self) -> String {
-        self.change.as_str().to_owned()
+        self.change.to_string()
     }
 
     fn text(&self) -> Option<String> {
         let (one, many) = match self.change {
             Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
             Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
-            Change::Purge => ("published message is deleted", "published messages are deleted"),
             _ => ("copy is recorded", "copies are recorded"),
         };
         Some(format!("{}\n", text::counted(self.messages, one, many)))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
 use outbox::inbox::{PausedConsumers, check_consumer_name};
-use outbox_admin::{ConsumerRow, Forecast, Prospect};
+use outbox_admin::{Column, Columns as _, ConsumerRow, ListedConsumer};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
@@ -18,7 +18,7 @@ use super::intent::{ActorArguments, MakeArguments};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say, say_next};
+use crate::output::{self, Print, plain, say, say_next};
 
 /// The commands about consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -120,9 +120,9 @@ impl ListConsumersCommand {
         let (rows, unseen) = stream::watched(&place, client).await?;
         let of_rows = stream::unseen(&rows);
         let forecast = foresee::foresee(&place, self.forecast).await?;
-        let rows: Vec<Listed> = rows
+        let rows: Vec<ListedConsumer> = rows
             .into_iter()
-            .map(|row| Listed::new(row, forecast.as_ref()))
+            .map(|row| ListedConsumer::new(row, forecast.as_ref()))
             .collect();
         output::many(self.place.output, &rows)?;
         if let Some(unseen) = unseen.or(of_rows) {
@@ -305,46 +305,10 @@ impl Print for PauseChange {
     }
 }
 
-/// A consumer of a list.
-#[derive(Debug, Serialize)]
-struct Listed {
-    #[serde(flatten)]
-    row: ConsumerRow,
-    /// What is to come for it; `null` unless it was asked for.
-    forecast: Option<Vec<Prospect>>,
-}
-
-impl Listed {
-    fn new(row: ConsumerRow, forecast: Option<&Forecast>) -> Self {
-        let of_it = forecast.map(|forecast| {
-            let prospects = forecast.prospects.iter();
-            let of_it = prospects.filter(|prospect| prospect.name == row.consumer);
-            of_it.cloned().collect()
-        });
-        Self { row, forecast: of_it }
+impl Print for ListedConsumer {
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
     }
-}
-
-impl Print for Listed {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("consumer", |listed| listed.row.consumer.clone()),
-        Column::new("state", |listed| listed.row.state.as_str().to_owned()),
-        Column::new("undelivered", |listed| text::any(listed.row.undelivered)),
-        Column::new("unacknowledged", |listed| text::any(listed.row.unacknowledged)),
-        Column::new("oldest", |listed| {
-            text::any(listed.row.oldest.map(text::duration))
-        }),
-        Column::new("receiving", |listed| {
-            listed.row.is_receiving.map(text::yes).unwrap_or_default()
-        }),
-        Column::new("dead_letters", |listed| text::any(listed.row.dead_letters_open)),
-        Column::new("paused", |listed| text::any(listed.row.paused.clone())),
-        Column::new("forecast", |listed| {
-            let prospects = listed.forecast.iter().flatten();
-            let words: Vec<&str> = prospects.map(|prospect| prospect.what.as_str()).collect();
-            words.join("; ")
-        }),
-    ];
 
     fn name(&self) -> String {
         self.row.consumer.clone()
@@ -357,33 +321,18 @@ impl Print for Listed {
 struct Lag(ConsumerRow);
 
 impl Print for Lag {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("consumer", |lag| lag.0.consumer.clone()),
-        Column::new("state", |lag| lag.0.state.as_str().to_owned()),
-        Column::new("undelivered", |lag| text::any(lag.0.undelivered)),
-        Column::new("unacknowledged", |lag| text::any(lag.0.unacknowledged)),
-        Column::new("oldest", |lag| text::any(lag.0.oldest.map(text::duration))),
-        Column::new("receiving", |lag| {
-            lag.0.is_receiving.map(text::yes).unwrap_or_default()
-        }),
-        Column::new("dead_letters", |lag| text::any(lag.0.dead_letters_open)),
-        Column::new("to_retry", |lag| text::any(lag.0.dead_letters_marked)),
-        Column::new("floor", |lag| text::any(lag.0.floor)),
-        Column::new("paused", |lag| text::any(lag.0.paused.clone())),
-    ];
-
     fn name(&self) -> String {
         self.0.consumer.clone()
     }
 
     fn text(&self) -> Option<String> {
-        let mut text = text::lines(Self::COLUMNS, self);
+        let mut text = text::lines(&ListedConsumer::new(self.0.clone(), None));
         if let Some(unseen) = &self.0.unseen {
             let _ = writeln!(text, "not checked: dead letters and pauses: {}", plain(unseen));
         }
         for reason in &self.0.reasons {
             // Writing to a `String` does not fail.
-            let _ = writeln!(text, "{}: {}", reason.state.as_str(), plain(&reason.what));
+            let _ = writeln!(text, "{}: {}", reason.state, plain(&reason.what));
             text.push_str(&output::next_lines(&reason.next, "  "));
         }
         Some(text)

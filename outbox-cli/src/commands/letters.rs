@@ -10,16 +10,19 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
-use outbox_admin::{GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
+use outbox_admin::{
+    Column, Columns as _, GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow,
+    LettersChanged, input,
+};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::arguments::{LimitArguments, PlaceArguments};
 use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Print, plain, say};
 
 pub use groups::GroupLettersCommand;
 
@@ -49,7 +52,7 @@ pub enum LettersCommand {
 #[non_exhaustive]
 pub struct LetterSelectionArguments {
     /// Only these, by their keys.
-    #[arg(value_name = "DEAD_LETTER", value_parser = parse_key)]
+    #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub ids: Vec<Uuid>,
     /// Only those of this consumer. Without it, the database reads all dead letters.
     #[arg(long, value_name = "NAME")]
@@ -58,13 +61,13 @@ pub struct LetterSelectionArguments {
     #[arg(long = "type", value_name = "EVENT")]
     pub event_type: Option<String>,
     /// Only those of this aggregate, such as `order/4711`.
-    #[arg(long, value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    #[arg(long, value_name = "TYPE/ID", value_parser = input::aggregate)]
     pub aggregate: Option<Aggregate>,
     /// Only those that were dead-lettered at this time or later: `2h` ago, a date, or a time by RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// Only those that were dead-lettered before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub until: Option<OffsetDateTime>,
     /// Only those of this group, by its fingerprint, as `outbox dead-letters groups` prints it.
     #[arg(long, value_name = "FINGERPRINT")]
@@ -128,7 +131,7 @@ pub struct ShowLetterCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The dead letter, by its key.
-    #[arg(value_name = "DEAD_LETTER", value_parser = parse_key)]
+    #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub id: Uuid,
     /// Show the payload too. Only of events that the program or the file (`events`) knows, with their sensitive fields masked.
     #[arg(long)]
@@ -215,29 +218,10 @@ impl ShowLetterCommand {
     }
 }
 
-fn parse_key(text: &str) -> Result<Uuid, String> {
-    Uuid::parse_str(text).map_err(|_| {
-        "no key of a dead letter; it is a UUID, as `outbox dead-letters list` shows it".to_owned()
-    })
-}
-
-fn aggregate(row: &LetterRow) -> String {
-    match (&row.aggregate_type, &row.aggregate_id) {
-        (Some(aggregate_type), Some(id)) => format!("{aggregate_type}/{id}"),
-        _ => String::new(),
-    }
-}
-
 impl Print for LetterRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("id", |row| row.id.to_string()),
-        Column::new("consumer", |row| row.consumer.clone()),
-        Column::new("status", |row| row.status.to_owned()),
-        Column::new("aggregate", aggregate),
-        Column::new("type", |row| text::any(row.event_type.clone())),
-        Column::new("since", |row| text::time(row.dead_lettered_at)),
-        Column::new("error", |row| row.error.clone()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.id.to_string()
@@ -245,41 +229,22 @@ impl Print for LetterRow {
 }
 
 impl Print for LetterDetail {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("id", |detail| detail.row.id.to_string()),
-        Column::new("consumer", |detail| detail.row.consumer.clone()),
-        Column::new("status", |detail| detail.row.status.to_owned()),
-        Column::new("aggregate", |detail| aggregate(&detail.row)),
-        Column::new("number", |detail| text::any(detail.row.sequence)),
-        Column::new("type", |detail| text::any(detail.row.event_type.clone())),
-        Column::new("since", |detail| text::time(detail.row.dead_lettered_at)),
-        Column::new("attempts", |detail| detail.row.attempts.to_string()),
-        Column::new("error", |detail| detail.row.error.clone()),
-        Column::new("event_id", |detail| text::any(detail.row.event_id)),
-        Column::new("subject", |detail| detail.row.subject.clone()),
-        Column::new("stream_sequence", |detail| detail.row.stream_sequence.to_string()),
-        Column::new("headers", |detail| {
-            let headers = detail.headers.iter();
-            headers
-                .map(|(name, value)| format!("{name}: {value}"))
-                .collect::<Vec<_>>()
-                .join("; ")
-        }),
-        Column::new("payload", |detail| text::any(detail.payload.clone())),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.row.id.to_string()
     }
 
     fn text(&self) -> Option<String> {
-        Some(text::lines(Self::COLUMNS, self))
+        Some(text::lines(self))
     }
 }
 
 impl Print for LetterPreview {
     fn name(&self) -> String {
-        self.change.as_str().to_owned()
+        self.change.to_string()
     }
 
     fn text(&self) -> Option<String> {
@@ -297,7 +262,7 @@ impl Print for LetterPreview {
                 "  {:>8}  {}: cause {}: {}",
                 cause.group.dead_letters,
                 plain(&cause.group.consumer),
-                cause.holds.as_str(),
+                cause.holds,
                 plain(&cause.what)
             );
             if let Some(next) = &cause.next {
@@ -314,7 +279,7 @@ impl Print for LetterPreview {
 
 impl Print for LettersChanged {
     fn name(&self) -> String {
-        self.change.as_str().to_owned()
+        self.change.to_string()
     }
 
     fn text(&self) -> Option<String> {

@@ -7,8 +7,10 @@ use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{InboxOperations, migration as of_inbox};
 use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
+use outbox_admin::Column;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
 use serde::Serialize;
+use std::fmt;
 
 use super::arguments::PlaceArguments;
 use super::change::say_operation;
@@ -16,7 +18,7 @@ use super::intent::MakeArguments;
 use super::place::Place;
 use super::record::Record;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say};
+use crate::output::{self, Print, say};
 
 /// Arguments of `outbox migrate`.
 #[derive(Debug, Clone, Args)]
@@ -51,16 +53,13 @@ pub enum PartArgument {
     Inbox,
 }
 
-impl PartArgument {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Outbox => "outbox",
-            Self::OutboxByDay => "outbox-by-day",
-            Self::Writers => "writers",
-            Self::Inbox => "inbox",
-        }
+impl fmt::Display for PartArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
+}
 
+impl PartArgument {
     /// The table in which its migrations are noted, and one that they make.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -136,7 +135,7 @@ impl MigrateCommand {
             return Err(CommandError::failed(format!(
                 "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another layout or \
                  version; go on the way they were made",
-                row.part.as_str(),
+                row.part,
                 row.migration,
                 row.part.tables().0
             )));
@@ -294,6 +293,12 @@ enum MigrationState {
     Foreign,
 }
 
+impl fmt::Display for MigrationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct MigrationRow {
     part: PartArgument,
@@ -302,23 +307,17 @@ struct MigrationRow {
 }
 
 impl Print for MigrationRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("tables", |row| row.part.as_str().to_owned()),
-        Column::new("migration", |row| row.migration.clone()),
-        Column::new("state", |row| row.state.as_str().to_owned()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        const {
+            &[
+                Column::new("tables", |row| row.part.to_string()),
+                Column::new("migration", |row| row.migration.clone()),
+                Column::new("state", |row| row.state.to_string()),
+            ]
+        }
+    }
 
     fn name(&self) -> String {
         self.migration.clone()
-    }
-}
-
-impl MigrationState {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Made => "made",
-            Self::Missing => "missing",
-            Self::Foreign => "foreign",
-        }
     }
 }

@@ -72,7 +72,6 @@ pub enum OutboxCommand {
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
     /// Delete published messages, expired records of inboxes, or everything about aggregates.
-    #[command(subcommand)]
     Purge(purge::PurgeCommand),
     /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
     Migrate(migrate::MigrateCommand),

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::core::PauseRequest;
-use outbox_admin::{PauseChanged, PausePreview, PauseRow};
+use outbox_admin::{Column, Columns as _, PauseChanged, PausePreview, PauseRow, pause_scope};
 
 use super::arguments::{PlaceArguments, parse_duration};
 use super::change::say_operation;
 use super::intent::MakeArguments;
 use super::place::Place;
-use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Format, Print, plain, say};
+use crate::output::{self, Format, Print, plain, say};
 
 /// Arguments of `outbox pause`.
 #[derive(Debug, Clone, Args)]
@@ -105,13 +104,9 @@ pub(super) fn end(format: Format, done: &PauseChanged) -> Result<Outcome, Comman
 }
 
 impl Print for PauseRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("scope", Self::scope),
-        Column::new("by", |row| row.by.clone()),
-        Column::new("since", |row| text::time(row.since)),
-        Column::new("ends_in", |row| text::any(row.ends_in.map(text::duration))),
-        Column::new("reason", |row| row.reason.clone()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.aggregate_type.clone().unwrap_or_else(|| "*".to_owned())
@@ -124,7 +119,7 @@ impl Print for PausePreview {
     }
 
     fn text(&self) -> Option<String> {
-        let scope = scope(self.aggregate_type.as_deref());
+        let scope = pause_scope(self.aggregate_type.as_deref());
         let mut text = format!("would {} publishing of {}\n", self.change, plain(&scope));
         // Writing to a `String` does not fail.
         for effect in &self.effects {
@@ -134,20 +129,13 @@ impl Print for PausePreview {
     }
 }
 
-fn scope(aggregate_type: Option<&str>) -> String {
-    match aggregate_type {
-        Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
-        None => "all messages".to_owned(),
-    }
-}
-
 impl Print for PauseChanged {
     fn name(&self) -> String {
         self.change.to_owned()
     }
 
     fn text(&self) -> Option<String> {
-        let scope = plain(&scope(self.aggregate_type.as_deref()));
+        let scope = plain(&pause_scope(self.aggregate_type.as_deref()));
         let (what, next) = match (self.change, self.changed) {
             ("pause", false) => ("was left as it is", "outbox pause --list"),
             ("pause", true) => ("is paused", "outbox pause --list"),

@@ -31,17 +31,9 @@ pub(super) struct Place {
     pub(super) outbox: Outbox,
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
-    pub(super) file: FileFacts,
+    is_production: bool,
     /// Whose rights the command needs.
     role: Role,
-}
-
-/// What the whole file says, beside its outboxes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FileFacts {
-    is_production: bool,
-    /// Whether the outboxes publish to different servers, streams or prefixes.
-    pub(super) several_places: bool,
 }
 
 impl Place {
@@ -61,13 +53,13 @@ impl Place {
     }
 
     async fn open_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Self, CommandError> {
-        let (mut outboxes, file) = chosen(arguments)?;
+        let (mut outboxes, is_production) = chosen(arguments)?;
         let (Some(outbox), true) = (outboxes.pop(), outboxes.is_empty()) else {
             return Err(CommandError::configuration(
                 "the file has several outboxes; choose one with `--outbox NAME`",
             ));
         };
-        Self::connect(outbox, arguments.timeout, file, sessions, 1).await
+        Self::connect(outbox, arguments.timeout, is_production, sessions, 1).await
     }
 
     /// Opens the outbox that the arguments name, or the only one, for a command that may change it, as [`Self::for_change`] has it.
@@ -83,7 +75,7 @@ impl Place {
     }
 
     pub(super) fn is_production(&self) -> bool {
-        self.file.is_production
+        self.is_production
     }
 
     /// Opens the outbox that the arguments name, or all, as [`Self::open`] does.
@@ -110,9 +102,9 @@ impl Place {
 
     async fn open_all_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Vec<Self>, CommandError> {
         let mut places = Vec::new();
-        let (outboxes, file) = chosen(arguments)?;
+        let (outboxes, is_production) = chosen(arguments)?;
         for outbox in outboxes {
-            places.push(Self::connect(outbox, arguments.timeout, file, sessions, 1).await?);
+            places.push(Self::connect(outbox, arguments.timeout, is_production, sessions, 1).await?);
         }
         Ok(places)
     }
@@ -120,14 +112,21 @@ impl Place {
     /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
     pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
         let outbox = self.outbox.clone();
-        Self::connect(outbox, self.timeout, self.file, Sessions::Reading, sessions).await
+        Self::connect(
+            outbox,
+            self.timeout,
+            self.is_production,
+            Sessions::Reading,
+            sessions,
+        )
+        .await
     }
 
     /// Asks neither a server nor a file: the first question does, and gets the error if there is one.
     async fn connect(
         outbox: Outbox,
         timeout: Duration,
-        file: FileFacts,
+        is_production: bool,
         sessions: Sessions,
         most: u32,
     ) -> Result<Self, CommandError> {
@@ -142,7 +141,7 @@ impl Place {
             outbox,
             store,
             timeout,
-            file,
+            is_production,
             role: Role::Viewer,
         })
     }
@@ -298,23 +297,10 @@ pub(super) fn configured(arguments: &PlaceArguments) -> Result<Config, ConfigErr
 }
 
 /// The outboxes of the configuration, or the one that is named.
-fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, FileFacts), CommandError> {
+fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, bool), CommandError> {
     let config = configured(arguments).map_err(CommandError::configuration)?;
-    let place = |outbox: &Outbox| {
-        let stream = &outbox.section.stream;
-        (
-            outbox.nats_url.clone(),
-            stream.name.clone(),
-            stream.prefix.clone(),
-        )
-    };
-    let mut others = config.outboxes.windows(2);
-    let file = FileFacts {
-        is_production: config.production,
-        several_places: others.any(|pair| place(&pair[0]) != place(&pair[1])),
-    };
     let Some(name) = &arguments.outbox else {
-        return Ok((config.outboxes, file));
+        return Ok((config.outboxes, config.production));
     };
     let names: Vec<String> = config
         .outboxes
@@ -333,7 +319,7 @@ fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, FileFacts), Comman
             name.escape_debug()
         )));
     }
-    Ok((named, file))
+    Ok((named, config.production))
 }
 
 #[cfg(test)]

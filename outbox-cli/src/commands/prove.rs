@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::Args;
 use outbox::core::Retention;
 use outbox::inbox::EventOutcomes;
-use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict};
+use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, input};
 use time::OffsetDateTime;
 
-use super::arguments::{PlaceArguments, parse_time};
+use super::arguments::PlaceArguments;
 use super::place::Place;
 use super::{stream, text};
 use crate::failure::{CommandError, Outcome};
@@ -26,10 +26,10 @@ pub struct ProveCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Messages that were recorded at this time or later: `24h` ago, a date, or a time by RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
     /// Messages that were recorded before this time. What is recorded by a transaction that is open for longer is not seen.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = input::time)]
     pub until: OffsetDateTime,
     /// Only this consumer; otherwise all durable ones of the stream. May be repeated.
     #[arg(long = "consumer", value_name = "NAME")]

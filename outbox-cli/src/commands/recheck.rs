@@ -96,7 +96,7 @@ pub(super) fn line(cause: &CauseNow) -> String {
     let mut line = format!(
         "  {:>8}  cause {}: {}\n",
         cause.messages,
-        cause.holds.as_str(),
+        cause.holds,
         plain(&cause.what)
     );
     if cause.holds != Holds::Gone {

@@ -7,26 +7,20 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
-use outbox::core::{
-    EventId, Message, Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection,
-};
+use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
 use outbox::nats::JetStreamPublisher;
-use outbox_admin::{ConsumerEffect, ConsumerEffects};
+use outbox_admin::input;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::arguments::{PlaceArguments, parse_duration};
 use super::change::say_operation;
 use super::intent::MakeArguments;
 use super::place::Place;
 use super::relay::log::undecided_between;
-use super::stream_view::Stream;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say};
-
-/// Most messages of which a preview says what consumers would make of them.
-const LOOKED_AT_MAX: usize = 100;
+use crate::output::{self, Print, say};
 
 /// Arguments of `outbox reconcile`.
 #[derive(Debug, Clone, Args)]
@@ -37,10 +31,10 @@ pub struct ReconcileCommand {
     pub place: PlaceArguments,
     /// Compare messages that were recorded at this time or later: `2d` ago, a date, or a time by RFC 3339. Begin behind what left the stream by design
     /// (`max_age`, a purge): it looks lost.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
     /// Compare messages that were recorded before this time. What is published meanwhile may look lost, and is sent once more.
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = input::time)]
     pub until: OffsetDateTime,
     /// The shortest time for which a consumer remembers what it handled (`InboxConfig::retention`). What is older would take effect a second time, so a span
     /// that begins earlier is refused. `forever` if all consumers keep sequences.
@@ -71,57 +65,26 @@ impl ReconcileCommand {
         }
         let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::failed)?;
-        let (found, operation, effects) = if self.make.yes {
-            let count = async { Ok(self.missing(&place, &publisher, span).await?.0.missing) };
+        let missing = async {
+            let missing = reconcile::missing(&place.store, &publisher, span);
+            place.carry_out(missing).await
+        };
+        let (found, operation) = if self.make.yes {
+            let count = async { Ok(missing.await?.missing) };
             self.make.confirm.check(&place, count).await?;
             let (found, operation) = self.publish(&place, &publisher, span).await?;
-            (found, Some(operation), ConsumerEffects::default())
+            (found, Some(operation))
         } else {
-            let (found, first) = self.missing(&place, &publisher, span).await?;
-            let effects = self.consumer_effects(&place, &first).await;
-            (found, None, effects)
+            (missing.await?, None)
         };
         let left_out = undecided_between(&place, span.from, span.until).await?;
         let report = Reconciliation {
             left_out,
-            consumers: effects.consumers,
-            effects: effects.effects,
             ..Reconciliation::of(found, span, operation)
         };
         output::one(self.place.output, &report)?;
         say_operation(operation);
         Ok(report.outcome())
-    }
-
-    /// Counts what is missing. Also returns the first messages of it, without their payloads.
-    async fn missing(
-        &self,
-        place: &Place,
-        publisher: &JetStreamPublisher,
-        span: Span,
-    ) -> Result<(Reconciled, Vec<Message>), CommandError> {
-        let mut first: Vec<Message> = Vec::new();
-        let mut look = |_: Reconciled, missing: &[Message]| {
-            let room = LOOKED_AT_MAX.saturating_sub(first.len());
-            first.extend(missing.iter().take(room).map(|message| {
-                let mut message = message.clone();
-                message.payload = Default::default();
-                message
-            }));
-        };
-        let missing = reconcile::missing_with_messages(&place.store, publisher, span, &mut look);
-        let found = place.carry_out(missing).await?;
-        Ok((found, first))
-    }
-
-    /// What consumers would make of the first messages, once they are published again.
-    async fn consumer_effects(&self, place: &Place, first: &[Message]) -> ConsumerEffects {
-        if first.is_empty() {
-            return ConsumerEffects::default();
-        }
-        let events: Vec<EventId> = first.iter().map(|message| message.event_id).collect();
-        let stream = Stream::new(place, &self.place);
-        ConsumerEffects::of(&stream, &events, first, place.timeout).await
     }
 
     /// Publishes what is missing, with the operation that says who and why.
@@ -170,10 +133,6 @@ struct Reconciliation {
     operation: Option<String>,
     /// Messages of the span that the log's position has not passed, and that were not looked for; counted up to 1,000,000.
     left_out: u64,
-    /// What consumers would make of the first messages that are missing, if nothing was published.
-    consumers: Vec<ConsumerEffect>,
-    /// The same in sentences.
-    effects: Vec<String>,
 }
 
 impl Reconciliation {
@@ -188,8 +147,6 @@ impl Reconciliation {
             dropped: found.dropped,
             operation: operation.map(|id| id.to_string()),
             left_out: 0,
-            consumers: Vec::new(),
-            effects: Vec::new(),
         }
     }
 
@@ -240,10 +197,6 @@ impl Print for Reconciliation {
                 "{} not looked for",
                 text::counted(self.left_out, "logged message was", "logged messages were")
             );
-        }
-        for effect in &self.effects {
-            // Writing to a `String` does not fail.
-            let _ = writeln!(text, "  {}", plain(effect));
         }
         if self.applied && self.missing > 0 {
             // Writing to a `String` does not fail.

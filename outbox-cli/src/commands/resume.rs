@@ -4,10 +4,10 @@
 
 use clap::Args;
 use outbox::core::Aggregate;
-use outbox_admin::{ResumePreview, StreamView as _};
+use outbox_admin::{ResumePreview, StreamView as _, input};
 use serde::Serialize;
 
-use super::arguments::{PlaceArguments, parse_aggregate};
+use super::arguments::PlaceArguments;
 use super::change::say_operation;
 use super::intent::MakeArguments;
 use super::pause::{self, parse_aggregate_type};
@@ -25,7 +25,7 @@ pub struct ResumeCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The aggregate whose back-off ends, such as `order/4711`. Without an aggregate, a pause ends.
-    #[arg(value_name = "TYPE/ID", value_parser = parse_aggregate, conflicts_with = "aggregate_type")]
+    #[arg(value_name = "TYPE/ID", value_parser = input::aggregate, conflicts_with = "aggregate_type")]
     pub aggregate: Option<Aggregate>,
     /// End the pause of aggregates of this type. Without this option, the pause of all messages ends.
     #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]

@@ -79,7 +79,6 @@ impl StatusCommand {
             }
             let forecast = foresee::foresee(&place, forecast).await?;
             rows.push(StatusRow {
-                alerts: alerts(&status),
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
                 status,
@@ -143,7 +142,7 @@ fn text_of(error: CommandError) -> String {
 
 /// The first line: which outbox, and how it stands.
 pub(super) fn sentence(outbox: &str, stream: &str, state: State) -> String {
-    format!("{outbox} -> {stream}: {}", state.as_str())
+    format!("{outbox} -> {stream}: {state}")
 }
 
 #[derive(Debug, Serialize)]
@@ -158,8 +157,6 @@ struct StatusRow {
     forecast: Option<Forecast>,
     /// What of the consumers was not checked, and why; `null` if everything was.
     consumers_unseen: Option<String>,
-    /// The alerts of `outbox print alerts` that fire if it stays like this, as far as one look can tell.
-    alerts: Vec<&'static str>,
 }
 
 impl StatusRow {
@@ -176,38 +173,6 @@ impl StatusRow {
             invocation::name_outbox(&mut prospect.next, &self.outbox);
         }
     }
-}
-
-/// The alerts whose conditions are met now, of those that look at a value of this moment and not at a rate. A relay that hangs, and one that Prometheus does not
-/// reach, look alike from here.
-fn alerts(status: &Status) -> Vec<&'static str> {
-    let (backlog, relays, partitions) = (&status.backlog, &status.relays, &status.partitions);
-    let has_relay = relays.alive > 0;
-    let is_late = backlog
-        .oldest_unpublished
-        .is_some_and(|age| age > Duration::from_secs(60));
-    let met = [
-        ("OutboxNoRelay", !has_relay),
-        (
-            "OutboxAllRelaysAreAiling",
-            has_relay && relays.ailing >= relays.alive,
-        ),
-        // Without a relay, no relay writes the gauges of these.
-        ("OutboxMessagesAreLate", has_relay && is_late),
-        ("OutboxDeadLetters", has_relay && backlog.dead_letters > 0),
-        (
-            "OutboxAggregatesHalted",
-            has_relay && backlog.halted_aggregates > 0,
-        ),
-        (
-            "OutboxPartitionsWithoutRelay",
-            has_relay && partitions.owned < partitions.all,
-        ),
-        ("OutboxRelayIsAiling", relays.ailing > 0),
-    ];
-    met.into_iter()
-        .filter_map(|(alert, is_met)| is_met.then_some(alert))
-        .collect()
 }
 
 impl Print for StatusRow {
@@ -229,7 +194,7 @@ impl Print for StatusRow {
         text.push('\n');
         // Writing to a `String` does not fail.
         for reason in reasons {
-            let _ = writeln!(text, "  {:<8}  {}", reason.state.as_str(), plain(&reason.what));
+            let _ = writeln!(text, "  {:<8}  {}", reason.state, plain(&reason.what));
             text.push_str(&output::next_lines(&reason.next, "            "));
         }
         let oldest = backlog.oldest_unpublished.map(text::duration);
@@ -280,54 +245,6 @@ impl Print for StatusRow {
         if let Some(forecast) = &self.forecast {
             text.push_str(&foresee::lines(forecast));
         }
-        if !self.alerts.is_empty() {
-            let _ = writeln!(text, "alerts      expected to fire: {}", self.alerts.join(", "));
-        }
         Some(text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use outbox::testing::MemoryStore;
-
-    use super::*;
-
-    const RULES: &str = include_str!("../../../docs/monitoring/alerts.yml");
-
-    /// The condition of a rule.
-    fn condition(alert: &str) -> &'static str {
-        let (_, rule) = RULES.split_once(&format!("- alert: {alert}\n")).unwrap();
-        rule.lines()
-            .find_map(|line| line.trim().strip_prefix("expr: "))
-            .unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_alerts_that_would_fire_are_those_of_the_rules() {
-        let mut status = outbox_admin::status(&MemoryStore::new(), &BrokerCheck::NotAsked)
-            .await
-            .unwrap();
-        assert_eq!(alerts(&status), ["OutboxNoRelay"]);
-        status.partitions.owned = status.partitions.all;
-        status.relays.alive = 1;
-        assert!(alerts(&status).is_empty());
-        status.backlog.oldest_unpublished = Some(Duration::from_secs(61));
-        status.backlog.dead_letters = 1;
-        status.backlog.halted_aggregates = 1;
-        status.partitions.owned -= 1;
-        status.relays.ailing = 1;
-        let conditions = alerts(&status).into_iter().map(condition);
-        assert_eq!(
-            conditions.collect::<Vec<_>>(),
-            [
-                "max by (job, outbox) (outbox_relays_ailing) >= max by (job, outbox) (outbox_relays_alive) > 0",
-                "max by (job, outbox) (outbox_oldest_unpublished_age_seconds) > 60",
-                "max by (job, outbox) (outbox_dead_letters) > 0",
-                "max by (job, outbox) (outbox_halted_aggregates) > 0",
-                "sum by (job, outbox) (outbox_leases_owned) < 64",
-                "max by (job, outbox) (outbox_relays_ailing) > 0",
-            ]
-        );
     }
 }

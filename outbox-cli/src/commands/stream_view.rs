@@ -7,16 +7,12 @@ use outbox::Failure;
 use outbox::core::{EventId, Message, StreamSearch as _, describe};
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
-use outbox_admin::doctor::Limits;
-use outbox_admin::web::Examination;
 use outbox_admin::{
-    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamUse, StreamView, Takers,
-    effects,
+    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamUse, StreamView, effects,
 };
 use tokio::sync::OnceCell;
 
 use super::arguments::PlaceArguments;
-use super::doctor::{self, Closely};
 use super::place::Place;
 use super::prove::rows_kept;
 use super::relay::log;
@@ -122,23 +118,6 @@ impl StreamView for Stream {
         recheck::refuses(self.publisher()).await
     }
 
-    async fn takers(&self) -> Result<Takers, String> {
-        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
-        let durables = publisher.durable_filters().await;
-        let durables = durables.map_err(|error| describe(&error))?;
-        let names = durables.iter().map(|durable| durable.consumer.clone());
-        let consumers: Vec<String> = names.collect();
-        let of = move |message: &Message| -> Vec<String> {
-            let takers = durables.iter();
-            let takers = takers.filter(|durable| publisher.would_hand(durable, message));
-            takers.map(|durable| durable.consumer.clone()).collect()
-        };
-        Ok(Takers {
-            consumers,
-            of: Box::new(of),
-        })
-    }
-
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         let (rows, _) = stream::rows(&self.place, client).await.map_err(text)?;
@@ -168,19 +147,5 @@ impl StreamView for Stream {
 
     fn rows_kept(&self) -> RowsKept {
         rows_kept(&self.place)
-    }
-
-    async fn examine(&self) -> Result<Examination, String> {
-        // These sessions cannot write, so whether a relay could is not tried.
-        let closely = Closely {
-            as_relay: false,
-            limits: Limits::default(),
-        };
-        let mut found = doctor::examine(&self.place, closely).await.map_err(text)?;
-        found.unseen.push(
-            "tables and rights of the relay's login: the dashboard only reads; `outbox doctor` tries them"
-                .to_owned(),
-        );
-        Ok(found)
     }
 }

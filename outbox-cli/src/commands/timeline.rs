@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use outbox::core::{Aggregate, Selection};
-use outbox_admin::{Command, Effect, Timeline, TimelineEvent};
+use outbox_admin::{Command, Effect, Timeline, TimelineEvent, input};
 use time::OffsetDateTime;
 
-use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::arguments::{LimitArguments, PlaceArguments};
 use super::place::Place;
 use super::stream_view::Stream;
 use super::text;
@@ -25,10 +25,10 @@ pub struct TimelineCommand {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The aggregate, such as `order/4711`.
-    #[arg(value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    #[arg(value_name = "TYPE/ID", value_parser = input::aggregate)]
     pub aggregate: Aggregate,
     /// Only events that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// How many.
     #[command(flatten)]
@@ -62,7 +62,7 @@ fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
 }
 
 fn of_effect(event: &TimelineEvent, effect: &Effect) -> String {
-    let mut text = effect.outcome.as_str().to_owned();
+    let mut text = effect.outcome.to_string();
     if let Some(at) = effect.at {
         // Writing to a `String` does not fail.
         let _ = write!(text, " {}", since(event, at));
@@ -131,17 +131,6 @@ impl Print for Timeline {
                     "    {}: {}",
                     plain(&effect.consumer),
                     plain(&of_effect(event, effect))
-                );
-            }
-            for follow_up in &event.follow_ups {
-                let _ = writeln!(
-                    text,
-                    "    follow-up: {} of {}/{} {} {}",
-                    plain(&follow_up.event_type),
-                    plain(&follow_up.aggregate_type),
-                    plain(&follow_up.aggregate_id),
-                    since(event, follow_up.recorded_at),
-                    follow_up.id
                 );
             }
         }

@@ -48,14 +48,14 @@ fn first(explanation: &Explanation) -> Option<&Finding> {
 impl Print for Explanation {
     /// The cause, by which a script decides.
     fn name(&self) -> String {
-        text::any(first(self).map(|finding| finding.cause.as_str()))
+        text::any(first(self).map(|finding| finding.cause))
     }
 
     fn text(&self) -> Option<String> {
         let mut text = String::new();
         for finding in &self.findings {
             // Writing to a `String` does not fail.
-            let _ = writeln!(text, "{}: {}", finding.cause.as_str(), plain(&finding.what));
+            let _ = writeln!(text, "{}: {}", finding.cause, plain(&finding.what));
             for next in &finding.next {
                 text.push_str(&output::next_line(next, "  "));
             }

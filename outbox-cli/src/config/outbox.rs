@@ -10,6 +10,7 @@ use ::outbox::core::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use ::outbox::log::LogConfig;
 use ::outbox::nats::{EventStream, Provisioning, PublisherConfig, SubjectError};
 use ::outbox::sea_orm::{NameError, TableNames};
+use outbox_admin::input;
 use serde::Deserialize;
 
 use super::{ConfigError, duration};
@@ -283,7 +284,7 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
     if text == "forever" {
         return Ok(Retention::Keep);
     }
-    match duration::parse(&text) {
+    match input::duration(&text) {
         Some(Duration::ZERO) => Ok(Retention::Delete),
         Some(time) => Ok(Retention::KeepFor(time)),
         None => Err(serde::de::Error::custom(format!(

@@ -2,21 +2,9 @@
 
 use std::fmt::Write as _;
 
+use outbox_admin::Column;
+
 use crate::plain::plain;
-
-/// A column of things of one kind.
-pub(crate) struct Column<T> {
-    /// Its name in the header.
-    pub(crate) name: &'static str,
-    /// Its text. An empty one is shown as `-`.
-    pub(crate) text: fn(&T) -> String,
-}
-
-impl<T> Column<T> {
-    pub(crate) const fn new(name: &'static str, text: fn(&T) -> String) -> Self {
-        Self { name, text }
-    }
-}
 
 /// Aligned columns under a header.
 pub(super) fn table<T>(columns: &[Column<T>], things: &[T]) -> String {

@@ -9,10 +9,8 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
-use outbox_admin::{Command, Next};
+use outbox_admin::{Column, Command, Next};
 use serde::Serialize;
-
-pub(crate) use grid::Column;
 
 pub(crate) use crate::plain::plain;
 
@@ -36,7 +34,9 @@ pub enum Format {
 /// Something that can be printed in every form.
 pub(crate) trait Print: Serialize + Sized + 'static {
     /// The columns of a table; none for things that are a text.
-    const COLUMNS: &'static [Column<Self>] = &[];
+    fn columns() -> &'static [Column<Self>] {
+        &[]
+    }
 
     /// What the next command calls it.
     fn name(&self) -> String;
@@ -63,7 +63,7 @@ fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Resu
             let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
             match texts {
                 Some(texts) if !things.is_empty() => texts.join("\n"),
-                _ => grid::table(T::COLUMNS, things),
+                _ => grid::table(T::columns(), things),
             }
         }
         Format::Name => {

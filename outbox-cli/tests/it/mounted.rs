@@ -3,11 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use outbox::nats::async_nats::jetstream;
-use outbox::nats::async_nats::jetstream::consumer::pull;
-use outbox::prelude::*;
 use outbox_admin::quoted;
-use serde_json::Value;
 
 use crate::operate::plant::Planted;
 use crate::operate::serve::Served;
@@ -130,69 +126,6 @@ async fn the_dashboard_of_a_program_of_ones_own_names_that_program() {
     names(&serve(&planted, &["outbox", "serve"]), "", &name).await;
     // The shop itself says what it is called.
     names(&serve(&planted, &["pages"]), "/outbox", "mounted outbox").await;
-    planted.close().await;
-}
-
-/// What a doctor has seen of handlers, all of it about the shop's one consumer. Beside that, there is no relay.
-fn about_handlers(planted: &Planted, program: &Path, words: &[&str]) -> Vec<String> {
-    let output = run(planted, program, words);
-    let answer: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let findings = answer[0]["findings"].as_array().unwrap();
-    let about = findings.iter().filter(|finding| finding["check"] == "handlers");
-    about
-        .map(|finding| {
-            assert_eq!(finding["subject"], "inventory", "{finding}");
-            finding["seen"].as_str().unwrap().to_owned()
-        })
-        .collect()
-}
-
-#[tokio::test]
-async fn a_program_of_ones_own_knows_the_handlers_that_are_linked_into_it() {
-    let Some(planted) = Planted::open(Kind::Sqlite).await else {
-        return;
-    };
-    planted.provision().await;
-    let words = ["outbox", "doctor", "-o", "json"];
-    let seen = || about_handlers(&planted, &mounted(), &words);
-    // Its consumer may be one of another stream, as long as this one holds nothing for it.
-    assert_eq!(seen(), [""; 0]);
-    planted.placed("1").await;
-    planted.publish().await;
-    let missing = seen();
-    assert!(
-        missing.len() == 1 && missing[0].ends_with("the stream has no consumer of this name"),
-        "{missing:?}"
-    );
-    // The program `outbox` has no handlers.
-    let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
-    assert_eq!(about_handlers(&planted, program, &words[1..]), [""; 0]);
-
-    let name = &planted.place.name;
-    let client = EventStream::new(name).connect(&planted.place.nats).await.unwrap();
-    let stream = jetstream::new(client).get_stream(name).await.unwrap();
-    let asks_for = async |event: &str| {
-        let filter_subject = format!("{name}.order.*.{event}");
-        let config = pull::Config {
-            durable_name: Some("inventory".to_owned()),
-            filter_subject: filter_subject.clone(),
-            ..pull::Config::default()
-        };
-        stream.create_consumer(config).await.unwrap();
-        filter_subject
-    };
-    let cancelled = asks_for("cancelled").await;
-    let both = seen();
-    assert!(
-        both.len() == 2
-            && both[0].starts_with(&format!("it does not ask for `{name}.order.*.placed`, "))
-            && both[1].starts_with(&format!("it asks for `{cancelled}`, ")),
-        "{both:?}"
-    );
-    stream.delete_consumer("inventory").await.unwrap();
-    asks_for("placed").await;
-    assert_eq!(seen(), [""; 0]);
     planted.close().await;
 }
 

@@ -14,11 +14,10 @@ use outbox_test_servers::{Rerun, Server};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 
 /// Tests of commands that read or write the database, and of printed grants.
-const TESTS: [&str; 11] = [
+const TESTS: [&str; 10] = [
     "operate::doctor::database",
     "operate::doctor::restore",
     "operate::forget",
-    "operate::handed",
     "operate::lists",
     "operate::prove",
     "operate::reconcile",

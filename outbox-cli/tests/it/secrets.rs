@@ -121,7 +121,7 @@ async fn the_dashboard_logs_no_secret_at_level_trace() {
     let served = Served::launch(command);
     let login = basic("vera", PASSWORD);
     let wrong = basic(&"é".repeat(5_000), "the wrong one");
-    for path in ["/messages", "/doctor", "/consumers"] {
+    for path in ["/messages", "/"] {
         served.get(path, &[&login]).await;
         served.get(path, &[&wrong]).await;
     }

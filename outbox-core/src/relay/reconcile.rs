@@ -110,25 +110,10 @@ pub async fn missing_with_progress(
     span: Span,
     progress: &mut (dyn FnMut(Reconciled) + Send),
 ) -> Result<Reconciled, ReconcileError> {
-    missing_with_messages(store, log, span, &mut |so_far, _| progress(so_far)).await
-}
-
-/// As [`missing_with_progress`]. `found` is also told which messages are missing, of each 1,000 messages of the outbox that were compared, in the order in which
-/// [`reconcile`] would publish them.
-///
-/// # Errors
-///
-/// As [`missing`].
-pub async fn missing_with_messages(
-    store: &impl OutboxAdmin,
-    log: &impl StreamLog,
-    span: Span,
-    found: &mut (dyn FnMut(Reconciled, &[Message]) + Send),
-) -> Result<Reconciled, ReconcileError> {
     let mut pages = Pages::start(store, log, span).await?;
-    found(pages.report, &[]);
-    while let Some(missing) = pages.next().await? {
-        found(pages.report, &missing);
+    progress(pages.report);
+    while pages.next().await?.is_some() {
+        progress(pages.report);
     }
     Ok(pages.report)
 }

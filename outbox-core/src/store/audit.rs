@@ -37,19 +37,15 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 ///
 /// Operations are kept until somebody deletes them.
 pub trait OutboxAudit: OutboxReader {
-    /// Takes the next messages of a retry, skip, replay or purge: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation
+    /// Takes the next messages of a retry, skip or replay: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation
     /// as it stands then; call again until [`Operation::is_finished`].
     ///
     /// What is done to each message: see [`OutboxAdmin`](super::OutboxAdmin). If the operation is written down already, what is there counts, whatever `operation` says
     /// of position and counts.
     ///
-    /// A purge deletes messages that were both recorded and published before the time of its scope ([`OperationScope::published_before`]), in the order of their ids, and
-    /// nothing else: no deduplication key, no message of a log. Unlike [`OutboxStore::purge`](super::OutboxStore::purge) it drops no whole day, so that it needs no right
-    /// but to delete rows, and counts exactly.
-    ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] for an operation of another kind, and for a purge with another scope. Otherwise see the contract.
+    /// [`StoreError::Setup`] for an operation of another kind. Otherwise see the contract.
     fn advance(
         &self,
         operation: &Operation,
@@ -194,8 +190,6 @@ pub enum OperationKind {
     Pause,
     /// A pause of publishing ends.
     Unpause,
-    /// Published messages are deleted whose retention has passed.
-    Purge,
     /// What the stream has lost is published again.
     Reconcile,
     /// Tables are made or changed.
@@ -216,14 +210,12 @@ pub enum OperationKind {
     PauseConsumer,
     /// The pause of a consumer ends.
     ResumeConsumer,
-    /// Records of an inbox are deleted that have expired.
-    PurgeInbox,
     /// Something that this version does not know.
     Other(String),
 }
 
 impl OperationKind {
-    const KNOWN: [Self; 19] = [
+    const KNOWN: [Self; 17] = [
         Self::Retry,
         Self::Skip,
         Self::Replay,
@@ -231,7 +223,6 @@ impl OperationKind {
         Self::Forget,
         Self::Pause,
         Self::Unpause,
-        Self::Purge,
         Self::Reconcile,
         Self::Migrate,
         Self::InitLog,
@@ -242,7 +233,6 @@ impl OperationKind {
         Self::EraseLetters,
         Self::PauseConsumer,
         Self::ResumeConsumer,
-        Self::PurgeInbox,
     ];
 
     /// The kind as a short lower-case word, as it is stored and shown.
@@ -256,7 +246,6 @@ impl OperationKind {
             Self::Forget => "forget",
             Self::Pause => "pause",
             Self::Unpause => "unpause",
-            Self::Purge => "purge",
             Self::Reconcile => "reconcile",
             Self::Migrate => "migrate",
             Self::InitLog => "init-log",
@@ -267,7 +256,6 @@ impl OperationKind {
             Self::EraseLetters => "erase-letters",
             Self::PauseConsumer => "pause-consumer",
             Self::ResumeConsumer => "resume-consumer",
-            Self::PurgeInbox => "purge-inbox",
             Self::Other(kind) => kind,
         }
     }
@@ -275,7 +263,7 @@ impl OperationKind {
     /// Whether [`OutboxAudit::advance`] does it.
     #[must_use]
     pub fn takes_messages(&self) -> bool {
-        matches!(self, Self::Retry | Self::Skip | Self::Replay | Self::Purge)
+        matches!(self, Self::Retry | Self::Skip | Self::Replay)
     }
 }
 
@@ -304,7 +292,7 @@ pub struct Operation {
     pub intent: Intent,
     /// What it is to take.
     pub scope: OperationScope,
-    /// The last row id that it has taken; of a purge, which goes by time, how many messages it has taken. `None` if it has taken none.
+    /// The last row id that it has taken. `None` if it has taken none.
     pub position: Option<i64>,
     /// For a replay that has begun: the last row id that it may take.
     pub until: Option<i64>,

@@ -5,8 +5,6 @@
 //! message is no longer tried. Dead rows stay as long as their dead letter. Sequences are never deleted. Not here: the retention, see
 //! [`InboxConfig::retention`](crate::InboxConfig#structfield.retention).
 
-mod records;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -21,9 +19,6 @@ use crate::dead_letter::{LIST_MAX, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::handler::describe;
 use crate::operate::interval::Rounds;
-use crate::operations::Note;
-
-pub use records::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};
 
 /// Rows per transaction.
 pub(crate) const BATCH: u32 = 1_000;
@@ -54,7 +49,7 @@ pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged
     let sql = InboxSql::of(db, names);
     let mut total = PurgedInbox::default();
     loop {
-        let (purged, more) = purge_batch(db, &sql, BATCH, None).await?;
+        let (purged, more) = purge_batch(db, &sql, BATCH).await?;
         total.messages += purged.messages;
         if !more {
             return Ok(total);
@@ -62,21 +57,17 @@ pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged
     }
 }
 
-/// Deletes expired rows, at most so many; the second value says whether there may be more. With a note, the rows are counted there in the same transaction.
+/// Deletes expired rows, at most so many; the second value says whether there may be more.
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
     batch: u32,
-    note: Option<&Note>,
 ) -> Result<(PurgedInbox, bool), DbErr> {
-    let (db, sql, note) = (db.clone(), sql.clone(), note.cloned());
+    let (db, sql) = (db.clone(), sql.clone());
     // A dropped `begin` would poison the pool.
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        if let Some(note) = note {
-            note.count(&tx, messages, &[]).await?;
-        }
         // Requests (feature `http`) are deleted by their layer, because a service may have them without an inbox.
         tx.commit().await?;
         Ok((PurgedInbox { messages }, expired >= batch as usize))
@@ -191,7 +182,7 @@ pub(crate) async fn run<F: Future<Output = bool>>(
         if !may_forget().await {
             return Ok((0, false));
         }
-        let (purged, more) = purge_batch(&db, &sql, BATCH, None).await?;
+        let (purged, more) = purge_batch(&db, &sql, BATCH).await?;
         Ok((purged.messages, more))
     };
     repeat("inbox_messages", batch, every, stop).await;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox_core::{
-    Aggregate, Headers, Incoming, Intent, Message, MessageId, Operation, OperationKind, OperationScope,
-};
+use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
 use time::OffsetDateTime;
 
 use super::*;
@@ -13,7 +11,6 @@ use crate::database::{Trouble, trouble};
 use crate::dead_letter::{self, DeadLetterSelection, DeadLetters, NewDeadLetter};
 use crate::dedup::sql::{Key, Status};
 use crate::tests::database::TestDb;
-use crate::{ExpiredRecords, InboxOperations};
 
 fn key(id: u128) -> Key<'static> {
     Key {
@@ -141,72 +138,13 @@ async fn more_than_a_batch_is_deleted_in_several() {
         }
         let mut batches = Vec::new();
         loop {
-            let (purged, more) = purge_batch(&test.db, &test.sql, 10, None).await.unwrap();
+            let (purged, more) = purge_batch(&test.db, &test.sql, 10).await.unwrap();
             batches.push(purged.messages);
             if !more {
                 break;
             }
         }
         assert_eq!(batches, [10, 10, 5]);
-    }
-}
-
-/// An operator's purge takes the same rows, keeps its bound, and counts each in the transaction that deletes it.
-#[tokio::test]
-async fn a_purge_of_an_operator_is_written_down_with_what_it_deletes() {
-    for test in TestDb::open_all().await {
-        let operations = InboxOperations::new(test.db.clone()).with_names(test.names.clone());
-        let records = ExpiredRecords::new(test.db.clone()).with_names(test.names.clone());
-        let purge = |reason: &str| {
-            let intent = Intent::of("ann").because(reason);
-            Operation::new(OperationKind::PurgeInbox, OperationScope::default(), intent)
-        };
-        for id in 0..7 {
-            test.insert_row(id, Status::Handled).await;
-        }
-        for id in 0..5 {
-            test.expire(id).await;
-        }
-        test.insert_row(8, Status::Dead).await;
-        test.expire(8).await;
-        let count = records.count().await.unwrap();
-        assert_eq!(count.consumers, BTreeMap::from([("billing".to_owned(), 5)]));
-        assert_eq!((count.dead, count.is_complete), (1, true));
-
-        let some = purge("INC-1");
-        assert_eq!(records.delete_some(2, &some).await.unwrap(), (2, true));
-        let found = operations
-            .get(some.id)
-            .await
-            .unwrap()
-            .expect("it is written down");
-        assert_eq!((found.changed, found.is_finished()), (2, false));
-        assert_eq!((&found.kind, &found.intent), (&some.kind, &some.intent));
-        assert_eq!(records.delete_some(1_000, &some).await.unwrap(), (4, false));
-        records.end(&some).await.unwrap();
-        let found = operations
-            .get(some.id)
-            .await
-            .unwrap()
-            .expect("it is written down");
-        assert_eq!((found.changed, found.is_finished()), (6, true));
-        assert!(test.status(5).await.is_some() && test.status(6).await.is_some());
-
-        let nothing = purge("INC-2");
-        assert_eq!(records.delete_some(1_000, &nothing).await.unwrap(), (0, false));
-        records.end(&nothing).await.unwrap();
-        assert_eq!(operations.get(nothing.id).await.unwrap(), None);
-        test.expire(5).await;
-        let table = test.names.table(test.sql.backend(), "inbox_operations");
-        test.db
-            .execute_unprepared(&format!("DROP TABLE {table}"))
-            .await
-            .unwrap();
-        records.delete_some(1_000, &purge("INC-3")).await.unwrap_err();
-        assert!(
-            test.status(5).await.is_some(),
-            "nothing is deleted that is not written down"
-        );
     }
 }
 

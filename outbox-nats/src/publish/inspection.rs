@@ -7,7 +7,7 @@ use outbox_core::{FailureClass, Message, PublishError, codec};
 
 use crate::publish::JetStreamPublisher;
 use crate::stream::admission::{self, Refusal, StreamOutlook};
-use crate::stream::consumers::{self, DurableFilters, StreamReading};
+use crate::stream::consumers::{self, StreamReading};
 use crate::stream::headers;
 use crate::stream::listing::message_id;
 
@@ -48,31 +48,12 @@ impl JetStreamPublisher {
         let infos = consumers::durables(self).await?;
         let takes = |info: &Info| {
             let pulls = info.config.deliver_subject.is_none();
-            pulls && DurableFilters::of(info).takes(&subject)
+            pulls && consumers::takes(info, &subject)
         };
         let mut readings: Vec<StreamReading> =
             infos.into_iter().filter(takes).map(StreamReading::of).collect();
         readings.sort_by(|one, other| one.consumer.cmp(&other.consumer));
         Ok(readings)
-    }
-
-    /// What the durable consumers of the stream ask for, by their names. Takes a request for each 256 consumers of the stream.
-    ///
-    /// # Errors
-    ///
-    /// If the consumers cannot be listed.
-    pub async fn durable_filters(&self) -> Result<Vec<DurableFilters>, PublishError> {
-        let infos = consumers::durables(self).await?;
-        let mut durables: Vec<DurableFilters> = infos.iter().map(DurableFilters::of).collect();
-        durables.sort_by(|one, other| one.consumer.cmp(&other.consumer));
-        Ok(durables)
-    }
-
-    /// Whether a durable consumer is handed a message once it is published. One that cannot be sent is handed to nobody.
-    #[must_use]
-    pub fn would_hand(&self, durable: &DurableFilters, message: &Message) -> bool {
-        let subject = self.subject_of(message);
-        subject.is_ok_and(|subject| durable.takes(&subject))
     }
 
     /// The service that numbers the events of a message's aggregate, as the message on the stream names it (`ce-source`); empty if it names none. `None` if another

@@ -28,16 +28,6 @@ pub struct StreamReading {
     pub is_receiving: bool,
 }
 
-/// What a durable consumer of the stream asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DurableFilters {
-    /// Its name.
-    pub consumer: String,
-    /// The subjects that it asks for; none if it asks for everything.
-    pub filters: Vec<String>,
-}
-
 pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>, PublishError> {
     let name = &publisher.stream().name;
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -56,19 +46,17 @@ pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>
         .await
 }
 
-impl DurableFilters {
-    pub(crate) fn of(info: &Info) -> Self {
-        let config = &info.config;
-        let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
-        Self {
-            consumer: info.name.clone(),
-            filters: config.filter_subjects.iter().chain(one).cloned().collect(),
-        }
-    }
+/// Whether the filters of a consumer take a subject.
+pub(crate) fn takes(info: &Info, subject: &str) -> bool {
+    let config = &info.config;
+    let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
+    let filters: Vec<String> = config.filter_subjects.iter().chain(one).cloned().collect();
+    are_for(&filters, subject)
+}
 
-    pub(crate) fn takes(&self, subject: &str) -> bool {
-        self.filters.is_empty() || captures(&self.filters, subject)
-    }
+/// A consumer without filters takes everything.
+fn are_for(filters: &[String], subject: &str) -> bool {
+    filters.is_empty() || captures(filters, subject)
 }
 
 impl StreamReading {
@@ -91,11 +79,8 @@ mod tests {
     #[test]
     fn a_consumer_takes_what_one_of_its_filters_selects_and_without_filters_everything() {
         let takes = |filters: &[&str], subject: &str| {
-            let durable = DurableFilters {
-                consumer: "billing".to_owned(),
-                filters: filters.iter().map(|filter| (*filter).to_owned()).collect(),
-            };
-            durable.takes(subject)
+            let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+            are_for(&filters, subject)
         };
         let placed = "events.order.1.placed";
         assert!(takes(&[], placed));

@@ -10,7 +10,6 @@ use outbox_core::{
 use outbox_sea_orm::SqlStore;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::DbBackend;
-use time::OffsetDateTime;
 
 use crate::operators::is_busy;
 use crate::support::TestDb;
@@ -20,7 +19,6 @@ crate::on_every_backend!(
     two_operators_retry_the_same_10_000,
     an_operation_is_rolled_back_with_its_change,
     without_its_table_no_change_is_made,
-    a_purge_that_was_killed_has_counted_what_it_deleted,
     an_operation_is_rolled_back_with_its_pause,
 );
 
@@ -212,33 +210,4 @@ async fn an_operation_is_rolled_back_with_its_pause(test: TestDb) {
     for operation in [pause, unpause] {
         assert_eq!(store.operation(operation.id).await.unwrap(), None);
     }
-}
-
-/// Whoever goes on with a purge that was killed deletes the rest, and each message is counted once: with what was deleted, or not at all.
-async fn a_purge_that_was_killed_has_counted_what_it_deleted(test: TestDb) {
-    with_status(&test, 5_000, 1).await;
-    let messages = test.messages();
-    test.execute(&format!(
-        "UPDATE {messages} SET published_at = created_at WHERE status = 1"
-    ))
-    .await;
-    test.record([Probe::noted("pending", 1)]).await.unwrap();
-    let scope = OperationScope::published_before(OffsetDateTime::now_utc() + Duration::from_secs(3_600));
-    let purge = Operation::new(OperationKind::Purge, scope, Intent::of("ann"));
-    let (store, begun) = (test.store(), purge.clone());
-    let killed = tokio::spawn(async move { store.advance(&begun, NonZeroU32::MAX).await });
-    let store = test.store();
-    let has_begun = async {
-        while store.operation(purge.id).await.unwrap().is_none() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(SOON, has_begun)
-        .await
-        .expect("the first batch");
-    killed.abort();
-    let (one, other) = (test.store(), test.store());
-    let (one, other) = tokio::join!(finished(&one, &purge), finished(&other, &purge));
-    assert_eq!((one.changed, other.changed), (5_000, 5_000));
-    assert_eq!(test.int(&format!("SELECT count(*) FROM {messages}")).await, 1);
 }

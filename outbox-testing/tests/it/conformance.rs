@@ -267,10 +267,6 @@ mod wrong_stores {
         names_no_messages: NamesNoMessages => the_messages_of_an_operation_are_found,
         pauses_without_a_word: PausesWithoutAWord => pausing_and_unpausing_are_written_down,
         pauses_once_more: PausesOnceMore => a_repeated_pause_changes_nothing,
-        purges_without_a_word: WritesNothingDown => a_purge_is_written_down_with_what_it_deletes,
-        purges_what_is_young: PurgesWhatIsYoung => a_purge_is_written_down_with_what_it_deletes,
-        purges_any_scope: PurgesAnyScope => a_purge_of_another_scope_is_refused,
-        purges_beyond_its_bound: IgnoresTheBound => a_purge_goes_on_and_keeps_its_bound,
     ]);
 }
 

@@ -16,9 +16,7 @@ use crate::web::App;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
 use crate::words::counted;
-use crate::{
-    Effect, EffectOutcome, FollowUp, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume,
-};
+use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume};
 
 /// Events of a page. Each published event is looked up on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
@@ -101,7 +99,7 @@ fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
                 a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.event_type) }
             }
             ol.steps {
-                (step(layout::status(event.status), "recorded", Some(event.recorded_at), event))
+                (step(layout::status(event.status.as_str()), "recorded", Some(event.recorded_at), event))
                 @if let Some(error) = &event.error { li { span.what { "last error" } span { (error) } } }
                 @if event.published_at.is_some() {
                     (step(html! {}, "published", event.published_at, event))
@@ -111,7 +109,6 @@ fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
                 }
                 @if event.is_not_on_stream { li { span.what { "not on the stream" } span {} } }
                 @for effect in &event.effects { (of_effect(visit, effect, event)) }
-                @for follow_up in &event.follow_ups { (of_follow_up(visit, follow_up, event)) }
             }
         }
     }
@@ -124,7 +121,7 @@ fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEv
             span.what { (what) }
             span {
                 @if let Some(at) = at {
-                    @if at == event.recorded_at { (layout::time(at)) " UTC" } @else { span.number { (since(event, at)) } }
+                    @if at == event.recorded_at { (layout::time(at)) } @else { span.number { (since(event, at)) } }
                 }
                 " " (mark)
             }
@@ -138,36 +135,16 @@ fn since(event: &TimelineEvent, at: OffsetDateTime) -> String {
 }
 
 fn of_effect(visit: &Visit, effect: &Effect, event: &TimelineEvent) -> Markup {
-    let (class, is_dead) = match effect.outcome {
-        EffectOutcome::Handled => ("well", false),
-        EffectOutcome::Failed => ("degraded", false),
-        EffectOutcome::DeadLetter => ("stuck", true),
-        EffectOutcome::Passed | EffectOutcome::Open => ("idle", false),
-    };
     html! {
         li {
             span.what { (effect.consumer) }
             span {
-                span class={ "state " (class) } { (effect.outcome.as_str()) }
+                (layout::status(&effect.outcome.to_string()))
                 @if let Some(at) = effect.at { " " span.number { (since(event, at)) } }
                 @if let Some(error) = &effect.error { " after " (counted(effect.attempts, "failed attempt", "failed attempts")) ": " (error) }
-                @if is_dead {
+                @if effect.outcome == EffectOutcome::DeadLetter {
                     " " a href=(visit.link("/dead-letters", &[("consumer", &effect.consumer)])) { "Dead letters of " (effect.consumer) }
                 }
-            }
-        }
-    }
-}
-
-fn of_follow_up(visit: &Visit, follow_up: &FollowUp, event: &TimelineEvent) -> Markup {
-    let id = follow_up.id.to_string();
-    html! {
-        li {
-            span.what { "follow-up" }
-            span {
-                a href=(visit.link(&format!("/messages/{id}"), &[])) { (follow_up.event_type) }
-                " of " (layout::aggregate(visit, &follow_up.aggregate_type, &follow_up.aggregate_id))
-                " " span.number { (since(event, follow_up.recorded_at)) }
             }
         }
     }

@@ -7,21 +7,17 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::{OperationFilter, OperationId, OperationKind, OutboxAudit};
+use outbox_core::{OperationFilter, OperationKind, OutboxAudit};
 use serde::Deserialize;
 use serde_json::json;
-use uuid::Uuid;
 
-use super::operation::{did, how_many};
 use super::{ROWS_MAX, is_full};
+use crate::input;
 use crate::web::App;
-use crate::web::filter::{given, storable, time};
+use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{
-    OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
-    show_operation,
-};
+use crate::{list_inbox_operations, list_operations, show_inbox_operation, show_operation};
 
 /// Which operations.
 #[derive(Debug, Default, Deserialize)]
@@ -41,17 +37,16 @@ impl Of {
         let mut filter = OperationFilter::default();
         filter.actor = given(&self.actor).map(str::to_owned);
         filter.kind = given(&self.kind).map(OperationKind::from);
-        filter.since = given(&self.since).map(time).transpose()?;
-        filter.before = given(&self.before).map(operation_id).transpose()?;
+        filter.since = given(&self.since)
+            .map(input::time)
+            .transpose()
+            .map_err(Problem::Malformed)?;
+        filter.before = given(&self.before)
+            .map(input::operation_id)
+            .transpose()
+            .map_err(Problem::Malformed)?;
         Ok(filter)
     }
-}
-
-fn operation_id(text: &str) -> Result<OperationId, Problem> {
-    let id = Uuid::parse_str(text).map(OperationId::from);
-    id.map_err(|_| {
-        Problem::Malformed("this is no id of an operation; it is a UUID, as the list shows it".to_owned())
-    })
 }
 
 pub(in crate::web) async fn list<S: OutboxAudit>(
@@ -92,7 +87,7 @@ async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Resu
     });
     let body = html! {
         (form(visit, of))
-        @if rows.is_empty() { p { "No operation matches." } } @else { (table(visit, &rows)) }
+        @if rows.is_empty() { p { "No operation matches." } } @else { (layout::table(visit, "Operations, the last one first", &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
         @if let Some(unseen) = &unseen { (layout::not_seen(unseen)) }
     };
@@ -120,39 +115,6 @@ fn form(visit: &Visit, of: &Of) -> Markup {
     }
 }
 
-fn table(visit: &Visit, rows: &[OperationRow]) -> Markup {
-    let row = |row: &OperationRow| {
-        html! {
-            td { (began(row)) }
-            td { (row.actor) }
-            td { (row.kind) }
-            td { (how_many(row)) }
-            td { (ended(row)) }
-            td { (row.reason.as_deref().unwrap_or_default()) }
-            td.id { a href=(visit.link(&format!("/operations/{}", row.id), &[])) { (row.id) } }
-        }
-    };
-    let columns = [
-        "Began (UTC)",
-        "Who",
-        "What",
-        "How many",
-        "Ended (UTC)",
-        "Why",
-        "Operation",
-    ];
-    let rows: Vec<Markup> = rows.iter().map(row).collect();
-    layout::table("Operations, the last one first", &columns, &rows)
-}
-
-fn began(row: &OperationRow) -> Markup {
-    html! { @match row.started_at { Some(time) => (layout::time(time)), None => "–" } }
-}
-
-fn ended(row: &OperationRow) -> Markup {
-    html! { @match row.finished_at { Some(time) => (layout::time(time)), None => "it runs, or broke off" } }
-}
-
 pub(in crate::web) async fn one<S: OutboxAudit>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
@@ -163,7 +125,7 @@ pub(in crate::web) async fn one<S: OutboxAudit>(
 }
 
 async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let id = operation_id(id)?;
+    let id = input::operation_id(id).map_err(Problem::Malformed)?;
     let mut detail = app.ask(show_operation(&app.store, id)).await?;
     if let (None, Some(operations), Some(letters)) = (&detail, &app.inbox_operations, &app.letters) {
         detail = app.ask(show_inbox_operation(operations, letters, id)).await?;
@@ -173,9 +135,10 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
     };
     let detail = detail.ok_or_else(missing)?;
     let body = html! {
-        p.sentence role="status" { (did(&detail.row)) }
-        p { "Now: " (detail.outcome) "." @if let Some(command) = &detail.next { " " (layout::command(visit, command)) } }
-        (facts(&detail))
+        p.sentence role="status" { (detail.row.kind) ": " (detail.outcome) "." }
+        @if let Some(command) = &detail.next { p { (layout::command(visit, command)) } }
+        (layout::facts(visit, &detail))
+        @if !detail.names_all { p { "The counts of what became of them are of the first " (detail.named) "." } }
         @if !detail.errors.is_empty() {
             h2 { "Why there are dead letters" }
             ul {
@@ -186,41 +149,4 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
         p { a href=(visit.link("/audit", &[])) { "All operations" } " · " a href=(visit.link("/", &[])) { "Overview" } }
     };
     Ok(Page::new(format!("Operation {id}"), &detail, body))
-}
-
-fn facts(detail: &OperationDetail) -> Markup {
-    let row = &detail.row;
-    html! {
-        dl.facts {
-            dt { "Who" } dd { (row.actor) }
-            dt { "Why" } dd { (layout::any(row.reason.as_ref())) }
-            dt { "What" } dd { (row.kind) }
-            dt { "To take" } dd { code { (row.scope.to_string()) } }
-            dt { "How many" } dd { (how_many(row)) }
-            dt { "Began (UTC)" } dd { (began(row)) }
-            dt { "Ended (UTC)" } dd { (ended(row)) }
-            @if detail.named > 0 && is_of_letters(row) {
-                dt { "Handled or discarded" } dd { (detail.gone) }
-                dt { "To be tried again" } dd { (detail.pending) }
-                dt { "Open" } dd { (detail.dead) }
-            } @else if detail.named > 0 {
-                dt { "Published" } dd { (detail.published) }
-                dt { "To be published" } dd { (detail.pending) }
-                dt { "Dead letters" } dd { (detail.dead) }
-                dt { "Not held any more" } dd { (detail.gone) }
-            }
-        }
-        @if !detail.names_all { p { "The counts of what became of them are of the first " (detail.named) "." } }
-    }
-}
-
-/// Whether it has changed dead letters of consumers, which are not published but handled.
-fn is_of_letters(row: &OperationRow) -> bool {
-    matches!(
-        OperationKind::from(row.kind.as_str()),
-        OperationKind::RetryLetters
-            | OperationKind::CancelRetry
-            | OperationKind::DiscardLetters
-            | OperationKind::EraseLetters
-    )
 }

@@ -9,16 +9,15 @@ use outbox_core::OutboxAudit;
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
+use crate::input;
 use crate::web::App;
 use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
 use crate::{
-    GroupFingerprint, LetterDetail, LetterGroup, LetterRow, group_letters, letters_of_group, read_letters,
-    show_letter,
+    GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters, show_letter,
 };
 
 /// Most dead letters that are read for the groups.
@@ -48,12 +47,6 @@ pub(super) fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Proble
 pub(super) fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
     storable(consumer)?;
     Ok(given(consumer).map_or_else(DeadLetterSelection::all, DeadLetterSelection::consumer))
-}
-
-/// The key of a dead letter.
-pub(super) fn key(text: &str) -> Result<Uuid, Problem> {
-    let malformed = |_| Problem::Malformed("this is no key of a dead letter; it is a UUID".to_owned());
-    Uuid::parse_str(text).map_err(malformed)
 }
 
 pub(super) fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
@@ -97,7 +90,7 @@ async fn all_groups<S>(
     let (rows, is_complete) = app.ask(read).await?;
     let groups = group_letters(&rows);
     let body = html! {
-        @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (group_table(visit, &groups)) }
+        @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (layout::table(visit, "Dead letters by what failed", &groups)) }
         @if !is_complete { p { "There are more: only the oldest " (with_commas(LETTERS_MAX as u64)) " were read." } }
     };
     Ok((body, json!({ "groups": groups, "is_complete": is_complete })))
@@ -155,7 +148,7 @@ async fn of_group<S>(
                 a.button href=(change("retry-letters", "")) { "Preview retry of all" } " "
                 a.button href=(change("discard-letters", "")) { "Preview discard of all" }
             }
-            (letter_table(visit, &shown))
+            (layout::table(visit, "Dead letters, oldest first", shown.iter().copied()))
             p {
                 "Page " (page) " of " (pages) ". "
                 @if page > 1 { a href=(link(page - 1)) rel="prev" { "Previous page" } " " }
@@ -165,68 +158,6 @@ async fn of_group<S>(
     };
     let data = json!({ "dead_letters": shown, "count": count, "is_complete": is_complete, "next": next });
     Ok((body, data))
-}
-
-fn group_table(visit: &Visit, groups: &[LetterGroup]) -> Markup {
-    let row = |group: &LetterGroup| {
-        let fingerprint = group.fingerprint.to_string();
-        let query = [
-            ("consumer", group.consumer.as_str()),
-            ("fingerprint", &fingerprint),
-        ];
-        html! {
-            td { (group.dead_letters) }
-            td { (group.consumer) }
-            td { (layout::any(group.event_type.as_ref())) }
-            td { a href=(visit.link("/dead-letters", &query)) { (group.error) } }
-            td { (layout::time(group.first_at)) }
-            td { (layout::time(group.last_at)) }
-        }
-    };
-    let columns = [
-        "Count",
-        "Consumer",
-        "Event type",
-        "Error",
-        "First (UTC)",
-        "Last (UTC)",
-    ];
-    let rows: Vec<Markup> = groups.iter().map(row).collect();
-    layout::table("Dead letters by what failed", &columns, &rows)
-}
-
-fn letter_table(visit: &Visit, rows: &[&LetterRow]) -> Markup {
-    let row = |row: &&LetterRow| {
-        html! {
-            td { (layout::time(row.dead_lettered_at)) }
-            td { (row.consumer) }
-            td { (layout::any(row.event_type.as_ref())) }
-            td { (aggregate(visit, row)) }
-            td { (row.status) }
-            td { (row.attempts) }
-            td { (row.error) }
-            td.id { a href=(visit.link(&format!("/dead-letters/{}", row.id), &[])) { (row.id) } }
-        }
-    };
-    let columns = [
-        "Failed at (UTC)",
-        "Consumer",
-        "Event type",
-        "Aggregate",
-        "Status",
-        "Attempts",
-        "Error",
-        "Dead letter",
-    ];
-    let rows: Vec<Markup> = rows.iter().map(row).collect();
-    layout::table("Dead letters, oldest first", &columns, &rows)
-}
-
-fn aggregate(visit: &Visit, row: &LetterRow) -> Markup {
-    match (&row.aggregate_type, &row.aggregate_id) {
-        (Some(aggregate_type), Some(id)) => layout::aggregate(visit, aggregate_type, id),
-        _ => html! { "–" },
-    }
 }
 
 pub(in crate::web) async fn one<S: OutboxAudit>(
@@ -239,7 +170,7 @@ pub(in crate::web) async fn one<S: OutboxAudit>(
 }
 
 async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let id = key(id)?;
+    let id = input::letter_id(id).map_err(Problem::Malformed)?;
     let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
     let letter = app.ask(show_letter(letters(app)?, id, shown)).await?;
     let gone = || Problem::NotFound("it is gone: it was handled, or discarded".to_owned());
@@ -255,27 +186,10 @@ async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Prob
 }
 
 fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
-    let row = &letter.row;
-    let id = row.id.to_string();
+    let id = letter.row.id.to_string();
     html! {
-        p.error { (row.error) }
-        dl.facts {
-            dt { "Consumer" } dd { (row.consumer) }
-            dt { "Status" } dd { (row.status) }
-            dt { "Event type" } dd { (layout::any(row.event_type.as_ref())) }
-            dt { "Event id" } dd { code { (layout::any(row.event_id)) } }
-            dt { "Aggregate" } dd { (aggregate(visit, row)) }
-            dt { "Sequence" } dd { (layout::any(row.sequence)) }
-            dt { "Subject" } dd { (row.subject) }
-            dt { "Stream sequence" } dd { (row.stream_sequence) }
-            dt { "Attempts" } dd { (row.attempts) }
-            dt { "Failed at (UTC)" } dd { (layout::time(row.dead_lettered_at)) }
-            @for (name, value) in &letter.headers { dt { code { (name) } } dd { (value) } }
-        }
-        @match &letter.payload {
-            Some(payload) => pre { (payload) },
-            None => p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." },
-        }
+        (layout::facts(visit, letter))
+        @if letter.payload.is_none() { (layout::no_payload(visit)) }
         p {
             a.button href=(visit.link("/change", &[("change", "retry-letters"), ("id", &id)])) { "Preview retry" } " "
             a.button href=(visit.link("/change", &[("change", "discard-letters"), ("id", &id)])) { "Preview discard" }

@@ -10,8 +10,9 @@ use outbox_core::{MessageStatus, OutboxAudit};
 use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
+use crate::input;
 use crate::web::App;
-use crate::web::filter::{Filter, STATUSES, message_id};
+use crate::web::filter::{Filter, STATUSES};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::{Explanation, MessageDetail, MessageOrAggregate, MessageRow, Question};
@@ -39,7 +40,7 @@ async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, filter: &Filter)
     });
     let body = html! {
         (form(visit, filter))
-        @if rows.is_empty() { p { "No message matches." } } @else { (table(visit, &rows)) }
+        @if rows.is_empty() { p { "No message matches." } } @else { (layout::table(visit, "Messages", &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
         (actions(visit, filter, &rows))
     };
@@ -80,35 +81,6 @@ fn form(visit: &Visit, filter: &Filter) -> Markup {
     }
 }
 
-fn table(visit: &Visit, rows: &[MessageRow]) -> Markup {
-    let columns = [
-        "Recorded (UTC)",
-        "Aggregate",
-        "No.",
-        "Event type",
-        "Status",
-        "Attempts",
-        "Error",
-        "Message",
-    ];
-    let rows: Vec<Markup> = rows.iter().map(|row| line(visit, row)).collect();
-    layout::table("Messages", &columns, &rows)
-}
-
-fn line(visit: &Visit, row: &MessageRow) -> Markup {
-    let id = row.id.to_string();
-    html! {
-        td { (layout::time(row.recorded_at)) }
-        td { (layout::aggregate(visit, &row.aggregate_type, &row.aggregate_id)) }
-        td.number { (layout::any(row.sequence)) }
-        td { (row.event_type) }
-        td { (layout::status(row.status)) @if row.halts { " halts" } }
-        td.number { (row.attempts) }
-        td { (row.error.as_deref().unwrap_or_default()) }
-        td.id { a href=(visit.link(&format!("/messages/{id}"), &[])) { (id) } }
-    }
-}
-
 /// What can be done with all messages of a list of dead letters.
 fn actions(visit: &Visit, filter: &Filter, rows: &[MessageRow]) -> Markup {
     let is_dead = filter.status == MessageStatus::Dead.as_str() && !rows.is_empty();
@@ -141,7 +113,7 @@ pub(in crate::web) async fn one<S: OutboxAudit>(
 }
 
 async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let id = message_id(id)?;
+    let id = input::message_id(id).map_err(Problem::Malformed)?;
     let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
     let message = app.ask(crate::show(&app.store, id, shown)).await?;
     let why = explain(app, &MessageOrAggregate::Message(id)).await?;
@@ -159,7 +131,6 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
     let body = html! {
         (explanation(visit, &why))
         (details(visit, &message))
-        (content(visit, &message))
     };
     let data = json!({ "message": message, "why": why });
     Ok(Page::new(format!("Message {id}"), &data, body))
@@ -184,7 +155,7 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
             ul.reasons {
                 @for finding in &why.findings {
                     li {
-                        (layout::state(finding.state)) " " strong { (finding.cause.as_str()) } ": " (finding.what)
+                        (layout::state(finding.state)) " " strong { (finding.cause) } ": " (finding.what)
                         @for command in &finding.next { " " (layout::command(visit, command)) }
                         @if let Some(advice) = &finding.advice { " " (advice) }
                     }
@@ -195,50 +166,20 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
     }
 }
 
+/// The message, and what may be done about it.
 fn details(visit: &Visit, message: &MessageDetail) -> Markup {
     let row = &message.row;
     let id = row.id.to_string();
     html! {
         h2 { "Message" }
-        dl.facts {
-            dt { "Status" } dd { (layout::status(row.status)) @if row.halts { ", halts its aggregate" } }
-            dt { "Aggregate" } dd { (layout::aggregate(visit, &row.aggregate_type, &row.aggregate_id)) }
-            dt { "Sequence" } dd { (layout::any(row.sequence)) }
-            dt { "Event type" } dd { (row.event_type) }
-            dt { "Event id" } dd { code { (row.event_id) } }
-            dt { "Recorded (UTC)" } dd { (layout::time(row.recorded_at)) }
-            @if let Some(time) = row.published_at { dt { "Published (UTC)" } dd { (layout::time(time)) } }
-            @if let Some(left) = message.delayed_for { dt { "Delayed for" } dd { (layout::duration(left)) } }
-            dt { "Attempts" } dd { (row.attempts) " (" (row.failures) " failures of any kind)" }
-            @if let Some(error) = &row.error { dt { "Last error" } dd { (error) } }
-            dt { "Partition" } dd { (message.partition) }
-        }
+        (layout::facts(visit, message))
+        @if !visit.access.sees_payloads() { (layout::no_payload(visit)) }
         @if row.status == MessageStatus::Dead {
             p {
                 a.button href=(visit.link("/change", &[("change", "retry"), ("id", &id)])) { "Preview retry" }
                 @if row.halts {
                     a.button href=(visit.link("/change", &[("change", "skip"), ("id", &id)])) { "Preview skip" }
                 }
-            }
-        }
-    }
-}
-
-fn content(visit: &Visit, message: &MessageDetail) -> Markup {
-    html! {
-        h2 { "Content" }
-        @if let Some(damage) = &message.damage { p.error { "The row cannot be read: " (damage) } }
-        @if let Some(content) = &message.content {
-            dl.facts {
-                dt { "Version" } dd { (content.event_version) }
-                dt { "Content type" } dd { (content.content_type) }
-                dt { "Size" } dd { (content.payload_bytes) " bytes" }
-                @if let Some(subject) = &content.subject { dt { "Subject" } dd { (subject) } }
-                @for (name, value) in &content.headers { dt { code { (name) } } dd { (value) } }
-            }
-            @match &content.payload {
-                Some(payload) => pre { (payload) },
-                None => p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." },
             }
         }
     }

@@ -3,11 +3,8 @@
 pub(super) mod aggregate;
 pub(super) mod audit;
 pub(super) mod change;
-pub(super) mod consumers;
-pub(super) mod doctor;
 pub(super) mod letters;
 pub(super) mod messages;
-mod operation;
 pub(super) mod overview;
 
 use std::num::NonZeroU32;

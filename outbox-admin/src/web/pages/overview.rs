@@ -1,5 +1,6 @@
 //! The overview: the state of the outbox in a sentence, what is wrong, and the numbers behind it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State as Extract;
@@ -8,11 +9,11 @@ use maud::{Markup, html};
 use outbox_core::OutboxAudit;
 
 use crate::web::App;
+use crate::web::layout;
 use crate::web::sampler::{Sample, latest};
 use crate::web::visit::{Page, Problem, Visit};
-use crate::web::{layout, pages};
 use crate::words::counted;
-use crate::{BacklogCounts, PauseRow, RelayRow, Status};
+use crate::{BacklogCounts, ConsumerRow, ListedConsumer, PauseRow, Status};
 
 pub(in crate::web) async fn get<S: OutboxAudit>(
     Extract(app): Extract<Arc<App<S>>>,
@@ -41,19 +42,11 @@ fn sentence(status: &Status) -> String {
             "Nothing is wrong; pending messages: {}.",
             status.backlog.pending_text()
         ),
-        [first] => format!("{}.", capital(&first.what)),
+        [first] => format!("{}.", layout::capital(&first.what)),
         [first, others @ ..] => {
             let more = counted(others.len() as u64, "more thing is", "more things are");
-            format!("{}; {more} wrong.", capital(&first.what))
+            format!("{}; {more} wrong.", layout::capital(&first.what))
         }
-    }
-}
-
-fn capital(text: &str) -> String {
-    let mut rest = text.chars();
-    match rest.next() {
-        Some(first) => first.to_uppercase().chain(rest).collect(),
-        None => String::new(),
     }
 }
 
@@ -66,7 +59,9 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         ("Deferred", count(backlog.waiting)),
         (
             "Oldest due",
-            layout::any(backlog.oldest_unpublished.map(layout::duration)),
+            backlog
+                .oldest_unpublished
+                .map_or_else(|| "–".to_owned(), layout::duration),
         ),
         ("Dead letters", count(backlog.dead_letters)),
         ("Halted aggregates", count(backlog.halted_aggregates)),
@@ -80,47 +75,61 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         (layout::reasons(visit, &status.reasons))
         dl.counts { @for (title, value) in counts { div { dt { (title) } dd { (value) } } } }
         h2 { "Consumers" }
-        (pages::consumers::table(visit, sample))
+        (consumers(visit, sample))
         h2 { "Relays" }
-        @if sample.relays.is_empty() { p { "No relay is known." } } @else { (relays(&sample.relays)) }
+        @if sample.relays.is_empty() { p { "No relay is known." } } @else { (layout::table(visit, "Live relays, then dead relays", &sample.relays)) }
         @if let Some(error) = &sample.log_error { (layout::not_seen(&format!("the log: {error}"))) }
-        p.quiet { "Read at " (layout::time(sample.sampled_at)) " UTC." }
+        p.quiet { "Read at " (layout::time(sample.sampled_at)) "." }
     }
 }
 
-fn relays(relays: &[RelayRow]) -> Markup {
-    let row = |row: &RelayRow| {
-        html! {
-            td.id { (row.owner) }
-            td { (layout::any(row.name.as_deref())) }
-            td { (row.says()) }
-            td.number { (row.partitions) }
-            td { @if let Some(time) = row.started_at { (layout::time(time)) } }
-            td { (layout::any(row.error.as_deref())) }
-        }
-    };
-    let columns = ["Relay", "Name", "Health", "Partitions", "Started (UTC)", "Error"];
-    let rows: Vec<Markup> = relays.iter().map(row).collect();
-    layout::table("Live relays, then dead relays", &columns, &rows)
-}
-
-/// The present pauses, with the preview of the end of each.
 fn pauses(visit: &Visit, pauses: &[PauseRow]) -> Markup {
-    let row = |row: &PauseRow| {
+    let resume = |row: &PauseRow| {
         let aggregate_type = row.aggregate_type.as_deref().unwrap_or_default();
         let query = [("change", "unpause"), ("aggregate_type", aggregate_type)];
+        html! { a href=(visit.link("/change", &query)) { "Preview resume" } }
+    };
+    layout::table_with(visit, "Publishing is paused", pauses, Some(&resume))
+}
+
+/// All consumers, or why they are not known.
+fn consumers(visit: &Visit, sample: &Sample) -> Markup {
+    if let Some(error) = &sample.consumers_error {
+        return html! { p.error { "The consumers are not known: " (error) } };
+    }
+    if sample.consumers.is_empty() {
+        return html! { p { "The stream has no durable consumer that this program knows of." } };
+    }
+    let rows = sample.consumers.iter().cloned();
+    let rows: Vec<ListedConsumer> = rows
+        .map(|row| ListedConsumer::new(row, Some(&sample.forecast)))
+        .collect();
+    let next = |listed: &ListedConsumer| {
+        let ConsumerRow {
+            consumer,
+            paused,
+            dead_letters_open,
+            ..
+        } = &listed.row;
+        let change = |change: &str| visit.link("/change", &[("change", change), ("consumer", consumer)]);
         html! {
-            th scope="row" { (row.scope()) }
-            td { (row.by) }
-            td { (layout::time(row.since)) }
-            td { (row.reason) }
-            td { @match row.ends_in { Some(left) => { "in " (layout::duration(left)) }, None => "when an operator ends it" } }
-            td { a href=(visit.link("/change", &query)) { "Preview resume" } }
+            @match (paused, dead_letters_open) {
+                (Some(_), _) => { a href=(change("resume-consumer")) { "Preview resume" } }
+                (None, None) => { "pause not checked" }
+                (None, Some(_)) => { a href=(change("pause-consumer")) { "Preview pause" } }
+            }
         }
     };
-    let columns = ["Paused", "By", "Since (UTC)", "Why", "Ends", "Next"];
-    let rows: Vec<Markup> = pauses.iter().map(row).collect();
-    layout::table("Publishing is paused", &columns, &rows)
+    let unseen: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|listed| listed.row.unseen.as_deref())
+        .collect();
+    html! {
+        (layout::table_with(visit, "Consumers of the stream", &rows, Some(&next)))
+        @for reason in unseen {
+            (layout::not_seen(&format!("dead letters and pauses of consumers: {reason}")))
+        }
+    }
 }
 
 fn pause_form(visit: &Visit) -> Markup {
@@ -148,20 +157,17 @@ mod tests {
 
     #[test]
     fn a_sentence_begins_with_a_capital_whatever_its_first_letter_is() {
-        assert_eq!(capital("no relay is alive"), "No relay is alive");
-        assert_eq!(capital("élan"), "Élan");
-        assert_eq!(capital("3 of 4"), "3 of 4");
-        assert_eq!(capital(""), "");
+        assert_eq!(layout::capital("no relay is alive"), "No relay is alive");
+        assert_eq!(layout::capital("élan"), "Élan");
+        assert_eq!(layout::capital("3 of 4"), "3 of 4");
+        assert_eq!(layout::capital(""), "");
     }
 
     #[test]
     fn states_are_words_that_the_style_sheet_knows() {
         let style = include_str!("../assets/style.css");
         for state in [State::Well, State::Degraded, State::Stuck] {
-            assert!(
-                style.contains(&format!(".{} {{ color:", state.as_str())),
-                "{state:?}"
-            );
+            assert!(style.contains(&format!(".{} {{ color:", state)), "{state:?}");
         }
     }
 }

@@ -10,15 +10,13 @@ use outbox_testing::MemoryStore;
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{all, dead, noted, relay, settle};
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 10] = [
     "/",
     "/overview.json",
     "/messages",
     "/messages/019ab000-0000-7000-8000-000000000001",
     "/aggregate?of=probe/a",
-    "/doctor",
     "/dead-letters",
-    "/consumers",
     "/audit",
     "/operations/019ab000-0000-7000-8000-000000000001",
     "/assets/style.css",

@@ -30,12 +30,7 @@ async fn retry_is_a_preview_until_its_form_is_sent() {
     let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(303);
     let operation = done.headers["location"].to_str().expect("an address").to_owned();
     let page = get(&operators, &operation).await.expect(200).body;
-    for text in [
-        "1 dead letter was made pending again.",
-        "ada",
-        "INC-1",
-        "1 to be published",
-    ] {
+    for text in ["<dt>Changed</dt><dd>1</dd>", "ada", "INC-1", "1 to be published"] {
         assert!(page.contains(text), "{text}: {page}");
     }
     let audit = get(&pages(&store, Role::Viewer), "/audit?actor=ada&kind=retry")
@@ -95,7 +90,7 @@ async fn resume_ends_a_back_off() {
     let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(303);
     let operation = done.headers["location"].to_str().expect("an address");
     let page = get(&operators, operation).await.expect(200).body;
-    assert!(page.contains("Its back-off was ended."), "{page}");
+    assert!(page.contains("resume: it has ended."), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,8 @@
 //! The dashboard over an outbox in memory, asked as a browser asks.
 
 mod access;
-mod audit;
 mod causes;
 mod changes;
-mod handed;
 mod live;
 mod pages;
 mod pauses;

@@ -165,11 +165,9 @@ async fn each_page_is_json_for_a_program_that_asks_for_it() {
         "/messages".to_owned(),
         format!("/messages/{id}"),
         "/aggregate?of=probe/a".to_owned(),
-        "/doctor".to_owned(),
         "/dead-letters".to_owned(),
         "/dead-letters?fingerprint=0".to_owned(),
         "/dead-letters/019ab000-0000-7000-8000-000000000001".to_owned(),
-        "/consumers".to_owned(),
         "/audit".to_owned(),
         "/change?change=pause".to_owned(),
         "/operations/019ab000-0000-7000-8000-000000000001".to_owned(),
@@ -204,7 +202,7 @@ async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
     tokio::time::advance(LONG).await;
     let viewers = pages(&store, Role::Viewer);
     let page = get(&viewers, "/").await.expect(200).body;
-    for expected in ["No relay is alive", "<td>dead</td><td class=\"number\">3</td>"] {
+    for expected in ["No relay is alive", "dead</span></td><td>3</td>"] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
     let json = get(&viewers, "/overview.json").await.expect(200).json();

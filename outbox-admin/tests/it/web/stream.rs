@@ -1,24 +1,21 @@
-//! Pages about the stream, over one that a test describes: the timeline and the doctor.
+//! Pages about the stream, over one that a test describes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::StreamUse;
-use outbox_admin::doctor::{Check, Diagnosis};
-use outbox_admin::web::{Access, Dashboard, Examination, InboxView, Role, StreamView};
+use outbox_admin::web::{Access, Dashboard, InboxView, Role, StreamView};
 use outbox_core::{EventId, Fitness, Message};
 use outbox_testing::MemoryStore;
 
 use super::get;
 use crate::plant::{noted, published, relay, settle};
 
-/// What the stream answers, and how often it was examined.
+/// What the stream answers.
 #[derive(Clone, Default)]
 struct Described {
-    examined: Arc<AtomicU32>,
     last_sequence: Arc<AtomicU64>,
 }
 
@@ -46,16 +43,6 @@ impl StreamView for Described {
             unseen: vec!["inboxes: another database".to_owned()],
             ..InboxView::default()
         })
-    }
-
-    async fn examine(&self) -> Result<Examination, String> {
-        self.examined.fetch_add(1, Ordering::Relaxed);
-        let finding = Diagnosis::failed(Check::Nats, "no answer", "a server that answers", "outbox doctor");
-        let mut found = Examination::default();
-        found.findings.push(finding);
-        found.unseen.push("the rights of a relay".to_owned());
-        found.made([Check::Database]);
-        Ok(found)
     }
 }
 
@@ -123,44 +110,6 @@ async fn a_timeline_goes_on_at_another_address() {
     let second = second.expect(200).json();
     assert_eq!(second["timeline"]["events"].as_array().map(Vec::len), Some(1));
     assert!(second["next"].is_null(), "{second}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_examination_is_made_once_however_many_people_ask() {
-    let store = MemoryStore::new();
-    let stream = Described::default();
-    let pages = described(&store, &stream);
-    let asked = (0..1_000).map(|_| get(&pages, "/doctor"));
-    for page in futures_util::future::join_all(asked).await {
-        let page = page.expect(200).body;
-        for expected in [
-            "no answer",
-            "a server that answers",
-            "outbox doctor",
-            "2 of 33 checks, 1 finding; 31 checks were not made.",
-            "<span>database</span><span class=\"state idle\">no finding</span>",
-            "<span>stream</span><span class=\"state idle\">not checked</span>",
-        ] {
-            assert!(page.contains(expected), "{expected}: {page}");
-        }
-    }
-    assert_eq!(stream.examined.load(Ordering::Relaxed), 1);
-    tokio::time::advance(Duration::from_secs(31)).await;
-    let json = get(&pages, "/doctor.json").await.expect(200).json();
-    assert_eq!(stream.examined.load(Ordering::Relaxed), 2);
-    assert_eq!(
-        (&json["state"], &json["findings"][0]["check"]),
-        (&"stuck".into(), &"nats".into())
-    );
-    assert_eq!(json["checks"].as_array().map(Vec::len), Some(33));
-    assert_eq!(json["not_checked"].as_array().map(Vec::len), Some(31));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dashboard_that_cannot_examine_names_the_command_that_does() {
-    let pages = super::pages(&MemoryStore::new(), Role::Viewer);
-    let page = get(&pages, "/doctor").await.expect(200).body;
-    assert!(page.contains("`outbox doctor` does it"), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,7 @@
 //! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
 
 mod denied;
-mod handlers;
-pub(super) mod nats;
+mod nats;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -51,14 +50,14 @@ pub struct DoctorCommand {
 
 /// How closely is looked, and from where on something is a finding.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Closely {
+struct Closely {
     /// Whether the rights of a relay and the tables are tried.
-    pub(super) as_relay: bool,
-    pub(super) limits: Limits,
+    as_relay: bool,
+    limits: Limits,
 }
 
 /// Runs all checks of an outbox.
-pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examination, CommandError> {
+async fn examine(place: &Place, closely: Closely) -> Result<Examination, CommandError> {
     let mut found = Examination::default();
     look_at_database(place, closely, &mut found).await?;
     let retention = match place.outbox.section.relay.retention {
@@ -78,10 +77,12 @@ impl DoctorCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut rows = Vec::new();
         for place in Place::open_all_to_examine(&self.place).await? {
-            let limits = Limits::default()
-                .transaction(self.transaction)
-                .pause(self.pause)
-                .slot_bytes(self.slot_bytes);
+            let limits = Limits {
+                transaction: self.transaction,
+                pause: self.pause,
+                slot_bytes: self.slot_bytes,
+                ..Limits::default()
+            };
             let as_relay = !self.viewer;
             let found = examine(&place, Closely { as_relay, limits }).await?;
             rows.push(DoctorRow {
@@ -357,7 +358,7 @@ impl Print for DoctorRow {
     }
 
     fn text(&self) -> Option<String> {
-        let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state.as_str());
+        let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state);
         // Writing to a `String` does not fail.
         for finding in &self.findings {
             let subject = match finding.subject.as_str() {
@@ -367,8 +368,8 @@ impl Print for DoctorRow {
             let _ = writeln!(
                 text,
                 "  {:<8}  {}{}: {}",
-                finding.state.as_str(),
-                finding.check.as_str(),
+                finding.state,
+                finding.check,
                 plain(&subject),
                 plain(&finding.seen)
             );
@@ -379,7 +380,7 @@ impl Print for DoctorRow {
             let _ = writeln!(text, "  not seen: {}", plain(unseen));
         }
         if !self.not_checked.is_empty() {
-            let checks = self.not_checked.iter().map(|check| check.as_str());
+            let checks = self.not_checked.iter().map(ToString::to_string);
             let checks: Vec<_> = checks.collect();
             let _ = writeln!(text, "  not checked: {}", checks.join(", "));
         }

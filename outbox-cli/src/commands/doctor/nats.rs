@@ -15,7 +15,6 @@ use outbox_admin::doctor::{
 use outbox_admin::{Command, ConsumerRow, Next, quoted};
 
 use super::denied::Denied;
-use super::handlers;
 use crate::commands::place::Place;
 use crate::commands::stream::{self, WATCHED_MAX};
 use crate::failure::CommandError;
@@ -202,11 +201,6 @@ async fn look_closely(
         .into_iter()
         .filter(|info| info.config.durable_name.is_some())
         .collect();
-    let events = settings.event_stream().map_err(|error| describe(&error))?;
-    // Before the questions about each durable, one of which may fail.
-    let of_handlers = handlers::findings(place, &handle, &events, &durables).await?;
-    found.made(handlers::are_linked(place).then_some(Check::Handlers));
-    found.findings.extend(of_handlers);
     if durables.is_empty() {
         // Nothing is wrong with consumers that do not exist.
         found.made(OF_STREAM.into_iter().chain(OF_TABLES));
@@ -234,28 +228,6 @@ async fn look_closely(
         found.findings.extend(of_consumer(&facts, &stream));
     }
     Ok(())
-}
-
-/// How long the stream keeps messages, and the inboxes of its consumers remember them. An error is a text for people.
-pub(in crate::commands) async fn memories(
-    place: &Place,
-) -> Result<(StreamFacts, Vec<ConsumerFacts>), String> {
-    let looking = async {
-        let client = place.client().await.map_err(|error| error.to_string())?;
-        let settings = &place.outbox.section.stream;
-        let handle = jetstream::new(client.clone()).get_stream(&settings.name).await;
-        let handle = handle.map_err(|error| describe(&error))?;
-        let stream = stream_facts(handle.cached_info(), &client);
-        let consumers = handle.consumers().try_collect::<Vec<consumer::Info>>().await;
-        let consumers = consumers.map_err(|error| describe(&error))?;
-        let mut facts = Vec::new();
-        for info in consumers.iter().filter(|info| info.config.durable_name.is_some()) {
-            facts.push(consumer_facts(place, info, None).await);
-        }
-        Ok((stream, facts))
-    };
-    let looked = tokio::time::timeout(place.timeout, looking).await;
-    looked.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout)))
 }
 
 fn stream_facts(info: &Info, client: &Client) -> StreamFacts {

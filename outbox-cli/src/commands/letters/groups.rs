@@ -3,14 +3,13 @@
 //! Invariant: nothing is changed.
 
 use clap::Args;
-use outbox_admin::{Command, LetterGroup};
+use outbox_admin::{Column, Columns as _, Command, LetterGroup};
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
-use super::super::text;
 use super::{GROUPED_MAX, LetterSelectionArguments, letters_of};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say, say_next};
+use crate::output::{self, Print, say, say_next};
 
 /// Arguments of `outbox dead-letters groups`.
 #[derive(Debug, Clone, Args)]
@@ -54,15 +53,9 @@ impl GroupLettersCommand {
 }
 
 impl Print for LetterGroup {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("fingerprint", |group| group.fingerprint.to_string()),
-        Column::new("consumer", |group| group.consumer.clone()),
-        Column::new("type", |group| text::any(group.event_type.clone())),
-        Column::new("dead_letters", |group| group.dead_letters.to_string()),
-        Column::new("first", |group| text::time(group.first_at)),
-        Column::new("last", |group| text::time(group.last_at)),
-        Column::new("error", |group| group.error.clone()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.fingerprint.to_string()

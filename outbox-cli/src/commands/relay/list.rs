@@ -1,13 +1,12 @@
 //! `outbox relay list`: live relays, and dead relays whose partitions have no new owner.
 
 use clap::Args;
-use outbox_admin::RelayRow;
+use outbox_admin::{Column, Columns as _, RelayRow};
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
-use super::super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say, say_next};
+use crate::output::{self, Print, say, say_next};
 
 /// Arguments of `outbox relay list`.
 #[derive(Debug, Clone, Args)]
@@ -38,16 +37,9 @@ impl ListRelaysCommand {
 }
 
 impl Print for RelayRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("relay", |row| row.owner.to_string()),
-        Column::new("name", |row| text::any(row.name.as_deref())),
-        Column::new("says", |row| row.says().to_owned()),
-        Column::new("partitions", |row| row.partitions.to_string()),
-        Column::new("started", |row| text::any(row.started_at.map(text::time))),
-        Column::new("stream", |row| text::any(row.stream.as_deref())),
-        Column::new("source", |row| text::any(row.source.as_deref())),
-        Column::new("error", |row| row.error.clone().unwrap_or_default()),
-    ];
+    fn columns() -> &'static [Column<Self>] {
+        Self::COLUMNS
+    }
 
     fn name(&self) -> String {
         self.owner.to_string()

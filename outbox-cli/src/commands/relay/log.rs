@@ -308,15 +308,3 @@ pub(in crate::commands) async fn undecided_between(
     }
     place.ask(of_place(place)?.undecided_between(from, until)).await
 }
-
-/// Messages of a span that are the log's. None on databases that have no log.
-pub(in crate::commands) async fn logged_between(
-    place: &Place,
-    from: OffsetDateTime,
-    until: OffsetDateTime,
-) -> Result<u64, CommandError> {
-    if place.store.connection().get_database_backend() != DbBackend::Postgres {
-        return Ok(0);
-    }
-    place.ask(of_place(place)?.logged_between(from, until)).await
-}

@@ -222,27 +222,3 @@ async fn a_replay_in_mariadb_goes_on_after_it_was_killed() {
 async fn a_replay_in_sqlite_goes_on_after_it_was_killed() {
     a_replay_goes_on_after_it_was_killed(Kind::Sqlite).await;
 }
-
-/// Of two events, the consumer has handled one.
-#[tokio::test]
-async fn a_preview_of_a_replay_says_which_consumers_remember_the_events() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    let place = &planted.place;
-    planted.placed("0").await;
-    planted.publish().await;
-    planted.handle().await;
-    planted.placed("1").await;
-    planted.publish().await;
-    let preview = ask(place, &["replay", "--all", "-o", "json"]).expect(0).json();
-    let consumers = preview["consumers"].as_array().unwrap();
-    let remembered: Vec<_> = consumers
-        .iter()
-        .map(|consumer| (&consumer["sampled"], &consumer["remembered"]))
-        .collect();
-    assert!(remembered.contains(&(&2.into(), &1.into())), "{preview}");
-    let said = ask(place, &["replay", "--all"]).expect(0).out;
-    assert!(said.contains("remembers 1 of the first 2 events"), "{said}");
-    planted.close().await;
-}

@@ -177,7 +177,7 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     assert_eq!(status(&planted, id).await, MessageStatus::Dead);
     let button = browser.find(Locator::Css("button.do")).await.unwrap();
     button.click().await.unwrap();
-    shows(&browser, "1 dead letter was made pending again.").await;
+    shows(&browser, "retry: ").await;
     assert_ne!(status(&planted, id).await, MessageStatus::Dead);
     shows(&browser, "Now: 0 published, 1 to be published, 0 failed again.").await;
     let operation = browser.current_url().await.unwrap();

@@ -85,7 +85,6 @@ fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
             format!("/dead-letters?consumer=billing&fingerprint={fingerprint}"),
         ),
         ("dead-letter", format!("/dead-letters/{letter}")),
-        ("consumers", "/consumers".to_owned()),
         (
             "pause",
             "/change?change=pause&aggregate_type=order&lasts=2h".to_owned(),
@@ -100,7 +99,6 @@ fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
         ),
         ("audit", "/audit".to_owned()),
         ("operation", format!("/operations/{operation}")),
-        ("doctor", "/doctor".to_owned()),
         ("preview", format!("/change?change=retry&id={halting}")),
         ("nothing", "/nothing".to_owned()),
     ]
@@ -113,14 +111,12 @@ const PAUSED: [(&str, &str); 2] = [
 ];
 
 /// The pages whose pictures the guide shows, of the first window.
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 6] = [
     "overview",
     "messages",
     "aggregate",
     "dead-letters",
     "preview",
-    "consumers",
-    "doctor",
     "audit",
 ];
 

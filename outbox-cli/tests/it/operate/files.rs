@@ -31,7 +31,6 @@ fn no_command_but_migrate_makes_a_file() {
         &["doctor"],
         &["doctor", "--viewer"],
         &["retry", "--all"],
-        &["purge", "published"],
         &["pause", "--yes"],
     ] {
         let words = [words, &["--timeout", "5s", "--config", config.to_str().unwrap()]].concat();

@@ -1,4 +1,4 @@
-//! `outbox purge aggregate` on real servers: its preview, what it deletes, and what it leaves.
+//! `outbox purge` on real servers: its preview, what it deletes, and what it leaves.
 
 use outbox::core::Fitness;
 
@@ -18,9 +18,9 @@ async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     let halting = planted.placed("2").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;
-    ask(place, &["purge", "aggregate", "order/3"]).expect(5);
+    ask(place, &["purge", "order/3"]).expect(5);
 
-    let forget = ["purge", "aggregate", "order/1", "order/2"];
+    let forget = ["purge", "order/1", "order/2"];
     let preview = ask(place, &forget).expect(0);
     for text in [
         "would forget order/1: 1 message\n",
@@ -47,7 +47,7 @@ async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     assert_eq!(place.count("outbox_aggregates", "aggregate_id = '1'").await, 0);
     assert_eq!(place.count("inbox_dead_letters", "1 = 1").await, 0);
     assert_eq!(place.count("outbox_messages", "aggregate_id = '2'").await, 2);
-    ask(place, &["purge", "aggregate", "order/1", "--yes"]).expect(5);
+    ask(place, &["purge", "order/1", "--yes"]).expect(5);
     planted.close().await;
 }
 

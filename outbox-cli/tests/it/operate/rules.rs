@@ -52,9 +52,7 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("resume order/1", One, 0),
     ("resume order/none", One, 5),
     ("reconcile --since 1h --until 0s", One, 0),
-    ("purge aggregate order/0", One, 0),
-    ("purge published", One, 5),
-    ("purge inbox", One, 5),
+    ("purge order/0", One, 0),
     ("consumers pause billing --reason trouble", One, 0),
     ("consumers resume billing", One, 5),
     ("prove --since 1h --until 0s", One, 3),
@@ -74,8 +72,6 @@ const FORMATS: [&str; 3] = ["table", "json", "name"];
 /// The command lines that answer nothing, with their exit codes: nothing is printed but words.
 const REFUSED: &[(&str, i32)] = &[
     ("retry", 2),
-    ("purge published --older-than 1h", 2),
-    ("purge inbox --older-than 1h", 2),
     ("resume order/1 --aggregate-type order", 2),
     ("list --timeout 0s", 2),
     ("list --since yesterday", 2),

@@ -1,13 +1,12 @@
 //! `outbox timeline` on real servers: what was recorded, published, handled, given up and not yet read.
 
 use outbox::core::{Fitness, MessageId};
+use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream::{self, consumer::pull};
-use outbox::prelude::*;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::{Answer, ask, at, run};
-use super::plant::{OrderPlaced, Planted, dead};
+use super::plant::{Planted, dead};
 use crate::place::Kind;
 
 fn timeline(planted: &Planted, more: &[&str]) -> Answer {
@@ -170,53 +169,4 @@ async fn a_timeline_reads_inboxes_in_the_databases_of_other_outboxes() {
     );
     service.close().await;
     consumer.close().await;
-}
-
-#[derive(Debug, DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "invoice", name = "issued")]
-struct InvoiceIssued {
-    #[domain_event(aggregate_id)]
-    order_id: String,
-}
-
-#[idempotent_handler(consumer = "invoicing")]
-async fn invoice(event: Event<OrderPlaced>) -> Result<Emit<[InvoiceIssued; 1]>, HandlerError> {
-    let order_id = event.order_id.clone();
-    Ok(Emit([InvoiceIssued { order_id }]))
-}
-
-#[tokio::test]
-async fn an_event_that_a_handler_records_stands_below_its_cause() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    let place = &planted.place;
-    planted.placed("1").await;
-    planted.placed("2").await;
-    planted.publish().await;
-    planted.make_inbox().await;
-    planted.handle_by("invoicing", place.db.clone()).await;
-    // It is found once it is published.
-    planted.publish().await;
-    let json = timeline(&planted, &[]).expect(0).json();
-    let events = json["events"].as_array().unwrap();
-    assert_eq!(events.len(), 1, "{json:#}");
-    assert_eq!(effects(&events[0]), [("invoicing", "handled")]);
-    let follow_ups = events[0]["follow_ups"].as_array().unwrap();
-    let ids: Vec<&str> = follow_ups
-        .iter()
-        .map(|follow_up| follow_up["id"].as_str().unwrap())
-        .collect();
-    let invoices = ask(place, &["list", "--aggregate", "invoice/1", "-o", "name"]);
-    let invoices = invoices.expect(0).out;
-    assert_eq!(ids, invoices.lines().collect::<Vec<_>>(), "{json:#}");
-    assert_eq!(
-        (&follow_ups[0]["event_type"], &follow_ups[0]["aggregate_id"]),
-        (&"invoice.issued".into(), &"1".into()),
-        "not that of order 2"
-    );
-    assert_eq!(json["unseen"], Value::Array(Vec::new()));
-    let text = ask(place, &["timeline", "order/1"]).expect(0).out;
-    assert!(text.contains(ids[0]) && text.contains("invoice.issued"), "{text}");
-    planted.close().await;
 }

@@ -21,9 +21,9 @@ fn each_cause_is_planted() {
     );
     for cause in Cause::ALL {
         let expected = [
-            format!("&[\"{}\"]", cause.as_str()),
-            format!("&[\"{}\", \"on-stream\"]", cause.as_str()),
-            format!("[\"cause\"], \"{}\"", cause.as_str()),
+            format!("&[\"{cause}\"]"),
+            format!("&[\"{cause}\", \"on-stream\"]"),
+            format!("[\"cause\"], \"{cause}\""),
         ];
         assert!(
             expected.iter().any(|expected| text.contains(expected)),

@@ -37,22 +37,6 @@ impl OperationScope {
         }
     }
 
-    /// The messages that were both recorded and published before a time: those that a purge deletes.
-    #[must_use]
-    pub fn published_before(time: OffsetDateTime) -> Self {
-        let selection = Selection::all().status(MessageStatus::Published);
-        Self::messages(selection.recorded_until(time))
-    }
-
-    /// The time, if this is a scope of [`published_before`](Self::published_before), with or without a number of messages. `None` of any other scope: what a purge cannot
-    /// keep to, it must not take.
-    #[must_use]
-    pub fn purges_before(&self) -> Option<OffsetDateTime> {
-        let time = self.selection.recorded_until?;
-        let whole = Self::published_before(time).first(self.first);
-        (*self == whole).then_some(time)
-    }
-
     /// At most so many of them.
     #[must_use]
     pub fn first(mut self, first: Option<NonZeroU64>) -> Self {
@@ -198,24 +182,6 @@ mod tests {
         let names = OperationScope::aggregates(&[Aggregate::new("a", "1"), Aggregate::new("b", "2")]);
         for scope in [OperationScope::default(), all, names] {
             assert_eq!(OperationScope::from_json(&scope.to_json()).unwrap(), scope);
-        }
-    }
-
-    #[test]
-    fn only_what_is_published_and_old_can_be_purged() {
-        let time = datetime!(2026-01-02 03:04:05 UTC);
-        let scope = OperationScope::published_before(time).first(NonZeroU64::new(3));
-        let read = OperationScope::from_json(&scope.to_json()).unwrap();
-        assert_eq!(read.purges_before(), Some(time));
-        let dead = Selection::dead_letters().recorded_until(time);
-        let narrower = scope.selection.clone().event_type("order.placed");
-        for other in [
-            OperationScope::default(),
-            OperationScope::messages(dead),
-            OperationScope::messages(Selection::all().recorded_until(time)),
-            OperationScope::messages(narrower),
-        ] {
-            assert_eq!(other.purges_before(), None, "{other:?}");
         }
     }
 

@@ -3,7 +3,6 @@
 //! Invariants: in each transaction the operation's row is locked first, then blocks in the order of their keys, then messages. Who finds that the operation has moved on
 //! meanwhile rolls back and goes on from there, so no batch is taken twice.
 
-mod purge;
 pub(super) mod record;
 pub(crate) mod sql;
 
@@ -160,13 +159,10 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
 async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
     if !operation.kind.takes_messages() {
         let id = operation.id;
-        let seen = format!("operation {id} is no retry, skip, replay or purge");
+        let seen = format!("operation {id} is no retry, skip or replay");
         return Err(Failed::Setup(SetupProblem::new(SetupKind::Operation, seen, "")));
     }
     let mut operation = find(db, operation.id).await?.unwrap_or(operation);
-    if operation.kind == OperationKind::Purge {
-        return purge::advance(db, operation, budget).await;
-    }
     while budget > 0 && !operation.is_finished() {
         let page = match operation.kind {
             OperationKind::Replay => admin::REPLAYED_MAX as u64,

@@ -4,41 +4,26 @@ use std::time::Duration;
 
 use outbox_core::MessageId;
 use sea_orm::{DbBackend, Statement, Value};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 #[cfg(feature = "postgres")]
 use crate::sql::uuids;
 use crate::sql::{Dialect, micros};
 
-/// Which published rows are old.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Old {
-    /// Recorded and published longer ago.
-    Than(Duration),
-    /// Recorded and published before.
-    Before(OffsetDateTime),
-}
-
 /// Rows with ids below a bound, in the order of their ids, and whether each is old and published (index on `id`).
 pub(crate) fn purgeable(
     dialect: &Dialect,
     table: &str,
-    old: Old,
+    older_than: Duration,
     after: Option<MessageId>,
     below: Uuid,
     limit: i64,
 ) -> Statement {
     let mut sql = dialect.sql("SELECT m.id, CASE WHEN m.status = 1");
     for column in ["m.created_at", "m.published_at"] {
-        let comparison = format!(" AND {column} < ");
-        match old {
-            Old::Than(age) => {
-                let age = sql.placeholder(-micros(age));
-                sql.push(&comparison).push(&dialect.now_plus(&age));
-            }
-            Old::Before(time) => dialect.push_time(&mut sql, &comparison, time),
-        }
+        let age = sql.placeholder(-micros(older_than));
+        sql.push(&format!(" AND {column} < "))
+            .push(&dialect.now_plus(&age));
     }
     let after = after.map_or(Uuid::nil(), |after| after.as_uuid());
     let (one, zero) = (dialect.int("1"), dialect.int("0"));

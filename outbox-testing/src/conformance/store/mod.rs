@@ -269,9 +269,6 @@ macro_rules! store_conformance {
             the_messages_of_an_operation_are_found,
             pausing_and_unpausing_are_written_down,
             a_repeated_pause_changes_nothing,
-            a_purge_is_written_down_with_what_it_deletes,
-            a_purge_of_another_scope_is_refused,
-            a_purge_goes_on_and_keeps_its_bound,
         ]);
     };
 }

@@ -27,11 +27,6 @@ impl WrittenDown {
     }
 }
 
-/// Why a purge is refused.
-fn no_purge(id: OperationId) -> String {
-    format!("the scope of operation {id} is not what a purge takes: published messages before a time")
-}
-
 impl State {
     pub(in super::super) fn advance(
         &mut self,
@@ -39,7 +34,7 @@ impl State {
         at_most: NonZeroU32,
     ) -> Result<Operation, StoreError> {
         if !operation.kind.takes_messages() {
-            let refused = format!("operation {} is no retry, skip, replay or purge", operation.id);
+            let refused = format!("operation {} is no retry, skip or replay", operation.id);
             return Err(StoreError::setup(SetupKind::Operation, refused, ""));
         }
         let written = self.operations.get(&operation.id);
@@ -47,13 +42,6 @@ impl State {
         let mut operation = written.map_or_else(|| operation.clone(), |written| written.operation.clone());
         if operation.is_finished() {
             return Ok(operation);
-        }
-        if operation.kind == OperationKind::Purge && operation.scope.purges_before().is_none() {
-            return Err(StoreError::setup(
-                SetupKind::Operation,
-                no_purge(operation.id),
-                "",
-            ));
         }
         let at_most = u64::from(at_most.get());
         let rows = self.next_of(
@@ -70,22 +58,12 @@ impl State {
         operation.changed += match operation.kind {
             OperationKind::Retry => self.retry_rows(&rows),
             OperationKind::Skip => self.skip_rows(&rows),
-            OperationKind::Purge => {
-                messages.clear();
-                rows.iter().for_each(|row_id| self.delete(*row_id));
-                rows.len() as u64
-            }
             _ => {
                 messages = self.copy_rows(&rows);
                 messages.len() as u64
             }
         };
-        operation.position = match operation.kind {
-            OperationKind::Purge => i64::try_from(operation.changed)
-                .ok()
-                .filter(|_| is_written || !rows.is_empty()),
-            _ => rows.last().copied().or(operation.position),
-        };
+        operation.position = rows.last().copied().or(operation.position);
         let is_last = (rows.len() as u64) < at_most || operation.left() == Some(0);
         operation.finished_at = is_last.then(|| self.now());
         if is_written || !rows.is_empty() {
@@ -105,24 +83,13 @@ impl State {
     fn next_of(&self, operation: &Operation, limit: u64) -> Vec<i64> {
         let selection = &operation.scope.selection;
         let until = operation.until.unwrap_or(i64::MAX);
-        let before = operation.scope.purges_before();
-        let is_old = |time| before.is_some_and(|before| time < before);
         let is_taken = |row: &Row| match operation.kind {
             OperationKind::Skip => row.status == MessageStatus::Dead && row.halts,
             OperationKind::Retry => row.status == MessageStatus::Dead,
-            OperationKind::Purge => {
-                let is_published = row.status == MessageStatus::Published;
-                is_published && is_old(row.message.created_at) && row.published_at.is_some_and(is_old)
-            }
             _ => self.is_replayable(row),
         };
-        // A purge needs no row id as its position, because it deletes the rows before.
-        let is_ahead = |row: &Row| {
-            let is_behind = Some(row.row_id) <= operation.position || row.row_id > until;
-            operation.kind == OperationKind::Purge || !is_behind
-        };
         self.selected(selection)
-            .filter(|row| is_ahead(row) && is_taken(row))
+            .filter(|row| Some(row.row_id) > operation.position && row.row_id <= until && is_taken(row))
             .map(|row| row.row_id)
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .collect()

@@ -1,13 +1,8 @@
 //! Mistakes in operations.
 
-use time::macros::datetime;
-
 use super::{M, WrongStore, forward};
 use crate::store_methods;
 use crate::store_types::*;
-
-/// A time that no message has reached.
-const FAR_AHEAD: OffsetDateTime = datetime!(2200-01-01 00:00 UTC);
 
 impl WrongStore {
     /// The operation as it is to be advanced.
@@ -17,13 +12,6 @@ impl WrongStore {
             M::WritesNothingDown => mistaken.id = OperationId::fresh(),
             M::BeginsAnew => self.inner.move_operation(operation.id, 0),
             M::IgnoresTheBound => mistaken.scope.first = None,
-            M::PurgesWhatIsYoung if operation.scope.purges_before().is_some() => {
-                let first = operation.scope.first;
-                mistaken.scope = OperationScope::published_before(FAR_AHEAD).first(first);
-            }
-            M::PurgesAnyScope if operation.kind == OperationKind::Purge => {
-                mistaken.scope = OperationScope::published_before(FAR_AHEAD);
-            }
             M::CopiesCopies if operation.kind == OperationKind::Replay => {
                 if let Some(begun) = self.inner.operation(operation.id).await? {
                     let copies = begun.scope.selection.after(begun.until.unwrap_or(i64::MAX));

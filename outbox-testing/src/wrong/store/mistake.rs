@@ -243,10 +243,6 @@ pub enum StoreMistake {
     PausesWithoutAWord,
     /// Pauses once more when an operation is repeated.
     PausesOnceMore,
-    /// Lets a purge take what was published after its time.
-    PurgesWhatIsYoung,
-    /// Lets a purge take messages of any scope.
-    PurgesAnyScope,
     /// Never ends an operation whose effects are elsewhere.
     FinishDoesNothing,
     /// Lists the first operation first.

@@ -16,10 +16,11 @@ use crate::web::layout::{self, Cause};
 use crate::web::pages::letters::letters;
 use crate::web::sampler::latest;
 use crate::web::visit::{Problem, Visit};
-use crate::words::counted;
+use crate::words::{any, counted};
 use crate::{
     CauseNow, Change, LetterChange, LetterPreview, Next, PREVIEW_MAX, PausePreview, RECHECKED_MAX,
-    causes_of_aggregate, letter_causes, look_ahead, preview_pause, preview_resume, preview_unpause,
+    causes_of_aggregate, letter_causes, look_ahead, pause_scope, preview_pause, preview_resume,
+    preview_unpause,
 };
 
 /// A preview on its page.
@@ -120,11 +121,12 @@ async fn of_messages<S: OutboxAudit>(
     mut preview: crate::Preview,
 ) -> Preview {
     let unseen = look_ahead(&app.store, &*app.stream, &mut preview, app.timeout).await;
+    let unseen = unseen.into_iter().collect();
     let messages = counted(preview.messages, "message", "messages");
     let aggregates = counted(preview.aggregates, "aggregate", "aggregates");
     let sentence = match preview.messages {
         0 => "Nothing: no dead letter matches.".to_owned(),
-        _ => format!("It would {} {messages} of {aggregates}.", change.as_str()),
+        _ => format!("It would {change} {messages} of {aggregates}."),
     };
     let details = html! {
         @if !preview.is_complete { p { "Counting stopped after " (PREVIEW_MAX) "; the change takes all." } }
@@ -150,10 +152,7 @@ async fn of_messages<S: OutboxAudit>(
 }
 
 fn of_pause(preview: &PausePreview, can_be_made: bool) -> Preview {
-    let scope = match &preview.aggregate_type {
-        Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
-        None => "all messages".to_owned(),
-    };
+    let scope = pause_scope(preview.aggregate_type.as_deref());
     let sentence = format!("It would {} publishing of {scope}.", preview.change);
     Preview::new(sentence, &preview.effects, preview, can_be_made)
 }
@@ -178,7 +177,7 @@ async fn of_letters<S: OutboxAudit>(
     let count = counted(preview.dead_letters, "dead letter", "dead letters");
     let sentence = match preview.dead_letters {
         0 => "Nothing: no dead letter matches.".to_owned(),
-        _ => format!("It would {} {count}.", change.as_str()),
+        _ => format!("It would {change} {count}."),
     };
     let causes = preview.causes.iter().map(|cause| Cause {
         holds: cause.holds,
@@ -189,7 +188,7 @@ async fn of_letters<S: OutboxAudit>(
         @if let Some(first) = rows.first() {
             dl.facts {
                 dt { "Consumer" } dd { (first.consumer) }
-                dt { "Event type" } dd { (layout::any(first.event_type.as_ref())) }
+                dt { "Event type" } dd { (any(first.event_type.as_ref())) }
                 dt { "Error of the oldest" } dd { (first.error) }
             }
         }

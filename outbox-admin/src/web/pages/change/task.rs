@@ -10,8 +10,9 @@ use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 use uuid::Uuid;
 
+use crate::input;
 use crate::web::filter::{self, Filter, given, storable};
-use crate::web::pages::letters::{fingerprint, key, of_consumer};
+use crate::web::pages::letters::{fingerprint, of_consumer};
 use crate::web::visit::Problem;
 use crate::web::{App, Changes};
 use crate::{
@@ -137,7 +138,7 @@ impl Asked {
 
     fn letters(&self) -> Result<Letters, Problem> {
         if let Some(id) = given(&self.id) {
-            return Ok(Letters::One(key(id)?));
+            return Ok(Letters::One(input::letter_id(id).map_err(Problem::Malformed)?));
         }
         let Some(group) = fingerprint(&self.fingerprint)? else {
             let text = "nothing is selected; name a dead letter or the fingerprint of a group";

@@ -1,4 +1,4 @@
-//! `outbox purge aggregate`: deletes what the outbox holds of aggregates, and with `--dead-letters` what consumers could not handle of them.
+//! `outbox purge`: deletes what the outbox holds of aggregates, and with `--dead-letters` what consumers could not handle of them.
 //!
 //! Invariant: nothing is changed without `--yes`; before, its price is said.
 
@@ -7,26 +7,26 @@ use std::fmt::Write as _;
 use clap::Args;
 use outbox::core::{Aggregate, Operation, OperationKind, OperationScope};
 use outbox::inbox::DeadLetters;
-use outbox_admin::{Command, ForgetPreview, ForgetRow};
+use outbox_admin::{Command, ForgetPreview, ForgetRow, input};
 use serde::Serialize;
 
-use super::super::arguments::{PlaceArguments, parse_aggregate};
-use super::super::change::say_operation;
-use super::super::intent::MakeArguments;
-use super::super::place::Place;
-use super::super::text;
+use super::arguments::PlaceArguments;
+use super::change::say_operation;
+use super::intent::MakeArguments;
+use super::place::Place;
+use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Print, plain, say};
 
-/// Arguments of `outbox purge aggregate`.
+/// Arguments of `outbox purge`.
 #[derive(Debug, Clone, Args)]
 #[non_exhaustive]
-pub struct PurgeAggregateCommand {
+pub struct PurgeCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The aggregates, such as `customer/4711`; at most 1,000.
-    #[arg(value_name = "TYPE/ID", required = true, value_parser = parse_aggregate)]
+    #[arg(value_name = "TYPE/ID", required = true, value_parser = input::aggregate)]
     pub aggregates: Vec<Aggregate>,
     /// Also erase the dead letters of consumers whose tables are beside the outbox.
     #[arg(long)]
@@ -36,7 +36,7 @@ pub struct PurgeAggregateCommand {
     pub make: MakeArguments,
 }
 
-impl PurgeAggregateCommand {
+impl PurgeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open_to_change(&self.place).await?;
         if self.make.yes {

@@ -1,0 +1,142 @@
+//! Values as operators type them, on the command line and in the dashboard. An error says what to write instead.
+
+use std::time::Duration;
+
+use outbox_core::{Aggregate, MessageId, OperationId, Place};
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+const UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60 * 1000),
+    ("h", 3600 * 1000),
+    ("d", 24 * 3600 * 1000),
+];
+
+/// A duration: a whole number and a unit, such as `500ms`, `15s`, `10m`, `2h` or `7d`.
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let milliseconds = number.parse::<u64>().ok()?.checked_mul(*factor)?;
+    Some(Duration::from_millis(milliseconds))
+}
+
+/// A time: an age such as `2h`, a date, or a time by RFC 3339.
+///
+/// # Errors
+///
+/// If it is none of these.
+pub fn time(text: &str) -> Result<OffsetDateTime, String> {
+    if let Some(ago) = duration(text) {
+        let time = time::Duration::try_from(ago)
+            .ok()
+            .and_then(|ago| OffsetDateTime::now_utc().checked_sub(ago));
+        return time.ok_or_else(|| "longer ago than there are times".to_owned());
+    }
+    if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
+        return Ok(date.midnight().assume_utc());
+    }
+    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+        "no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
+            .to_owned()
+    })
+}
+
+/// An aggregate: its type and its id, such as `order/4711`.
+///
+/// # Errors
+///
+/// If one of both is missing.
+pub fn aggregate(text: &str) -> Result<Aggregate, String> {
+    match text.split_once('/') {
+        Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
+            Ok(Aggregate::new(aggregate_type, id))
+        }
+        _ => Err("no aggregate; write its type and its id, such as `order/4711`".to_owned()),
+    }
+}
+
+/// The id of a message.
+///
+/// # Errors
+///
+/// If it is no UUID.
+pub fn message_id(text: &str) -> Result<MessageId, String> {
+    let id = Uuid::parse_str(text).map(MessageId::from);
+    id.map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
+}
+
+/// The id of an operation.
+///
+/// # Errors
+///
+/// If it is no UUID.
+pub fn operation_id(text: &str) -> Result<OperationId, String> {
+    let id = Uuid::parse_str(text).map(OperationId::from);
+    id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
+}
+
+/// The key of a dead letter of a consumer.
+///
+/// # Errors
+///
+/// If it is no UUID.
+pub fn letter_id(text: &str) -> Result<Uuid, String> {
+    Uuid::parse_str(text).map_err(|_| {
+        "no key of a dead letter; it is a UUID, as `outbox dead-letters list` shows it".to_owned()
+    })
+}
+
+/// A place in a list of messages: a row id, a dot and the id of a message.
+///
+/// # Errors
+///
+/// If it is malformed.
+pub fn place(text: &str) -> Result<Place, String> {
+    let malformed = || "no place in a list; it is a row id, a dot and the id of a message".to_owned();
+    let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;
+    Ok(Place {
+        row_id: row_id.parse().map_err(|_| malformed())?,
+        id: message_id(id).map_err(|_| malformed())?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_has_a_number_and_a_unit() {
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(duration("14d"), Some(Duration::from_secs(14 * 24 * 3600)));
+        for text in [
+            "",
+            "15",
+            "s",
+            "1.5s",
+            "-1s",
+            "15 s",
+            "15sec",
+            "99999999999999999999d",
+        ] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_an_age_a_date_or_a_time_with_an_offset() {
+        let midnight = super::time("2026-11-20").unwrap();
+        assert_eq!(super::time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
+        let before = OffsetDateTime::now_utc();
+        let two_hours_ago = super::time("2h").unwrap() + time::Duration::hours(2);
+        assert!((before..=OffsetDateTime::now_utc()).contains(&two_hours_ago));
+        for text in ["", "2", "yesterday", "2026-11-20T06:00"] {
+            super::time(text).unwrap_err();
+        }
+    }
+}
