@@ -16,7 +16,7 @@ use async_nats::{Client, HeaderMap, Subject};
 use outbox_core::{DeadLetterCopy, DeadLetterSink, MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::publish::outcome::Attempt;
+use crate::publish::outcome::PublishAttempt;
 use crate::stream::provision::{ProvisionError, REQUEST_TIMEOUT, StreamReport};
 use crate::stream::subject::{SubjectPrefix, encode_token};
 use crate::stream::{EventStream, Provisioning};
@@ -149,7 +149,7 @@ impl DeadLetterStream {
 
     async fn publish(&self, letter: &DeadLetterCopy) -> Result<(), PublishError> {
         let subject = self.subject(letter);
-        let attempt = Attempt {
+        let attempt = PublishAttempt {
             id: MessageId::from(letter.id),
             stream: &self.config.stream,
             subject: &subject,

@@ -12,11 +12,11 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, HandlerServices, Shared, Stop};
 use super::message::{Route, RoutedMessage};
+use super::receive::deliveries::{DeliveryOf, Received};
 use super::receive::idleness::Idleness;
-use super::receive::in_flight::Unanswered;
 use super::receive::origin::Origin;
 use super::receive::receiver::Receiver;
-use super::receive::subscription::{DeliveryOf, Received};
+use super::receive::unanswered::Unanswered;
 use super::run::job::{EndedJob, EndedLane, Job, Jobs};
 use super::schedule::scheduler::Scheduler;
 use crate::config::InboxConfig;

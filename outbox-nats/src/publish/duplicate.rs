@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::publish::JetStreamPublisher;
-use crate::publish::outcome::Attempt;
+use crate::publish::outcome::PublishAttempt;
 use crate::stream::headers;
 
 /// Returns the receipt if the stored message is this one, or if the stream has deleted it since. Not the source is compared, which an operator may change,
@@ -17,7 +17,7 @@ use crate::stream::headers;
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,
-    attempt: Attempt<'_>,
+    attempt: PublishAttempt<'_>,
     receipt: Receipt,
     deadline: Instant,
 ) -> Result<Receipt, PublishError> {
@@ -63,7 +63,7 @@ pub(crate) async fn check(
 
 fn not_checked(
     publisher: &JetStreamPublisher,
-    attempt: Attempt<'_>,
+    attempt: PublishAttempt<'_>,
     error: Box<dyn std::error::Error + Send + Sync>,
 ) -> PublishError {
     let api = format!("$JS.API.STREAM.MSG.GET.{}", attempt.stream);

@@ -31,7 +31,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::publish::JetStreamPublisher;
-use crate::publish::outcome::{Attempt, is_wrong_last_sequence};
+use crate::publish::outcome::{PublishAttempt, is_wrong_last_sequence};
 use crate::publish::search;
 use crate::stream::EventStream;
 use crate::stream::listing::{Log, Start};
@@ -51,7 +51,7 @@ enum Standing {
 pub(crate) async fn send(
     publisher: &JetStreamPublisher,
     message: &Message,
-    attempt: Attempt<'_>,
+    attempt: PublishAttempt<'_>,
     subject: Subject,
     deadline: Instant,
     encode: impl Fn() -> Result<PublishMessage, PublishError>,
@@ -109,7 +109,7 @@ pub(crate) async fn send(
 async fn standing(
     publisher: &JetStreamPublisher,
     message: &Message,
-    attempt: Attempt<'_>,
+    attempt: PublishAttempt<'_>,
     refused: bool,
     deadline: Instant,
 ) -> Result<Standing, PublishError> {

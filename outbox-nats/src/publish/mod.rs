@@ -24,7 +24,7 @@ use outbox_core::{Destination, FailureClass, Message, PublishError, Publisher, R
 use tokio::time::{Instant, timeout_at};
 
 use crate::connect::connection::{Line, Live};
-use crate::publish::outcome::{Attempt, not_captured};
+use crate::publish::outcome::{PublishAttempt, not_captured};
 use crate::publish::search::Searches;
 use crate::publish::sequences::StreamSequences;
 use crate::stream::EventStream;
@@ -216,7 +216,7 @@ impl JetStreamPublisher {
     /// Sends and waits for the acknowledgement.
     pub(crate) async fn send(
         &self,
-        attempt: Attempt<'_>,
+        attempt: PublishAttempt<'_>,
         subject: Subject,
         publish: PublishMessage,
         deadline: Instant,
@@ -281,7 +281,7 @@ impl JetStreamPublisher {
     }
 
     /// The reason why no answer came: unknown, unless the server does not let us receive answers.
-    fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
+    fn silence(&self, live: &Live, attempt: &PublishAttempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
         match self
@@ -337,7 +337,7 @@ impl Publisher for JetStreamPublisher {
                 .map_err(|error| unsendable(message, "a header").with_source(error))?;
             Ok(PublishMessage::build().payload(payload).headers(headers))
         };
-        let attempt = Attempt {
+        let attempt = PublishAttempt {
             id: message.id,
             stream,
             subject: &subject,

@@ -70,13 +70,13 @@ pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String
 
 /// The names of a publish for errors.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt<'a> {
+pub(crate) struct PublishAttempt<'a> {
     pub(crate) id: MessageId,
     pub(crate) stream: &'a str,
     pub(crate) subject: &'a str,
 }
 
-impl Attempt<'_> {
+impl PublishAttempt<'_> {
     /// Judges an acknowledgement.
     pub(crate) fn receipt(&self, ack: &PublishAck) -> Result<Receipt, PublishError> {
         let Self { id, stream, .. } = self;
@@ -257,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    fn attempt() -> Attempt<'static> {
-        Attempt {
+    fn attempt() -> PublishAttempt<'static> {
+        PublishAttempt {
             id: MessageId::fresh(),
             stream: "EVENTS",
             subject: "events.order.1.placed",

@@ -10,7 +10,7 @@ use outbox_core::{FailureClass, Message, MessageId, PublishError};
 use tokio::time::Instant;
 
 use crate::publish::JetStreamPublisher;
-use crate::publish::outcome::Attempt;
+use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
 /// Most searches whose progress is kept. Each belongs to an aggregate that waits for it, so more than a few are rare.
@@ -62,7 +62,7 @@ impl Searches {
 pub(crate) async fn find(
     publisher: &JetStreamPublisher,
     message: &Message,
-    attempt: Attempt<'_>,
+    attempt: PublishAttempt<'_>,
     deadline: Instant,
 ) -> Result<Option<u64>, PublishError> {
     let id = message.id;

@@ -16,7 +16,7 @@ use crate::telemetry;
 
 /// The recorded verdicts under one lease.
 #[derive(Debug, Default)]
-struct Recorded {
+struct RecordedVerdicts {
     published: u64,
     /// Of those, messages that the broker had from an earlier attempt.
     duplicates: u64,
@@ -27,7 +27,7 @@ pub(super) struct Recorder<'a> {
     hook: Option<&'a DeadLetterHook>,
     pub(super) report: RelayReport,
     /// Reported once their leases have proved to last.
-    held: Vec<(Lease, Recorded)>,
+    held: Vec<(Lease, RecordedVerdicts)>,
     /// Number of renewals that have begun, in all and before the last refusal.
     renewals: (u64, u64),
 }
@@ -47,7 +47,7 @@ impl<'a> Recorder<'a> {
         self.renewals.0 += 1;
     }
 
-    fn hold(&mut self, recorded: Vec<(Lease, Recorded)>) {
+    fn hold(&mut self, recorded: Vec<(Lease, RecordedVerdicts)>) {
         self.renewals.1 = self.renewals.0;
         for (lease, more) in recorded {
             let held = of_lease(&mut self.held, lease);
@@ -97,7 +97,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn tell(&mut self, shared: &mut Shared<'_>, recorded: Recorded) {
+    fn tell(&mut self, shared: &mut Shared<'_>, recorded: RecordedVerdicts) {
         let RelayReport {
             published,
             duplicates,
@@ -134,10 +134,10 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn of_lease(all: &mut Vec<(Lease, Recorded)>, lease: Lease) -> &mut Recorded {
+fn of_lease(all: &mut Vec<(Lease, RecordedVerdicts)>, lease: Lease) -> &mut RecordedVerdicts {
     let found = all.iter().position(|(of, _)| *of == lease);
     let at = found.unwrap_or_else(|| {
-        all.push((lease, Recorded::default()));
+        all.push((lease, RecordedVerdicts::default()));
         all.len() - 1
     });
     &mut all[at].1

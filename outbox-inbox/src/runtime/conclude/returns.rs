@@ -17,8 +17,8 @@ use super::failure::{self, CORRECTIONS_MAX};
 use crate::panics::guard_async;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::Left;
-use crate::runtime::receive::in_flight::InFlight;
 use crate::runtime::receive::origin::Origin;
+use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::run::job::ANSWERS_MAX;
 
 /// Deliveries on their way back, by local id.

@@ -3,9 +3,9 @@
 
 pub(crate) mod aggregates;
 pub(crate) mod dead_letters;
+pub(crate) mod deliveries;
 pub(crate) mod idleness;
-pub(crate) mod in_flight;
 pub(crate) mod origin;
 pub(crate) mod pause;
 pub(crate) mod receiver;
-pub(crate) mod subscription;
+pub(crate) mod unanswered;

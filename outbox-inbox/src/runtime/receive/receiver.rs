@@ -3,7 +3,7 @@
 //!
 //! Invariant: trouble of the broker pauses and never ends the loop; what a subscription had fetched
 //! when it ended is taken in before the next one begins. A paused consumer has no subscription. Not
-//! here: the states of a subscription ([`super::subscription`]).
+//! here: the states of a subscription ([`super::deliveries`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::aggregates::SeenAggregates;
+use super::deliveries::{Deliveries, DeliveryOf, Received, SILENCE_MAX, TROUBLE};
 use super::idleness::Idleness;
 use super::origin::Origin;
-use super::subscription::{Deliveries, DeliveryOf, Received, SILENCE_MAX, TROUBLE};
 use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::message::RoutedMessage;

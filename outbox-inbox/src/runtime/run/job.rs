@@ -20,8 +20,8 @@ use crate::panics::{guard, guard_async};
 use crate::runtime::conclude::unknown_event;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
-use crate::runtime::receive::in_flight::InFlight;
 use crate::runtime::receive::origin::Origin;
+use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 

@@ -23,8 +23,8 @@ use super::lanes::{Awaited, Evicted, LaneKey, Queue};
 use super::scheduler::Scheduler;
 use super::slots::to_f64;
 use crate::runtime::message::Left;
-use crate::runtime::receive::in_flight::{InFlight, Usage};
 use crate::runtime::receive::origin::Origin;
+use crate::runtime::receive::unanswered::{InFlight, Usage};
 
 /// Shortest absence of a delivery that goes back to the broker for want of room.
 const ABSENCE_MIN: Duration = Duration::from_secs(1);

@@ -53,7 +53,7 @@ pub(crate) enum LaneKey {
 }
 
 /// An item of a lane.
-pub(crate) trait Queued {
+pub(crate) trait LaneItem {
     /// Its position among the items of its lane.
     fn order_key(&self) -> u64;
 
@@ -110,7 +110,7 @@ impl<T> Lanes<T> {
     }
 }
 
-impl<T: Queued> Lanes<T> {
+impl<T: LaneItem> Lanes<T> {
     /// Inserts an item into its lane, after all items with the same or a smaller order key.
     pub(crate) fn push(&mut self, key: LaneKey, item: T, now: Instant) {
         let key = self.lane(key);
@@ -299,14 +299,14 @@ impl<T: Queued> Lanes<T> {
 
     /// Order key of the first waiting item of a lane.
     pub(crate) fn first_order_key(&self, key: &LaneKey) -> Option<u64> {
-        self.lanes.get(key)?.queue.front().map(Queued::order_key)
+        self.lanes.get(key)?.queue.front().map(LaneItem::order_key)
     }
 
     /// Order key of the first item of a blocked lane; `None` if the lane is not blocked.
     pub(crate) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
-        lane.queue.front().map(Queued::order_key)
+        lane.queue.front().map(LaneItem::order_key)
     }
 
     /// Removes the selected items from a lane and returns them.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
-use crate::runtime::schedule::lanes::{LaneKey, Lanes, Queued};
+use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Lanes};
 
 /// Pause between two polls while a sequence rises. It doubles after each poll that ends no wait.
 const POLL_MIN: Duration = Duration::from_millis(2);
@@ -154,7 +154,7 @@ impl Predecessors {
     }
 
     /// Lets the lanes go on whose turn has come, and plans the next poll.
-    pub(crate) fn accept<T: Queued>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
+    pub(crate) fn accept<T: LaneItem>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
         let now = Instant::now();
         let mut over = HashSet::new();
         let mut moved = false;

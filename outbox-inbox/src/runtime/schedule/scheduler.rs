@@ -11,12 +11,12 @@ use outbox_core::Delivery;
 use tokio::time::Instant;
 
 use super::capacity::Refill;
-use super::lanes::{LaneKey, Lanes, Queue, Queued as _};
+use super::lanes::{LaneItem as _, LaneKey, Lanes, Queue};
 use super::limits::{Admission, Limits};
 use super::predecessors::Predecessors;
 use super::slots::{MEAN_WEIGHT, Slots, to_f64};
 use crate::runtime::consumer::{Consumer, batch_max};
-use crate::runtime::receive::in_flight::InFlight;
+use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::run::job::{EndedJob, Job, Taken};
 
 /// The waiting messages of a consumer, and the slots in which they run.

@@ -84,7 +84,7 @@ async fn settle_all(db: &Session, claimed: &[Lease], settlements: &[Settlement])
     if accepted.is_empty() {
         return Ok(0);
     }
-    let settling = Settling {
+    let settling = SettleTransaction {
         tx: &tx,
         partitions: &partitions,
     };
@@ -109,12 +109,12 @@ struct Found {
     now: i64,
 }
 
-struct Settling<'a> {
+struct SettleTransaction<'a> {
     tx: &'a Session,
     partitions: &'a [i64],
 }
 
-impl Settling<'_> {
+impl SettleTransaction<'_> {
     async fn settle(&self, settlements: &[&Settlement]) -> Result<(), DbErr> {
         let (published, others): (Vec<&Settlement>, Vec<&Settlement>) = settlements
             .iter()

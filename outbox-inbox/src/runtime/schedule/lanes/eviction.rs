@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::lane::Lane;
-use super::{LaneKey, Lanes, Queued};
+use super::{LaneItem, LaneKey, Lanes};
 
 /// Items evicted from memory, in order, and the time before which the first of them may not run.
 #[derive(Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub(crate) struct Evicted<T> {
     pub(crate) blocked_until: Option<Instant>,
 }
 
-impl<T: Queued> Lanes<T> {
+impl<T: LaneItem> Lanes<T> {
     /// Evicts the items from memory that lose the least time by it. The first of these that exists:
     ///
     /// - the whole lane that is blocked longest, if it is blocked until `far` or longer

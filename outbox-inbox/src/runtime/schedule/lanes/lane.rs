@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::absence::Reception;
-use super::{Awaited, Queue, Queued};
+use super::{Awaited, LaneItem, Queue};
 
 #[derive(Debug)]
 pub(super) struct Lane<T> {
@@ -65,7 +65,7 @@ pub(super) enum Due {
     Awaiting(Instant),
 }
 
-impl<T: Queued> Lane<T> {
+impl<T: LaneItem> Lane<T> {
     pub(super) fn new() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -128,7 +128,7 @@ impl<T: Queued> Lane<T> {
     /// The earliest time at which the first item may run: after its back-off, and after the return
     /// of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
-        let order_key = self.queue.front().map_or(u64::MAX, Queued::order_key);
+        let order_key = self.queue.front().map_or(u64::MAX, LaneItem::order_key);
         let back_at = self.awaited_before(order_key).map(|awaited| awaited.back_at(now));
         self.blocked_until.max(back_at)
     }

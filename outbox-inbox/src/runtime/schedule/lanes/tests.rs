@@ -8,7 +8,7 @@ mod absence;
 
 /// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler
 /// fails for every message.
-impl Queued for u32 {
+impl LaneItem for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
     }
@@ -39,7 +39,7 @@ fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
 /// Maximum number of deliveries that wait in the driver.
 const PREFETCH: usize = 4;
 
-fn none<T: Queued>() -> Lanes<T> {
+fn none<T: LaneItem>() -> Lanes<T> {
     Lanes::new(PREFETCH)
 }
 
@@ -234,7 +234,7 @@ fn a_lane_that_moves_elsewhere_is_not_set_aside() {
 #[derive(Debug)]
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 
-impl Queued for OfHandler {
+impl LaneItem for OfHandler {
     fn order_key(&self) -> u64 {
         1
     }

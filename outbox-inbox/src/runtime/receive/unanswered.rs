@@ -20,7 +20,7 @@ use crate::handler::Order;
 use crate::runtime::conclude::returns::Returns;
 use crate::runtime::consumer::{Consumer, HandlerHealth, Stop};
 use crate::runtime::message::{Left, RoutedMessage};
-use crate::runtime::schedule::lanes::{LaneKey, Queue, Queued};
+use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Queue};
 
 /// A message in memory.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct InFlight<D> {
     pub(crate) health: Option<Arc<HandlerHealth>>,
 }
 
-impl<D: Delivery> Queued for InFlight<D> {
+impl<D: Delivery> LaneItem for InFlight<D> {
     fn order_key(&self) -> u64 {
         self.order_key
     }
