@@ -2,7 +2,7 @@
 //!
 //! Invariant: of the saves and records that join one transaction, one runs at a time. sqlx names savepoints by their depth, so of two at the same
 //! time the first to fail would undo the other one's rows, and the other would still report success. Not here: whether the transaction may still be
-//! committed, see [`crate::integrity`].
+//! committed, see [`crate::write::integrity`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
