@@ -63,6 +63,7 @@ pub async fn listen(client: Client, subject: impl ToSubject, shutdown: Cancellat
                 // The subscription outlives reconnections; it ends with the client.
                 Ok(mut hints) => {
                     while hints.next().await.is_some() {
+                        tracing::debug!(%subject, "a hint wakes the relays");
                         wake::notify_remote();
                     }
                 }
