@@ -66,9 +66,11 @@ pub(super) fn disagreement(
     announcement: &Announcement,
     relays: Vec<LiveRelay>,
 ) -> Option<Disagreement> {
-    let destination = announcement.registration.destination.clone()?;
     let own = relays.iter().find(|relay| relay.owner == owner);
     let name = own.and_then(|relay| relay.name.clone());
+    // A store may cut and escape texts, so a stored destination is compared with another stored one.
+    let registration = own.map_or(&*announcement.registration, |own| &own.registration);
+    let destination = registration.destination.clone()?;
     let other = relays.into_iter().find(|relay| {
         let registered = &relay.registration.destination;
         relay.owner != owner
@@ -84,4 +86,50 @@ pub(super) fn disagreement(
         other_name: other.name,
         other_destination: other.registration.destination?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Fitness, Registration};
+
+    fn relay(source: &str) -> LiveRelay {
+        LiveRelay {
+            owner: OwnerId::fresh(),
+            name: None,
+            fitness: Fitness::Fit,
+            expires_in: Duration::from_secs(10),
+            registration: registration(source),
+            trouble: None,
+        }
+    }
+
+    fn registration(source: &str) -> Registration {
+        Registration {
+            destination: Some(Destination {
+                stream: "ORDERS".to_owned(),
+                instance: None,
+                subjects: "events.{aggregate}.{id}.{event}".to_owned(),
+                source: source.to_owned(),
+            }),
+            ..Registration::default()
+        }
+    }
+
+    #[test]
+    fn stored_destinations_are_compared() {
+        let announcement = Announcement {
+            registration: Arc::new(registration("sh\u{f6}p")),
+            ..Announcement::default()
+        };
+        // As a store escapes it.
+        let (own, equal, different) = (relay("sh\\xf6p"), relay("sh\\xf6p"), relay("billing"));
+        let owner = own.owner;
+        assert_eq!(disagreement(owner, &announcement, vec![own.clone(), equal]), None);
+        let found = disagreement(owner, &announcement, vec![own, different.clone()]).unwrap();
+        assert_eq!(found.other_owner, different.owner);
+    }
 }

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, Subject};
 use outbox_core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt};
@@ -90,7 +89,7 @@ pub struct JetStreamPublisher {
     searches: Arc<Mutex<Searches>>,
     /// The subjects of the stream, as the server last told them.
     captured: Arc<Mutex<Vec<String>>>,
-    /// When the stream was created, as the server last told it, until no stream takes a message.
+    /// When the stream was created, as the server last told it.
     created: Arc<Mutex<Option<String>>>,
     stream: EventStream,
     config: PublisherConfig,
@@ -256,10 +255,6 @@ impl JetStreamPublisher {
         match answer {
             Ok(ack) => attempt.receipt(&ack),
             Err(error) => {
-                if error.kind() == PublishErrorKind::StreamNotFound {
-                    // The stream may be created anew.
-                    *self.created() = None;
-                }
                 let error = attempt.failure(error);
                 if error.class() == FailureClass::Unknown && Instant::now() >= deadline {
                     return Err(self.silence(live, &attempt));
