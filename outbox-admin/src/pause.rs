@@ -319,8 +319,8 @@ impl Columns for PauseRow {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::{OutboxAdmin as _, OutboxStore as _};
-    use outbox_testing::MemoryStore;
+    use outbox_core::OutboxStore as _;
+    use outbox_testing::{MemoryStore, Operator as _};
 
     use super::*;
 

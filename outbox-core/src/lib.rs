@@ -51,7 +51,7 @@
 //! | to describe an event | [`DomainEvent`] |
 //! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
 //! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `outbox_testing::conformance` |
-//! | to operate | [`OutboxAdmin`], [`OutboxReader`], [`health`], [`telemetry`] |
+//! | to operate | [`OutboxAdmin`], [`OutboxReader`], [`OutboxAudit`], [`health`], [`telemetry`] |
 //! | to show payloads to people | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |
 //!

@@ -1,7 +1,7 @@
 //! Payloads for people: sensitive fields are masked, and what cannot be masked field by field is not shown.
 //!
 //! Invariant: a masked payload is a view. Nothing here changes what is stored, sent, decoded or tried again. Not here: erasing, see
-//! [`OutboxAdmin::forget`](crate::OutboxAdmin::forget) and `DeadLetters::erase` of `outbox-inbox`.
+//! [`OutboxAudit::forget_as`](crate::OutboxAudit::forget_as) and `DeadLetters::erase` of `outbox-inbox`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

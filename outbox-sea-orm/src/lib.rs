@@ -66,7 +66,7 @@
 //! | a database that may start later | [`connect`](fn@connect) |
 //! | a relay | [`SqlStore`], in a pool of its own |
 //! | no tables yet | [`migrate`]; in a migrator of your own [`migration`]; daily tables [`migration::partitioned`] |
-//! | dead letters to decide about | [`SqlStore`] as [`OutboxAdmin`](outbox_core::OutboxAdmin) |
+//! | dead letters to decide about | [`SqlStore`] as [`OutboxAudit`](outbox_core::OutboxAudit) |
 //! | tests | module `testing` (feature `testing`) |
 //!
 //! Not here: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).

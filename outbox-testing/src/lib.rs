@@ -22,6 +22,7 @@ mod memory_dead_letters;
 mod memory_dedup_store;
 mod memory_log;
 mod memory_store;
+mod operator;
 mod store_methods;
 
 mod faults;
@@ -45,6 +46,7 @@ pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};
+pub use operator::Operator;
 pub use store_methods::store_types;
 
 #[doc(hidden)]

@@ -15,8 +15,9 @@ pub mod store_types {
 }
 
 /// Implements methods of [`OutboxStore`](outbox_core::OutboxStore),
-/// [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader) and
-/// [`OutboxAudit`](outbox_core::OutboxAudit), all with the same body.
+/// [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader),
+/// [`OutboxAudit`](outbox_core::OutboxAudit) and [`Operator`](crate::Operator), all with the same
+/// body.
 ///
 /// The body is a macro of the caller. It gets `self`, the name of the method and its arguments, and
 /// its value is the result of the method. A double so has only the methods that it changes.
@@ -76,15 +77,8 @@ macro_rules! __store_method {
     // Of `OutboxAdmin`.
     ($self:ident $body:ident list) => { $crate::__store_method! { $self $body list (selection: &Selection, limit: NonZeroU32) Vec<StoredMessage> } };
     ($self:ident $body:ident page) => { $crate::__store_method! { $self $body page (selection: &Selection, from: PageFrom, limit: NonZeroU32) Vec<StoredMessage> } };
-    ($self:ident $body:ident retry) => { $crate::__store_method! { $self $body retry (selection: &Selection) u64 } };
-    ($self:ident $body:ident skip) => { $crate::__store_method! { $self $body skip (selection: &Selection) u64 } };
-    ($self:ident $body:ident replay) => { $crate::__store_method! { $self $body replay (selection: &Selection) u64 } };
     ($self:ident $body:ident blocked) => { $crate::__store_method! { $self $body blocked (limit: NonZeroU32) Vec<BlockedAggregate> } };
-    ($self:ident $body:ident resume) => { $crate::__store_method! { $self $body resume (aggregate: &Aggregate) bool } };
-    ($self:ident $body:ident forget) => { $crate::__store_method! { $self $body forget (aggregates: &[Aggregate]) Forgotten } };
     ($self:ident $body:ident forget_idle) => { $crate::__store_method! { $self $body forget_idle (aggregate_type: &str, idle_for: Duration) u64 } };
-    ($self:ident $body:ident pause) => { $crate::__store_method! { $self $body pause (request: &PauseRequest) () } };
-    ($self:ident $body:ident unpause) => { $crate::__store_method! { $self $body unpause (aggregate_type: Option<&str>) bool } };
     ($self:ident $body:ident published) => { $crate::__store_method! { $self $body published (from: OffsetDateTime, until: OffsetDateTime, after: Option<MessageId>, limit: NonZeroU32) Vec<Message> } };
     // Of `OutboxReader`.
     ($self:ident $body:ident find) => { $crate::__store_method! { $self $body find (id: MessageId) Option<FoundMessage> } };
@@ -105,4 +99,12 @@ macro_rules! __store_method {
     ($self:ident $body:ident operations) => { $crate::__store_method! { $self $body operations (filter: &OperationFilter, limit: NonZeroU32) Vec<Operation> } };
     ($self:ident $body:ident operation) => { $crate::__store_method! { $self $body operation (id: OperationId) Option<Operation> } };
     ($self:ident $body:ident messages_of) => { $crate::__store_method! { $self $body messages_of (id: OperationId) OperationMessages } };
+    // Of `Operator`.
+    ($self:ident $body:ident retry) => { $crate::__store_method! { $self $body retry (selection: &Selection) u64 } };
+    ($self:ident $body:ident skip) => { $crate::__store_method! { $self $body skip (selection: &Selection) u64 } };
+    ($self:ident $body:ident replay) => { $crate::__store_method! { $self $body replay (selection: &Selection) u64 } };
+    ($self:ident $body:ident resume) => { $crate::__store_method! { $self $body resume (aggregate: &Aggregate) bool } };
+    ($self:ident $body:ident forget) => { $crate::__store_method! { $self $body forget (aggregates: &[Aggregate]) Forgotten } };
+    ($self:ident $body:ident pause) => { $crate::__store_method! { $self $body pause (request: &PauseRequest) bool } };
+    ($self:ident $body:ident unpause) => { $crate::__store_method! { $self $body unpause (aggregate_type: Option<&str>) bool } };
 }

@@ -92,7 +92,7 @@
 //! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
 //! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
 //! | the tables | [`migrate`], [`migrations`] |
-//! | to decide about dead letters | [`OutboxAdmin`](crate::core::OutboxAdmin) (relay), [`DeadLetters`](inbox::DeadLetters) (consumers) |
+//! | to decide about dead letters | [`OutboxAudit`](crate::core::OutboxAudit) (relay), [`DeadLetters`](inbox::DeadLetters) (consumers) |
 //! | to test a service | module `testing` (feature `testing`) |
 //!
 //! | feature | adds |

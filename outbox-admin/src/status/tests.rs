@@ -69,7 +69,8 @@ async fn the_worst_reason_comes_first_and_is_the_state() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_degraded_and_the_next_command_ends_it() {
-    use outbox_core::{OutboxAdmin, PauseRequest};
+    use outbox_core::PauseRequest;
+    use outbox_testing::Operator as _;
 
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();

@@ -255,7 +255,7 @@ async fn copies_are_counted_and_are_no_fault() {
     inject(&broker, &message(&store, 0), "memory");
     inject(&broker, &message(&store, 0), "memory");
     let selection = outbox_core::Selection::all().aggregate(&aggregate("b"));
-    let replayed = outbox_core::OutboxAdmin::replay(&store, &selection).await;
+    let replayed = outbox_testing::Operator::replay(&store, &selection).await;
     assert_eq!(replayed.expect("it is replayed"), 1);
     drain(&store, &broker).await;
     let proof = of_stream(&store, &broker, &all()).await;

@@ -2,10 +2,10 @@
 
 use outbox_admin::{Change, Holds, Next, Obstacle, Refused, causes, causes_of_aggregate, preview};
 use outbox_core::{
-    Aggregate, Fitness, Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PauseRequest, Selection,
-    Verdict,
+    Aggregate, Fitness, Message, MessageId, OutboxStore, OwnerId, PauseRequest, Selection, Verdict,
 };
 use outbox_testing::MemoryStore;
+use outbox_testing::Operator as _;
 
 use crate::plant::{LONG, aggregate, noted, published, relay, settle};
 

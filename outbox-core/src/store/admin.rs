@@ -1,7 +1,7 @@
-//! Operations for operators: list messages, and decide about dead letters and blocks.
+//! Lists for operators: messages and blocked aggregates. Relays may run meanwhile.
 //!
-//! Invariant: nothing here publishes. Each operation changes what a relay will find, in transactions of its own, and
-//! works while relays run. Not here: authorization, which is up to the application.
+//! Not here: the changes of operators ([`OutboxAudit`](super::OutboxAudit)), and authorization,
+//! which is up to the application.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -9,14 +9,10 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{OutboxStore, PauseRequest, StoreError};
+use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages and decides about dead letters.
-///
-/// An operation on a [`Selection`] takes its messages in the order of their row ids, in transactions of at most 1,000
-/// messages each. After an error the completed transactions stay, and the outcome of the last one is unknown. A further
-/// call continues after them, except for [`replay`](Self::replay).
+/// Lists messages, and forgets idle aggregates.
 pub trait OutboxAdmin: OutboxStore {
     /// Lists at most `limit` messages, oldest first. [`Selection::after`] asks for the next page.
     fn list(
@@ -34,56 +30,17 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Makes dead letters pending again with no attempts used, and lifts the halt of their aggregates. Returns the
-    /// number of dead letters retried. If later messages of an aggregate were published meanwhile (policy continue),
-    /// the retried ones come after those.
-    fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Lets aggregates go on without the dead letters that halt them. The messages stay dead letters and can still be
-    /// retried. Returns the number of aggregates that go on: a dead letter that halts nothing is not counted, so a
-    /// repetition counts nothing.
-    fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Records copies of published messages or dead letters, to be published behind everything recorded so far. A copy
-    /// has a new message id, so that the broker accepts it, and keeps event id, sequence and time, so that consumers
-    /// recognise it. Returns the number of copies. A logged message counts as published once the stored position of the
-    /// log has passed it.
-    ///
-    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already. As an
-    /// [operation](super::OutboxAudit::advance) it is.
-    fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
     /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
     fn blocked(
         &self,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Ends the block of an aggregate now instead of waiting out the back-off. A delayed message keeps its time.
-    /// Returns false if the aggregate is not blocked, or if it is halted.
-    fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Deletes all that the outbox holds of these aggregates: published messages, dead letters that halt nothing, the
-    /// deduplication keys of both, and the last sequence. For the erasure of personal data. One transaction, which reads
-    /// all messages of the outbox once. At most 1,000 aggregates at a time.
-    ///
-    /// An aggregate is left as it is while one of its messages is pending or waiting, or while it is halted: wait, retry
-    /// or skip first. Deduplication keys whose message was deleted earlier run out by themselves.
-    ///
-    /// # Price
-    ///
-    /// If a forgotten aggregate records again, its numbers begin at 1 again. **A consumer with strategy `sequence` that
-    /// has handled more takes them for handled, and skips them without a word**, until it has forgotten the aggregate
-    /// too. So forget what does not come back. Other strategies recognise events by their ids. In the strong mode of
-    /// JetStream, each message is searched for on its subject until the numbers are higher than before. What was
-    /// published stays on the stream, and in the consumers' tables.
-    fn forget(&self, aggregates: &[Aggregate]) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
-
     /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least `idle_for`, and that
     /// have no pending or waiting message and no dead letter. Published messages that are still kept stay. Returns the
     /// number of aggregates. Otherwise the outbox keeps a small row per aggregate for ever.
     ///
-    /// For types whose aggregates end, such as orders; the price is that of [`forget`](Self::forget). Choose a time
+    /// For types whose aggregates end, such as orders; the price is that of [`forget_as`](super::OutboxAudit::forget_as). Choose a time
     /// after which none of them comes back, longer than published messages are kept and consumers lag behind. Takes
     /// 1,000 aggregates per transaction; after an error, call again.
     fn forget_idle(
@@ -91,15 +48,6 @@ pub trait OutboxAdmin: OutboxStore {
         aggregate_type: &str,
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Pauses publishing: see [`Pause`](super::Pause) for what that means. A pause of the same scope is replaced, so its end can be moved. One statement: it took
-    /// effect or it did not. The aggregate type need not have recorded anything yet.
-    fn pause(&self, request: &PauseRequest) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Ends the pause of this aggregate type, or with `None` that of all messages. Returns false if none stands. What it held is released by
-    /// [`OutboxStore::finish_pauses`], which relays call with their next renewal if the caller does not. Another pause whose scope covers the same messages
-    /// goes on.
-    fn unpause(&self, aggregate_type: Option<&str>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
     /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order

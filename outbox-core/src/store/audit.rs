@@ -40,8 +40,8 @@ pub trait OutboxAudit: OutboxReader {
     /// Takes the next messages of a retry, skip or replay: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation
     /// as it stands then; call again until [`Operation::is_finished`].
     ///
-    /// What is done to each message: see [`OutboxAdmin`](super::OutboxAdmin). If the operation is written down already, what is there counts, whatever `operation` says
-    /// of position and counts.
+    /// For the change of each message see [`OperationKind`]. If the operation is written down
+    /// already, the written position and counts apply, and those of `operation` do not.
     ///
     /// # Errors
     ///
@@ -52,30 +52,53 @@ pub trait OutboxAudit: OutboxReader {
         at_most: NonZeroU32,
     ) -> impl Future<Output = Result<Operation, StoreError>> + Send;
 
-    /// As [`OutboxAdmin::resume`](super::OutboxAdmin::resume), with the operation in the same transaction. Nothing is written down if it returns false.
+    /// Ends the block of an aggregate now instead of waiting out the back-off. A delayed message
+    /// keeps its time. Returns false, and writes nothing down, if the aggregate is halted or not
+    /// blocked.
     fn resume_as(
         &self,
         aggregate: &Aggregate,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// As [`OutboxAdmin::forget`](super::OutboxAdmin::forget), with the operation in the same transaction. Nothing is written down if all aggregates were left as they are.
+    /// Deletes all that the outbox holds of these aggregates: published messages, dead letters that halt nothing, the
+    /// deduplication keys of both, and the last sequence. For the erasure of personal data. One transaction, which reads
+    /// all messages of the outbox once. At most 1,000 aggregates at a time.
+    ///
+    /// An aggregate is left as it is while one of its messages is pending or waiting, or while it is halted: wait, retry
+    /// or skip first. Nothing is written down if all aggregates are left. Deduplication keys whose message was deleted
+    /// earlier run out by themselves.
+    ///
+    /// # Price
+    ///
+    /// If a forgotten aggregate records again, its numbers begin at 1 again. **A consumer with strategy `sequence` that
+    /// has handled more takes them for handled, and skips them without a word**, until it has forgotten the aggregate
+    /// too. So forget what does not come back. Other strategies recognise events by their ids. In the strong mode of
+    /// JetStream, each message is searched for on its subject until the numbers are higher than before. What was
+    /// published stays on the stream, and in the consumers' tables.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
-    /// As [`OutboxAdmin::pause`](super::OutboxAdmin::pause), with the operation in the same transaction. Returns false, and changes nothing, if the operation is written down
-    /// already: so a pause whose answer was lost may be asked for again, and does not come back after somebody has ended it.
+    /// Pauses publishing; see [`Pause`](super::Pause). A pause of the same scope is replaced, so its
+    /// end can be moved. The aggregate type need not have recorded anything yet.
+    ///
+    /// Returns false, and changes nothing, if the operation is written down already. So a caller who
+    /// lost the answer can repeat the call; a pause that was ended meanwhile does not begin again.
     fn pause_as(
         &self,
         request: &PauseRequest,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// As [`OutboxAdmin::unpause`](super::OutboxAdmin::unpause), with the operation in the same transaction. Nothing is written down if it returns false: if no such pause
-    /// stands, or if the operation is written down already.
+    /// Ends the pause of this aggregate type, or with `None` that of all messages. Returns false, and
+    /// writes nothing down, if no such pause stands, or if the operation is written down already.
+    ///
+    /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held messages.
+    /// Relays call it with their next renewal if the caller does not. If another pause covers the
+    /// same messages, it goes on.
     fn unpause_as(
         &self,
         aggregate_type: Option<&str>,
@@ -176,11 +199,18 @@ fn stored(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
-    /// Dead letters become pending again.
+    /// Dead letters become pending again with no attempts used, and the halts of their aggregates
+    /// end. Retried messages come after messages of their aggregate that were published meanwhile
+    /// (policy continue).
     Retry,
-    /// Aggregates go on without the dead letters that halt them.
+    /// Aggregates go on without the dead letters that halt them. The messages stay dead letters and
+    /// can still be retried. A dead letter that halts nothing is not counted, so a repetition counts
+    /// nothing.
     Skip,
-    /// Copies of published messages and dead letters are recorded.
+    /// Copies of published messages or dead letters are recorded, to be published behind everything
+    /// recorded so far. A copy has a new message id, so that the broker accepts the copy. It keeps
+    /// event id, sequence and time, so that consumers recognise the event. A logged message counts as
+    /// published once the stored position of the log has passed it.
     Replay,
     /// The back-off of an aggregate ends.
     Resume,

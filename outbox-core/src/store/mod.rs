@@ -72,7 +72,7 @@ pub use setup::{SetupKind, SetupProblem};
 ///
 /// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides which leases are live.
 /// * **Fenced.** Each acquisition raises the partition's epoch. [`settle`](Self::settle) accepts nothing under an older
-///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAdmin`]), and
+///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAudit`]), and
 ///   purging deletes only published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one
 ///   aggregate in the order of their sequences, whatever their row ids are. They never return a message while an

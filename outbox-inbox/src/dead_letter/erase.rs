@@ -1,7 +1,7 @@
 //! Erases the dead letters of an aggregate, for the erasure of personal data.
 //!
 //! Invariant: a dead letter of the aggregate is gone, or it is counted as busy; none is passed over without a word. Not here: what the outbox holds
-//! ([`OutboxAdmin::forget`](outbox_core::OutboxAdmin::forget)), and what the stream holds.
+//! ([`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as)), and what the stream holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct ErasedDeadLetters {
 impl DeadLetters {
     /// Deletes the dead letters of an aggregate, of all consumers, marked or not, with headers and payload, and empties the error texts in the inbox rows of their
     /// messages. Returns how many, and how many are left. For the erasure of personal data, together with
-    /// [`OutboxAdmin::forget`](outbox_core::OutboxAdmin::forget).
+    /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
     ///
     /// It ends them as [`Self::discard`] does: the inbox rows stay dead until they expire ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)), so a copy that is delivered until then stays
     /// without effect. Letters that were no message for the program that kept them have no such row. And

@@ -8,6 +8,7 @@ use outbox_core::log::{LogReader as _, MessageLog as _};
 use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::{MessageId, OutboxAdmin as _, PurgeRequest, Selection};
 use outbox_sea_orm::SqlStore;
+use outbox_testing::Operator as _;
 use sea_orm::ConnectionTrait as _;
 use time::OffsetDateTime;
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outbox_core::log::{LookRequest, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, RelayConfig, Selection};
+use outbox_core::{Events, FailureClass, NewMessage, RelayConfig, Selection};
 use outbox_log::LogConfig;
 use outbox_sea_orm::SqlStore;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::{self, Probe};
 
 use crate::support::{Place, SOON, sleep};

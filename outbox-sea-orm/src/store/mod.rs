@@ -39,10 +39,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use outbox_core::{
-    Aggregate, Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay,
-    Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest,
-    Purged, Relays, Selection, Settlement, SetupKind, SetupProblem, StoreError, StoredMessage,
-    WaitingRequest,
+    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Lease, LiveRelay, Message, MessageId,
+    OutboxAdmin, OutboxStore, OwnerId, PageFrom, Pause, PurgeRequest, Purged, Relays, Selection, Settlement,
+    SetupKind, SetupProblem, StoreError, StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -52,7 +51,6 @@ pub use self::pause::hold::Held;
 #[cfg(feature = "testing")]
 pub(crate) use self::row::recorded;
 
-use self::admin::Decision;
 use self::audit::record::Failed;
 use self::failure::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
 use self::fetch::Bounds;
@@ -175,6 +173,14 @@ impl SqlStore {
             self.relay_name = name.into();
         }
         self
+    }
+
+    /// Records a copy of a message, as [`OperationKind::Replay`](outbox_core::OperationKind::Replay)
+    /// does, without an operation. Returns false if the message is neither published nor a dead
+    /// letter. For the inbox.
+    #[doc(hidden)]
+    pub async fn copy(&self, id: MessageId) -> Result<bool, StoreError> {
+        run!(self, "the message could not be replayed" => |db| admin::copy_one(&db, id))
     }
 
     /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
@@ -402,49 +408,14 @@ impl OutboxAdmin for SqlStore {
         run!(self, "messages could not be listed" => |db| message::page(&db, &selection, from, limit))
     }
 
-    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let selection = selection.clone();
-        run!(self, "dead letters could not be retried" => |db| admin::decide(&db, selection, Decision::Retry))
-    }
-
-    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let selection = selection.clone();
-        run!(self, "dead letters could not be skipped" => |db| admin::decide(&db, selection, Decision::Skip))
-    }
-
-    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let selection = selection.clone();
-        run!(self, "messages could not be replayed" => |db| admin::replay(&db, selection, admin::REPLAYED_MAX))
-    }
-
     async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
         run!(self, "blocked aggregates could not be listed" => |db| block::blocked(&db, limit))
-    }
-
-    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
-        let aggregate = aggregate.clone();
-        run!(self, "the aggregate could not be resumed" => |db| block::resume(&db, &aggregate))
-    }
-
-    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
-        let aggregates = aggregates.to_vec();
-        run!(self, "aggregates could not be forgotten" => |db| forget::forget(&db, &aggregates, None))
     }
 
     async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
         let aggregate_type = aggregate_type.to_owned();
         run!(self, "idle aggregates could not be forgotten" =>
             |db| forget::forget_idle(&db, &aggregate_type, idle_for))
-    }
-
-    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
-        let request = request.clone();
-        run!(self, "publishing could not be paused" => |db| pause::begin(&db, &request))
-    }
-
-    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
-        let aggregate_type = aggregate_type.map(str::to_owned);
-        run!(self, "the pause could not be ended" => |db| pause::end(&db, aggregate_type.as_deref()))
     }
 
     async fn published(

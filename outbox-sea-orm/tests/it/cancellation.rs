@@ -1,8 +1,9 @@
 //! A service cancels its own `begin()`: sqlx 0.9.0 returns the connection to the pool with an open
 //! transaction (transact-rs/sqlx#4393).
 
-use outbox_core::{Aggregate, Fitness, OutboxAdmin, OutboxStore, OwnerId, Verdict};
+use outbox_core::{Aggregate, Fitness, OutboxStore, OwnerId, Verdict};
 use outbox_sea_orm::SqlStore;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::not_applicable;
 use sea_orm::{ConnectionTrait, DbBackend};

@@ -6,6 +6,7 @@ use outbox_core::{
     FetchedRow, HeaderError, OutboxAdmin, OutboxReader, OutboxStore, PurgeRequest, RowFault, Selection,
     Verdict,
 };
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::{OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
+use outbox_core::{OutboxStore, PurgeRequest, Purged, Selection, Verdict};
 use outbox_sea_orm::{RecordError, TableNames};
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{DbBackend, DbErr, TransactionTrait};
 use time::OffsetDateTime;

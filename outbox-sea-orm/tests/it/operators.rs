@@ -11,6 +11,7 @@ use outbox_core::{
 };
 use outbox_sea_orm::SqlStore;
 use outbox_testing::MemoryBroker;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 
 use crate::support::{Backend, TestDb, settlements};

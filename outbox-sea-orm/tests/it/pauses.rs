@@ -1,7 +1,8 @@
 //! A whole relay over each database, and a pause that holds more than the store releases in one call.
 
-use outbox_core::{OutboxAdmin as _, OutboxStore as _, PauseRequest, Relay};
+use outbox_core::{OutboxStore as _, PauseRequest, Relay};
 use outbox_testing::MemoryBroker;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::{AGGREGATE, Probe};
 
 use crate::support::TestDb;

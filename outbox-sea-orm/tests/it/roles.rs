@@ -7,6 +7,7 @@ use outbox_core::{
     Selection, SetupKind, StoreError, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore};
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{self, Executor};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
@@ -226,6 +227,9 @@ async fn the_documented_rights_of_writers_and_operators_are_enough() {
             .grant_on("SELECT, INSERT, UPDATE", "outbox_messages")
             .await;
         operator.grant_on("SELECT, UPDATE, DELETE", "outbox_blocks").await;
+        operator
+            .grant_on("SELECT, INSERT, UPDATE", "outbox_operations")
+            .await;
         if backend == Backend::PostgresByDay {
             operator.grant_row_ids().await;
         }

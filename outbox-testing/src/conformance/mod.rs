@@ -23,8 +23,8 @@
 //! ([`crate::wrong`]) that the suite detects. Differences between back ends are a capabilities value of the fixture; a promise whose capability
 //! is missing does not apply, and says so. Not here: performance, see `stress`.
 
-use crate::store_methods;
 use crate::store_types::*;
+use crate::{Operator as _, store_methods};
 
 pub mod dedup_store;
 pub mod log;

@@ -53,8 +53,7 @@ impl OutboxStore for MemoryStore {
 }
 
 impl OutboxAdmin for MemoryStore {
-    store_methods!(self, on_state; list page blocked forget forget_idle pause unpause published);
-    store_methods!(self, on_state_and_wake; retry skip replay resume);
+    store_methods!(self, on_state; list page blocked forget_idle published);
 }
 
 impl OutboxReader for MemoryStore {

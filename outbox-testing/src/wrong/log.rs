@@ -6,12 +6,11 @@ mod reader;
 use time::OffsetDateTime;
 use tokio::task::yield_now;
 
-use crate::{MemoryLog, MemoryStore};
+use crate::{MemoryLog, MemoryStore, Operator as _};
 use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
 use outbox_core::message::MessageId;
 use outbox_core::store::{
-    MessageStatus, OutboxAdmin as _, Pause, PurgeRequest, Purged, Selection, SetupKind, SetupProblem,
-    StoreError,
+    MessageStatus, Pause, PurgeRequest, Purged, Selection, SetupKind, SetupProblem, StoreError,
 };
 
 pub use mistake::LogMistake;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    EventError, Events, FetchRequest, Lease, Message, MessageStatus, NewMessage, OutboxAdmin, OutboxStore,
-    OwnerId, Publisher, Selection, Settlement, StoreError, Verdict,
+    EventError, Events, FetchRequest, Lease, Message, MessageStatus, NewMessage, OutboxStore, OwnerId,
+    Publisher, Selection, Settlement, StoreError, Verdict,
 };
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::{self, NOTED, Probe};
 use outbox_testing::{
     DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, check_order, decode_event,

@@ -13,6 +13,7 @@ use outbox_core::{
     OutboxStore, OwnerId, Selection, Settlement, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use tokio::time::advance;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use outbox_core::message::Aggregate;
-use outbox_core::store::{OutboxAdmin as _, PauseRequest};
+use outbox_core::store::PauseRequest;
+use outbox_testing::Operator as _;
 use tokio::time::sleep;
 
 use super::world::{Shared, World};

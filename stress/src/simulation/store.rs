@@ -362,7 +362,7 @@ macro_rules! now {
 
 /// Operators of the simulation act in one step. Only the reads of reconciling go through the network.
 impl OutboxAdmin for SimStore {
-    store_methods!(self, now; list page retry skip replay blocked resume forget forget_idle pause unpause);
+    store_methods!(self, now; list page blocked forget_idle);
 
     async fn published(
         &self,

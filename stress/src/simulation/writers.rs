@@ -13,6 +13,7 @@ use outbox_core::message::NewMessage;
 use outbox_core::relay::Retention;
 use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
 use outbox_testing::MemoryTransaction;
+use outbox_testing::Operator as _;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use axum::Extension;
 use outbox_admin::web::{Access, Dashboard, Role, StreamView};
 use outbox_admin::{Next, Reason, State};
-use outbox_core::{Fitness, OutboxAdmin as _, OutboxStore as _, PauseRequest};
+use outbox_core::{Fitness, OutboxStore as _, PauseRequest};
 use outbox_testing::MemoryStore;
+use outbox_testing::Operator as _;
 
 use super::{SAME_SITE, form_of, get, pages, post};
 use crate::plant::{noted, relay};

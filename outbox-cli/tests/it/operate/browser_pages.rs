@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use fantoccini::Client;
 use fantoccini::key::Key;
-use outbox::core::{Fitness, MessageId, OutboxAdmin as _, PauseRequest};
+use outbox::core::{Fitness, MessageId, PauseRequest};
+use outbox::testing::Operator as _;
 use outbox::testing::{backend_url, eventually};
 use serde_json::{Value, json};
 

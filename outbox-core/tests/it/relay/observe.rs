@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_core::telemetry::METRICS;
 use outbox_core::{
-    EventPolicy, FailureClass, Health, MessageContext, OutboxAdmin, OutboxStore, PoisonPolicy, Retention,
-    Selection,
+    EventPolicy, FailureClass, Health, MessageContext, OutboxStore, PoisonPolicy, Retention, Selection,
 };
+use outbox_testing::Operator as _;
 
 use super::*;
 

@@ -1,6 +1,7 @@
 //! Operators pause publishing: of everything, and of an aggregate type.
 
-use outbox_core::{Health, OutboxAdmin, OutboxStore, OwnerId, PauseRequest};
+use outbox_core::{Health, OutboxStore, OwnerId, PauseRequest};
+use outbox_testing::Operator as _;
 
 use super::*;
 

@@ -2,6 +2,7 @@
 
 use outbox_core::{EventPolicy, FailureClass, OutboxAdmin, PoisonPolicy, Selection};
 use outbox_testing::Ledger;
+use outbox_testing::Operator as _;
 
 use super::*;
 

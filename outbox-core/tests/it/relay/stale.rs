@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use outbox_core::message::PARTITIONS;
-use outbox_core::{FailureClass, OutboxAdmin, OutboxStore, OwnerId, Relay, Selection, Settlement, Verdict};
+use outbox_core::{FailureClass, OutboxStore, OwnerId, Relay, Selection, Settlement, Verdict};
+use outbox_testing::Operator as _;
 
 use super::watched::Watched;
 use super::*;

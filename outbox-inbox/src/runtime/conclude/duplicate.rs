@@ -5,7 +5,6 @@
 //! end before the message is acknowledged. Not here: claims ([`crate::dedup::claim`]).
 
 use futures_util::FutureExt as _;
-use outbox_core::store::{OutboxAdmin as _, Selection};
 use outbox_core::{MessageId, wake};
 use outbox_sea_orm::SqlStore;
 use uuid::Uuid;
@@ -99,15 +98,14 @@ async fn reemit(consumer: &Consumer, ids: &[u8]) -> Result<(), String> {
         let Ok(id) = Uuid::from_slice(id) else {
             continue;
         };
-        let selection = Selection::id(MessageId::from(id));
         // Boxed, because its type would be too deep for the compiler to see that it can be sent.
-        match store.replay(&selection).boxed().await {
-            Ok(0) => tracing::warn!(
+        match store.copy(MessageId::from(id)).boxed().await {
+            Ok(false) => tracing::warn!(
                 consumer = consumer.name,
                 message_id = %id,
                 "a follow-up event is not published again: it is pending still, or no longer kept in the outbox"
             ),
-            Ok(_) => wake::notify(),
+            Ok(true) => wake::notify(),
             Err(error) => return Err(describe(&error)),
         }
     }

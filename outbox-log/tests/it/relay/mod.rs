@@ -12,9 +12,10 @@ use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
     Aggregate, DomainEvent, EventPolicy, Events, FailureClass, Health, MessageStatus, NewMessage,
-    OutboxAdmin, PoisonPolicy, Relay, RelayConfig, RelayReport, Retention, Selection,
+    PoisonPolicy, Relay, RelayConfig, RelayReport, Retention, Selection,
 };
 use outbox_log::{LogConfig, LogRelay, LogStatus};
+use outbox_testing::Operator as _;
 use outbox_testing::{Ledger, MemoryBroker, MemoryLog, MemoryPublisher, MemoryStore};
 
 use MessageStatus::{Dead, Published, Waiting};

@@ -1,6 +1,6 @@
-//! The operations of operators: list, count, retry, skip, replay.
+//! The changes of operators to messages: retry, skip, replay.
 //!
-//! Invariant: blocks are locked first, in the order of their keys as in settling; then rows. Nothing is published here; the relays are woken.
+//! Invariant: blocks are locked first, in the order of their keys as in settling; then rows. Nothing is published here.
 
 mod sql;
 
@@ -70,32 +70,8 @@ pub(super) enum Decision {
     Skip,
 }
 
-/// Retries or skips dead letters, batch by batch. Returns their number.
-pub(super) async fn decide(db: &Session, mut selection: Selection, decision: Decision) -> Result<u64, DbErr> {
-    let mut decided = 0;
-    loop {
-        let batch = select_dead(db, &selection, false, MESSAGES_MAX).await?;
-        let Some(last) = batch.last() else {
-            return Ok(decided);
-        };
-        selection.after = Some(last.row_id);
-        decided += repeat_deadlocks!(decide_batch(db, &batch, decision))?;
-        outbox_core::wake::notify();
-        if (batch.len() as i64) < MESSAGES_MAX {
-            return Ok(decided);
-        }
-    }
-}
-
-async fn decide_batch(db: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
-    let tx = db.begin().await?;
-    let decided = decide_in(&tx, batch, decision).await?;
-    tx.commit().await?;
-    Ok(decided)
-}
-
 /// Retries or skips dead letters in an open transaction. Returns how many were dead until now, or halted their aggregates.
-pub(super) async fn decide_in(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
+pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
     let blocked = block::lock(tx, &keys).await?;
@@ -135,30 +111,6 @@ pub(super) async fn decide_in(tx: &Session, batch: &[Selected], decision: Decisi
     })
 }
 
-/// Copies published messages and dead letters behind everything recorded so far, batch by batch. Returns the number of copies.
-///
-/// The messages to copy are read first, [`REPLAYED_MAX`] at a time, and each reading may go over the whole table. Copies become published messages,
-/// too; so if one reading is not enough, the later ones leave out the rows that were recorded after the first.
-pub(super) async fn replay(db: &Session, mut selection: Selection, page: usize) -> Result<u64, DbErr> {
-    let (mut until, mut copied) = (None, 0);
-    loop {
-        let rows = replayable(db, &selection, until, page).await?;
-        let is_last = rows.len() < page;
-        if !is_last && until.is_none() {
-            until = Some(last_row_id(db).await?);
-        }
-        for batch in rows.chunks(MESSAGES_MAX as usize) {
-            let ids: Vec<(Uuid, Uuid)> = batch.iter().map(|(_, id)| (*id, fresh_id())).collect();
-            copied += repeat_deadlocks!(copy_batch(db, &ids))?;
-            outbox_core::wake::notify();
-        }
-        if is_last {
-            return Ok(copied);
-        }
-        selection.after = rows.last().map(|(row_id, _)| *row_id).or(selection.after);
-    }
-}
-
 pub(super) async fn last_row_id(db: &Session) -> Result<i64, DbErr> {
     db.only(sql::last_row_id(&db.dialect))
         .await?
@@ -190,15 +142,20 @@ pub(super) fn fresh_id() -> Uuid {
     MessageId::fresh().as_uuid()
 }
 
-async fn copy_batch(db: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
-    let tx = db.begin().await?;
-    let copied = copy_in(&tx, ids).await?;
-    tx.commit().await?;
-    Ok(copied)
+/// Copies a message. Returns false if it is neither published nor a dead letter.
+pub(super) async fn copy_one(db: &Session, id: MessageId) -> Result<bool, DbErr> {
+    let ids = [(id.as_uuid(), fresh_id())];
+    let copied = repeat_deadlocks!(async {
+        let tx = db.begin().await?;
+        let copied = copy(&tx, &ids).await?;
+        tx.commit().await?;
+        Ok::<_, DbErr>(copied)
+    })?;
+    Ok(copied > 0)
 }
 
 /// Copies messages in an open transaction. Returns the number of copies.
-pub(super) async fn copy_in(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
+pub(super) async fn copy(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let (mut copied, has_log) = (0, has_log(tx).await?);
     for ids in ids.chunks(COPIES_MAX) {
         copied += tx

@@ -55,7 +55,7 @@ impl OutboxAudit for SqlStore {
         let (aggregates, operation) = (aggregates.to_vec(), operation.clone());
         let context = "aggregates could not be forgotten";
         self.operate(context, move |db| async move {
-            Ok(forget::forget(&db, &aggregates, Some(&operation)).await?)
+            Ok(forget::forget(&db, &aggregates, &operation).await?)
         })
         .await
     }
@@ -64,7 +64,7 @@ impl OutboxAudit for SqlStore {
         let (request, operation) = (request.clone(), operation.clone());
         let context = "publishing could not be paused";
         self.operate(context, move |db| async move {
-            Ok(repeat_deadlocks!(pause::begin_as(&db, &request, &operation))?)
+            Ok(repeat_deadlocks!(pause::begin(&db, &request, &operation))?)
         })
         .await
     }
@@ -78,7 +78,7 @@ impl OutboxAudit for SqlStore {
         let context = "the pause could not be ended";
         self.operate(context, move |db| async move {
             let aggregate_type = aggregate_type.as_deref();
-            Ok(repeat_deadlocks!(pause::end_as(&db, aggregate_type, &operation))?)
+            Ok(repeat_deadlocks!(pause::end(&db, aggregate_type, &operation))?)
         })
         .await
     }
@@ -248,10 +248,10 @@ async fn change(tx: &Session, kind: &OperationKind, batch: &[Selected]) -> Resul
     match kind {
         OperationKind::Replay => {
             let ids: Vec<(Uuid, Uuid)> = ids.into_iter().map(|id| (id, admin::fresh_id())).collect();
-            let copied = admin::copy_in(tx, &ids).await?;
+            let copied = admin::copy(tx, &ids).await?;
             Ok((copied, ids.into_iter().map(|(_, copy)| copy).collect()))
         }
-        OperationKind::Skip => Ok((admin::decide_in(tx, batch, Decision::Skip).await?, ids)),
-        _ => Ok((admin::decide_in(tx, batch, Decision::Retry).await?, ids)),
+        OperationKind::Skip => Ok((admin::decide(tx, batch, Decision::Skip).await?, ids)),
+        _ => Ok((admin::decide(tx, batch, Decision::Retry).await?, ids)),
     }
 }

@@ -82,15 +82,3 @@ fn read(row: &QueryResult) -> Result<BlockedAggregate, DbErr> {
         blocked_for: due.map(|due| since(now, due)),
     })
 }
-
-pub(super) async fn resume(db: &Session, aggregate: &Aggregate) -> Result<bool, DbErr> {
-    let resumed = db
-        .execute(sql::resume(&db.dialect, aggregate))
-        .await?
-        .rows_affected()
-        > 0;
-    if resumed {
-        outbox_core::wake::notify();
-    }
-    Ok(resumed)
-}

@@ -27,7 +27,7 @@ const VALUES_MAX: usize = 256;
 pub(super) async fn forget(
     db: &Session,
     aggregates: &[Aggregate],
-    operation: Option<&Operation>,
+    operation: &Operation,
 ) -> Result<Forgotten, DbErr> {
     if aggregates.len() > AGGREGATES_MAX {
         let count = aggregates.len();
@@ -51,7 +51,7 @@ pub(super) async fn forget(
 async fn forget_keys(
     db: &Session,
     keys: &[Key],
-    operation: Option<&Operation>,
+    operation: &Operation,
 ) -> Result<(u64, BTreeSet<Key>), DbErr> {
     let tx = db.begin().await?;
     for keys in keys.chunks(VALUES_MAX) {
@@ -85,7 +85,7 @@ async fn forget_keys(
     }
     let forgotten: Vec<Key> = keys.iter().filter(|key| !left.contains(key)).cloned().collect();
     delete_heads(&tx, &forgotten).await?;
-    if let Some(operation) = operation.filter(|_| !forgotten.is_empty()) {
+    if !forgotten.is_empty() {
         note(&tx, operation, rows.len() as u64).await?;
     }
     tx.commit().await?;

@@ -43,17 +43,8 @@ fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
     })
 }
 
-pub(super) async fn begin(db: &Session, request: &PauseRequest) -> Result<(), DbErr> {
-    db.execute(sql::pause(&db.dialect, request)).await.map(drop)
-}
-
-pub(super) async fn end(db: &Session, aggregate_type: Option<&str>) -> Result<bool, DbErr> {
-    let ended = db.execute(sql::unpause(&db.dialect, aggregate_type)).await?;
-    Ok(ended.rows_affected() > 0)
-}
-
-/// As [`begin`], with the operation in the same transaction: after a crash both are there, or neither. Returns false, and has done nothing, if the operation was there.
-pub(super) async fn begin_as(
+/// Begins a pause. Returns false, and has done nothing, if the operation was written down before.
+pub(super) async fn begin(
     db: &Session,
     request: &PauseRequest,
     operation: &Operation,
@@ -69,8 +60,8 @@ pub(super) async fn begin_as(
     Ok(is_new)
 }
 
-/// As [`end`], with the operation in the same transaction. Returns false, and has done nothing, if no such pause stands or the operation was there.
-pub(super) async fn end_as(
+/// Ends a pause. Returns false, and has done nothing, if no such pause stands or the operation was written down before.
+pub(super) async fn end(
     db: &Session,
     aggregate_type: Option<&str>,
     operation: &Operation,
@@ -79,7 +70,7 @@ pub(super) async fn end_as(
     if !record::insert(&tx, operation, None).await? {
         return Ok(false);
     }
-    // Waits for settlements that hold messages for the pause, as without an operation.
+    // Waits for settlements that hold messages for the pause.
     let ended = tx.execute(sql::unpause(&db.dialect, aggregate_type)).await?;
     let has_ended = ended.rows_affected() > 0;
     if has_ended {

@@ -2,6 +2,7 @@
 
 use super::LogFixture;
 use super::support::*;
+use crate::Operator as _;
 use crate::conformance::store::support::keys;
 
 async fn status_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<MessageStatus> {

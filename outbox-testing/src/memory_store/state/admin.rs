@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::time::Duration;
 
-use outbox_core::message::{Aggregate, Message, MessageId};
+use outbox_core::message::{Message, MessageId};
 use outbox_core::store::{
     BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, MessageStatus, PageFrom, PurgeRequest, Purged, Selection,
     StoredMessage,
@@ -98,19 +98,6 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Row ids of selected dead letters.
-    fn selected_dead(&self, selection: &Selection) -> Vec<i64> {
-        self.selected(selection)
-            .filter(|row| row.status == MessageStatus::Dead)
-            .map(|row| row.row_id)
-            .collect()
-    }
-
-    pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
-        let dead = self.selected_dead(selection);
-        self.retry_rows(&dead)
-    }
-
     /// Retries dead letters; returns their number.
     pub(super) fn retry_rows(&mut self, dead: &[i64]) -> u64 {
         for row_id in dead {
@@ -130,11 +117,6 @@ impl State {
         dead.len() as u64
     }
 
-    pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
-        let dead = self.selected_dead(selection);
-        self.skip_rows(&dead)
-    }
-
     /// Skips dead letters; returns how many of them halted their aggregates.
     pub(super) fn skip_rows(&mut self, dead: &[i64]) -> u64 {
         dead.iter().filter(|row_id| self.lift_halt(**row_id)).count() as u64
@@ -152,15 +134,6 @@ impl State {
             block.until = now;
         }
         true
-    }
-
-    pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
-        let originals: Vec<i64> = self
-            .selected(selection)
-            .filter(|row| self.is_replayable(row))
-            .map(|row| row.row_id)
-            .collect();
-        self.copy_rows(&originals).len() as u64
     }
 
     /// Copies rows behind everything recorded so far; returns the ids of the copies.
@@ -195,17 +168,6 @@ impl State {
             .into_iter()
             .map(|(aggregate, block)| block.shown(aggregate, now));
         blocked.take(limit.get() as usize).collect()
-    }
-
-    pub(in super::super) fn resume(&mut self, aggregate: &Aggregate) -> bool {
-        let now = self.now();
-        match self.index.blocks.get_mut(aggregate) {
-            Some(block) if !block.is_halted() => {
-                block.until = block.until.min(now);
-                true
-            }
-            _ => false,
-        }
     }
 
     pub(in super::super) fn published(

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use outbox_core::message::{Aggregate, MessageId};
 use outbox_core::store::{
-    Forgotten, MessageStatus, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
-    OperationMessages, PauseRequest, SetupKind, StoreError,
+    MessageStatus, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, SetupKind, StoreError,
 };
 
 use super::{Row, State};
@@ -96,50 +96,20 @@ impl State {
     }
 
     /// Writes down an operation that was done in one step.
-    fn note(&mut self, operation: &Operation, changed: u64) {
+    pub(super) fn note(&mut self, operation: &Operation, changed: u64) {
         self.write_down(operation);
         self.finish(operation.id, changed);
     }
 
     pub(in super::super) fn resume_as(&mut self, aggregate: &Aggregate, operation: &Operation) -> bool {
-        let resumed = self.resume(aggregate);
-        if resumed {
-            self.note(operation, 1);
-        }
-        resumed
-    }
-
-    pub(in super::super) fn forget_as(
-        &mut self,
-        aggregates: &[Aggregate],
-        operation: &Operation,
-    ) -> Forgotten {
-        let forgotten = self.forget(aggregates);
-        if forgotten.left.len() < aggregates.len() {
-            self.note(operation, forgotten.messages);
-        }
-        forgotten
-    }
-
-    pub(in super::super) fn pause_as(&mut self, request: &PauseRequest, operation: &Operation) -> bool {
-        let is_new = self.operation(operation.id).is_none();
-        if is_new {
-            self.pause(request);
-            self.note(operation, 1);
-        }
-        is_new
-    }
-
-    pub(in super::super) fn unpause_as(
-        &mut self,
-        aggregate_type: Option<&str>,
-        operation: &Operation,
-    ) -> bool {
-        let ended = self.operation(operation.id).is_none() && self.unpause(aggregate_type);
-        if ended {
-            self.note(operation, 1);
-        }
-        ended
+        let now = self.now();
+        let block = self.index.blocks.get_mut(aggregate);
+        let Some(block) = block.filter(|block| !block.is_halted()) else {
+            return false;
+        };
+        block.until = block.until.min(now);
+        self.note(operation, 1);
+        true
     }
 
     pub(in super::super) fn write_down(&mut self, operation: &Operation) {

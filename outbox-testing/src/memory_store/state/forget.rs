@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use outbox_core::message::Aggregate;
-use outbox_core::store::{Forgotten, MessageStatus};
+use outbox_core::store::{Forgotten, MessageStatus, Operation};
 
 use super::{Row, State};
 
 impl State {
-    pub(in super::super) fn forget(&mut self, aggregates: &[Aggregate]) -> Forgotten {
+    pub(in super::super) fn forget_as(
+        &mut self,
+        aggregates: &[Aggregate],
+        operation: &Operation,
+    ) -> Forgotten {
         let mut forgotten = Forgotten::default();
         for aggregate in aggregates {
             let rows = || {
@@ -35,6 +39,9 @@ impl State {
                 forgotten.messages += 1;
             }
             self.heads.remove(aggregate);
+        }
+        if forgotten.left.len() < aggregates.len() {
+            self.note(operation, forgotten.messages);
         }
         forgotten
     }

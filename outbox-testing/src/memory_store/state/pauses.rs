@@ -1,7 +1,7 @@
 //! Pauses: as rows, and what they hold.
 
 use outbox_core::message::Aggregate;
-use outbox_core::store::{MessageStatus, Pause, PauseRequest, UNPAUSED_WAIT, storable_error};
+use outbox_core::store::{MessageStatus, Operation, Pause, PauseRequest, UNPAUSED_WAIT, storable_error};
 use time::OffsetDateTime;
 
 use super::State;
@@ -41,7 +41,10 @@ impl State {
         self.pauses.values().map(read).collect()
     }
 
-    pub(in super::super) fn pause(&mut self, request: &PauseRequest) {
+    pub(in super::super) fn pause_as(&mut self, request: &PauseRequest, operation: &Operation) -> bool {
+        if self.operation(operation.id).is_some() {
+            return false;
+        }
         let now = self.now();
         let row = PauseRow {
             request: PauseRequest {
@@ -53,15 +56,25 @@ impl State {
             ends_at: request.lasts.map(|lasts| now + lasts),
         };
         self.pauses.insert(request.aggregate_type.clone(), row);
+        self.note(operation, 1);
+        true
     }
 
-    pub(in super::super) fn unpause(&mut self, aggregate_type: Option<&str>) -> bool {
+    pub(in super::super) fn unpause_as(
+        &mut self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> bool {
+        if self.operation(operation.id).is_some() {
+            return false;
+        }
         let now = self.now();
         let row = self.pauses.get_mut(&aggregate_type.map(str::to_owned));
         let Some(row) = row.filter(|row| row.stands(now)) else {
             return false;
         };
         row.ends_at = Some(now);
+        self.note(operation, 1);
         true
     }
 

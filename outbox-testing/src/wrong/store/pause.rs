@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_core::store::{OutboxAdmin, OutboxStore, PauseRequest, Selection, StoreError, Verdict};
+use outbox_core::store::{OutboxStore, Selection, StoreError, Verdict};
 
 use super::{M, WrongStore};
+use crate::Operator as _;
 
 /// Longer than any promise takes.
 const HOURS: Duration = Duration::from_secs(36_000);
@@ -32,18 +33,6 @@ impl WrongStore {
             _ => {}
         }
         self.inner.finish_pauses().await
-    }
-
-    pub(super) async fn pause_wrongly(&self, request: &PauseRequest) -> Result<(), StoreError> {
-        let mut request = request.clone();
-        match self.mistake {
-            M::FoldsPausedTypes => {
-                request.aggregate_type = request.aggregate_type.map(|name| name.to_lowercase());
-            }
-            M::PausesForEver => request.lasts = None,
-            _ => {}
-        }
-        self.inner.pause(&request).await
     }
 
     /// Applies the mistake to [`Verdict::Paused`].

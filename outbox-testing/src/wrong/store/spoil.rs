@@ -7,12 +7,11 @@ use std::time::Duration;
 use outbox_core::headers::Headers;
 use outbox_core::message::Aggregate;
 use outbox_core::store::{
-    Fetched, FetchedRow, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
-    WaitingRequest,
+    Fetched, FetchedRow, MessageStatus, Selection, Settlement, StoreError, Verdict, WaitingRequest,
 };
 
 use super::{M, WrongStore};
-use crate::StoredRow;
+use crate::{Operator as _, StoredRow};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -1,7 +1,8 @@
 //! What the broker refuses, and what is delayed, goes by way of the table; everything else flows.
 
-use outbox_core::{OutboxAdmin as _, Selection};
+use outbox_core::Selection;
 use outbox_sea_orm::SqlStore;
+use outbox_testing::Operator as _;
 use time::{Duration, OffsetDateTime};
 
 use super::{Place, until};
