@@ -30,6 +30,9 @@ const FORMS: &[Form] = &[
     // Errors of drivers by `Debug`, as in panics of `unwrap`, whatever the language of the server.
     form("PgDatabaseError {", " message: \"", "\", detail: "),
     form("PgDatabaseError {", " detail: Some(\"", "\"), hint: "),
+    form("PgDatabaseError {", " hint: Some(\"", "\"), position: "),
+    form("PgDatabaseError {", " query: \"", "\" }), where: "),
+    form("PgDatabaseError {", " where: Some(\"", "\"), schema: "),
     form("MySqlDatabaseError {", " message: \"", "\" }"),
     // PostgreSQL's details.
     form("Key (", ")=(", ") already exists"),
@@ -99,6 +102,10 @@ mod tests {
             (
                 "PgDatabaseError { code: \"22P02\", message: \"»x@y.z«\", detail: Some(\"(x@y.z)\"), hint: None, line: Some(1) }",
                 "PgDatabaseError { code: \"22P02\", message: \"…\", detail: Some(\"…\"), hint: None, line: Some(1) }",
+            ),
+            (
+                "PgDatabaseError { hint: Some(\"x@y.z\"), position: Some(Internal { position: 1, query: \"'x@y.z'\" }), where: Some(\"line 1: x@y.z\"), schema: None }",
+                "PgDatabaseError { hint: Some(\"…\"), position: Some(Internal { position: 1, query: \"…\" }), where: Some(\"…\"), schema: None }",
             ),
             (
                 "MySqlDatabaseError { code: Some(\"23000\"), number: 1062, message: \"Eintrag 'x@y.z'\" }",
