@@ -159,7 +159,10 @@ async fn settings_of_others_survive_an_update(nats: &Nats) {
     let before = nats.stream_config().await;
     let report = provision(nats, &nats.stream(), &[&PLACED]).await;
     assert!(
-        matches!(report.warnings[..], [StreamWarning::ShortAge { .. }]),
+        matches!(
+            report.warnings[..],
+            [StreamWarning::DiscardsUnread, StreamWarning::ShortAge { .. }]
+        ),
         "{report:?}"
     );
     let expected = Config {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use async_nats::jetstream::stream::Config;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use outbox_core::EventDescriptor;
 
 use super::error::ProvisionError;
@@ -27,11 +27,19 @@ impl Plan {
     }
 }
 
-/// A setting of an existing stream below the description. It is not changed, because it may be a choice. The start of a
-/// relay and `outbox doctor` report other weak settings.
+/// A setting of an existing stream that works and may lose messages. It is not changed, because it may be a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamWarning {
+    /// The stream drops its oldest messages when it is full, read or not.
+    DiscardsUnread,
+    /// The stream keeps only so many messages per subject, so a slow consumer misses events of an aggregate.
+    KeepsPerSubject {
+        /// Messages kept per subject.
+        messages: i64,
+    },
+    /// The stream is in memory: a restart of the server loses messages and the ids of published ones.
+    InMemory,
     /// Messages are deleted earlier than asked for.
     ShortAge {
         /// The stream's setting.
@@ -51,6 +59,16 @@ pub enum StreamWarning {
 impl fmt::Display for StreamWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::DiscardsUnread => f.write_str(
+                "the stream drops its oldest messages when full, read or not; use discard policy `new`",
+            ),
+            Self::KeepsPerSubject { messages } => write!(
+                f,
+                "the stream keeps {messages} messages per subject, so slow consumers miss events; remove `max_msgs_per_subject`"
+            ),
+            Self::InMemory => f.write_str(
+                "the stream is in memory, so a restart of the server loses messages; use file storage",
+            ),
             Self::ShortAge { seen, wanted } => {
                 write!(
                     f,
@@ -161,8 +179,14 @@ pub(super) fn check_captured(
 }
 
 fn warnings(stream: &EventStream, seen: &Config) -> Vec<StreamWarning> {
+    let bounded = seen.max_bytes > 0 || seen.max_messages > 0;
     let shorter = !seen.max_age.is_zero() && (stream.max_age.is_zero() || seen.max_age < stream.max_age);
     [
+        (seen.discard == DiscardPolicy::Old && bounded).then_some(StreamWarning::DiscardsUnread),
+        (seen.max_messages_per_subject > 0).then_some(StreamWarning::KeepsPerSubject {
+            messages: seen.max_messages_per_subject,
+        }),
+        (seen.storage == StorageType::Memory).then_some(StreamWarning::InMemory),
         shorter.then_some(StreamWarning::ShortAge {
             seen: seen.max_age,
             wanted: stream.max_age,
@@ -357,10 +381,14 @@ mod tests {
     fn surprising_settings_are_warned_about() {
         let stream = EventStream::default();
         let seen = Config {
+            discard: DiscardPolicy::Old,
+            max_bytes: 1,
+            max_messages_per_subject: 1,
+            storage: StorageType::Memory,
             max_age: Duration::from_hours(1),
             ..existing(&stream)
         };
         let stream = stream.with_replicas(3);
-        assert_eq!(run(&stream, &seen, &[]).unwrap().warnings.len(), 2);
+        assert_eq!(run(&stream, &seen, &[]).unwrap().warnings.len(), 5);
     }
 }
