@@ -84,7 +84,7 @@ pub struct InboxConfig {
     pub buffer_bytes: usize,
     /// Unanswered deliveries per consumer, over all processes: `max_ack_pending` on NATS. Deliveries that wait for a failed
     /// message of their aggregate count too, even after they were given back. At this number the broker sends nothing new.
-    /// 32 for each of `concurrency` to 1,000,000, default 100,000. Consumers of order `strict` have 1.
+    /// `concurrency` to 1,000,000, default 100,000. Consumers of order `strict` have 1.
     pub ack_pending_max: usize,
     /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
     /// 1 s to 1 h, default 30 s.
@@ -118,7 +118,7 @@ pub struct InboxConfig {
     pub allow_untested_engine: bool,
     /// Deliveries in memory that run or are about to run, and deliveries behind them in their aggregates, per consumer.
     /// The inbox takes fewer if it could not handle them within half of `ack_wait`, and at least `concurrency` and
-    /// two batches. Default: 32 for each of `concurrency`, at most 10,000.
+    /// two batches. Default: 32 for each of `concurrency`, at most 10,000 and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
     /// How often the inbox deletes expired rows and dead letters, on average.
@@ -180,7 +180,8 @@ impl InboxConfig {
 
     /// The number of deliveries in memory that run or are about to run.
     pub(crate) fn in_flight_bound(&self) -> usize {
-        let most = self.in_flight_max.unwrap_or((32 * self.concurrency).min(10_000));
+        let default = self.concurrency.saturating_mul(32).min(10_000);
+        let most = self.in_flight_max.unwrap_or(default.min(self.ack_pending_max));
         most.max(self.concurrency)
     }
 
@@ -212,10 +213,10 @@ impl InboxConfig {
                 "buffer_bytes is {buffer_bytes}; use at least {BUFFER_BYTES_MIN}"
             ));
         }
-        if !(self.in_flight_bound()..=1_000_000).contains(&ack_pending_max) {
+        let least = concurrency.clamp(1, 1024);
+        if !(least..=1_000_000).contains(&ack_pending_max) {
             problems.push(format!(
-                "ack_pending_max is {ack_pending_max}; use {} to 1000000",
-                self.in_flight_bound()
+                "ack_pending_max is {ack_pending_max}; use {least} to 1000000"
             ));
         }
         if !(1..=1_000_000).contains(&attempts_max) {
@@ -278,6 +279,7 @@ mod tests {
             .concurrency(0)
             .blocked_max(0)
             .buffer_bytes(0)
+            .ack_pending_max(0)
             .ack_wait(zero)
             .handler_timeout(zero)
             .attempts_max(0)
@@ -290,6 +292,7 @@ mod tests {
             "concurrency",
             "blocked_max",
             "buffer_bytes",
+            "ack_pending_max",
             "ack_wait",
             "handler_timeout",
             "attempts_max",
@@ -304,6 +307,28 @@ mod tests {
                 "{setting}: {text:#?}"
             );
         }
+    }
+
+    #[test]
+    fn fewer_unanswered_deliveries_mean_fewer_in_memory() {
+        for (concurrency, unanswered, expected) in [
+            (8, 100_000, 256),
+            (313, 100_000, 10_000),
+            (64, 1_000, 1_000),
+            (64, 64, 64),
+        ] {
+            let config = InboxConfig::default()
+                .concurrency(concurrency)
+                .ack_pending_max(unanswered);
+            assert!(config.problems().is_empty(), "{:?}", config.problems());
+            assert_eq!(config.in_flight_bound(), expected);
+        }
+        let config = InboxConfig::default().ack_pending_max(7);
+        assert!(
+            matches!(config.problems().as_slice(), [text] if text.starts_with("ack_pending_max is 7; use 8 "))
+        );
+        let config = InboxConfig::default().concurrency(usize::MAX);
+        assert!(matches!(config.problems().as_slice(), [text] if text.starts_with("concurrency")));
     }
 
     #[test]
