@@ -8,7 +8,7 @@ use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
-use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick};
+use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick, take_effect};
 
 async fn a_failure_rolls_back_and_is_tried_again(test: TestDb) {
     let script = Script::new([Step::Fail, Step::DatabaseError], Step::Ok);
@@ -57,6 +57,10 @@ async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb)
     );
     assert_eq!(letters[0].raw_payload(), poison.payload);
     assert_eq!(handled(&test.db, "panics").await.unwrap().len(), 19);
+    assert_eq!(
+        (test.effects("panics", 0).await, test.effects("panics", 1).await),
+        (0, 1)
+    );
 }
 
 struct PanicsFor {
@@ -66,8 +70,11 @@ struct PanicsFor {
 #[outbox_inbox::idempotent_handler(consumer = "panics")]
 async fn book_or_panic(
     event: outbox_inbox::Event<crate::support::OrderPlaced>,
+    tx: outbox_inbox::Tx<'_>,
+    key: outbox_inbox::StableKey,
     panics_for: outbox_inbox::HandlerState<PanicsFor>,
 ) -> Result<(), outbox_inbox::HandlerError> {
+    take_effect("panics", &event, &tx, key).await?;
     assert!(
         event.order_id != panics_for.poison,
         "order {} panics",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::DomainEvent;
+use outbox_core::{DomainEvent, StartAt};
 use outbox_inbox::{
     Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
     IntoEffect as _, OnDuplicate, Order, ProblemKind, Registration, Router, Shape, StartError, StateMap,
@@ -236,6 +236,10 @@ async fn settings_that_cannot_work_are_refused() {
     for (error, part) in [
         (
             start(|inbox| inbox.with_consumers(["bocks"])).await,
+            "consumer `bocks` has no handlers in this program; there are `books`",
+        ),
+        (
+            start(|inbox| inbox.with_start("bocks", StartAt::New)).await,
             "consumer `bocks` has no handlers in this program; there are `books`",
         ),
         (start(|inbox| inbox.with_config(config)).await, "ack_wait"),

@@ -490,7 +490,7 @@ impl Script {
     }
 }
 
-async fn take_effect(
+pub(crate) async fn take_effect(
     consumer: &str,
     event: &OrderPlaced,
     tx: &Tx<'_>,

@@ -176,6 +176,14 @@ async fn other_methods_pass_through(test: TestDb) {
     // A handler that takes `RequestTx` is told that there is none.
     client.send("GET /orders/1", &[], b"").await.assert_problem(500);
     assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+    for (order, method) in (2..).zip(["POST", "PUT", "PATCH", "DELETE"]) {
+        let request = format!("{method} /orders/{order}");
+        for replayed in [false, true] {
+            let answer = client.send(&request, &by_ann(method), b"").await;
+            assert_eq!((answer.status, answer.is_replayed()), (201, replayed), "{method}");
+        }
+        assert_eq!(books(&test, order).await.0, 1, "{method}");
+    }
 }
 
 async fn large_requests_are_refused(test: TestDb) {
