@@ -23,57 +23,59 @@ const WAITING_NEEDED: i64 = 64;
 /// Settings that an existing consumer must have, each with the value seen and the value needed. `bound` is the needed `max_ack_pending`, if it matters.
 pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
     let needed = fitted(seen.clone(), spec, bound.unwrap_or(seen.max_ack_pending));
-    let settings: [(&str, &dyn fmt::Debug, &dyn fmt::Debug, &str); 9] = [
-        ("ack_wait", &seen.ack_wait, &needed.ack_wait, ""),
-        ("max_deliver", &seen.max_deliver, &needed.max_deliver, ""),
+    let settings: [(&str, &dyn fmt::Debug, &dyn fmt::Debug, Option<&str>); 9] = [
+        ("ack_wait", &seen.ack_wait, &needed.ack_wait, None),
+        ("max_deliver", &seen.max_deliver, &needed.max_deliver, None),
         (
             "headers_only",
             &seen.headers_only,
             &needed.headers_only,
-            ", payloads are read",
+            Some("false, payloads are read"),
         ),
         (
             "inactive_threshold",
             &seen.inactive_threshold,
             &needed.inactive_threshold,
-            ", or its progress is deleted while no process runs",
+            Some("none, or its progress is deleted while no process runs"),
         ),
         (
             "backoff",
             &seen.backoff,
             &needed.backoff,
-            ", it replaces ack_wait",
+            Some("none, it replaces ack_wait"),
         ),
         (
             "max_request_batch",
             &seen.max_batch,
             &needed.max_batch,
-            ", or requests for more are refused",
+            Some("none, or requests for more are refused"),
         ),
         (
             "max_request_expires",
             &seen.max_expires,
             &needed.max_expires,
-            ", or requests that last longer are refused",
+            Some("none, or requests that last longer are refused"),
         ),
         (
             "priority_policy",
             &seen.priority_policy,
             &needed.priority_policy,
-            ", or requests without a group are refused",
+            Some("none, or requests without a group are refused"),
         ),
         (
             "max_ack_pending",
             &seen.max_ack_pending,
             &needed.max_ack_pending,
-            "",
+            None,
         ),
     ];
     settings
         .into_iter()
-        .map(|(setting, seen, needed, why)| (setting, format!("{seen:?}"), format!("{needed:?}"), why))
+        .map(|(setting, seen, needed, words)| (setting, format!("{seen:?}"), format!("{needed:?}"), words))
         .filter(|(_, seen, needed, _)| seen != needed)
-        .map(|(setting, seen, needed, why)| format!("{setting} is {seen}, needed is {needed}{why}"))
+        .map(|(setting, seen, needed, words)| {
+            format!("{setting} is {seen}, needed is {}", words.unwrap_or(&needed))
+        })
         .collect()
 }
 
@@ -222,28 +224,36 @@ mod tests {
     #[test]
     fn a_setting_that_would_break_it_is_changed() {
         let second = Duration::from_secs(1);
-        for (setting, config) in [
-            ("ack_wait", with(|config| config.ack_wait = second)),
-            ("max_deliver", with(|config| config.max_deliver = 3)),
-            ("headers_only", with(|config| config.headers_only = true)),
+        for (setting, needed, config) in [
+            ("ack_wait", "30s", with(|config| config.ack_wait = second)),
+            ("max_deliver", "-1", with(|config| config.max_deliver = 3)),
+            (
+                "headers_only",
+                "false, ",
+                with(|config| config.headers_only = true),
+            ),
             (
                 "inactive_threshold",
+                "none, ",
                 with(|config| config.inactive_threshold = second),
             ),
-            ("backoff", with(|config| config.backoff = vec![second])),
-            ("max_request_batch", with(|config| config.max_batch = 7)),
+            ("backoff", "none, ", with(|config| config.backoff = vec![second])),
+            ("max_request_batch", "none, ", with(|config| config.max_batch = 7)),
             (
                 "max_request_expires",
+                "none, ",
                 with(|config| config.max_expires = EXPIRES / 2),
             ),
             (
                 "priority_policy",
+                "none, ",
                 with(|config| config.priority_policy = PriorityPolicy::Overflow),
             ),
-            ("max_ack_pending", with(|config| config.max_ack_pending = 1)),
+            ("max_ack_pending", "8", with(|config| config.max_ack_pending = 1)),
         ] {
             let seen = changes(&config, &spec(), Some(8));
             assert!(seen.len() == 1 && seen[0].starts_with(setting), "{seen:?}");
+            assert!(seen[0].contains(&format!("needed is {needed}")), "{seen:?}");
             let fitted = fitted(config, &spec(), 8);
             assert_eq!(changes(&fitted, &spec(), Some(8)), [""; 0], "{setting}");
         }
