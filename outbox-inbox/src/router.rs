@@ -198,7 +198,6 @@ impl Router {
     }
 }
 
-/// Whether a name needs no escaping in broker names and in stored keys.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => "none".to_owned(),
@@ -206,6 +205,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
+/// Whether a name needs no escaping in broker names and in stored keys.
 fn is_consumer_name(name: &str) -> bool {
     (1..=CONSUMER_BYTES_MAX).contains(&name.len())
         && name

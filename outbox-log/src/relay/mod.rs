@@ -21,23 +21,22 @@
 //! # Promises
 //!
 //! * **Nothing is lost.** The position passes a commit only when each message of the commit is
-//!   decided. An adoption   is stored before its message counts as decided. If the log is lost, it
-//!   is recreated, and the table adopts each   message that the lost log may not have returned
+//!   decided. An adoption is stored before its message counts as decided. If the log is lost, it
+//!   is recreated, and the table adopts each message that the lost log may not have returned
 //!   ([`MessageLog::open`]).
 //! * **Order.** The order of the log is the order of commits, and so of each aggregate. Pending
-//!   messages of an   aggregate precede its messages in the log. A message is adopted only with all
-//!   earlier undecided messages of its   aggregate, or if there are none. Not promised: the place
+//!   messages of an aggregate precede its messages in the log. A message is adopted only with all
+//!   earlier undecided messages of its aggregate, or if there are none. Not promised: the place
 //!   of a retried dead letter that halted nothing.
-//! * **No write per published message.** The position is stored once a second
-//!   (every second).
+//! * **No write per published message.** The position is stored once a second.
 //! * **After a crash** the messages behind the stored position are published again, under the same
-//!   ids. Adopted   messages are left to the table.
+//!   ids. Adopted messages are left to the table.
 //! * **One reader.** The database lets one reader at a time read the log. Other relays stand by,
-//!   and one of them   takes over when the reader ends. A replaced reader publishes at most copies
-//!   in the same order, and adopts only   messages that are still logged. When the reader detects
+//!   and one of them takes over when the reader ends. A replaced reader publishes at most copies
+//!   in the same order, and adopts only messages that are still logged. When the reader detects
 //!   that its reading has ended, it publishes nothing more.
 //! * **A reader that cannot publish** for one lease time leaves the log for five seconds to relays
-//!   that stand by. If   no relay takes the log, the reader resumes, and leaves it less and less
+//!   that stand by. If no relay takes the log, the reader resumes, and leaves it less and less
 //!   often, at last every ten minutes.
 
 mod backlog;
