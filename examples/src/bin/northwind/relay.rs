@@ -23,7 +23,6 @@ pub(crate) async fn run<P: Publisher>(
     // killed relay must not delay it.
     let config = RelayConfig::default()
         .lease_ttl(Duration::from_secs(2))
-        .poll_min(Duration::from_millis(10))
         .poll_max(Duration::from_millis(100));
     let store = SqlStore::new(db.clone());
     let report = match setup.relay {
