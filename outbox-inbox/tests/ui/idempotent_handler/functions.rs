@@ -30,15 +30,6 @@ mod const_function {
     }
 }
 
-mod extern_function {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async extern "C" fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod generic_lifetime {
     use super::*;
 
