@@ -1,8 +1,8 @@
 //! Says of an outage that it began, and that it ended, and nothing in between.
 //!
 //! A relay tries again and again while a server is away. Each failure would be a line in the log.
-//! Invariant: an outage is told once, and once more if what passes by itself turns into what
-//! somebody has to repair. Each failure stays visible at level debug, in the metrics and in the
+//! Invariant: an outage is told once, once more if what passes by itself turns into what somebody
+//! has to repair, and again when its reason has changed, at most every 30 s. Each failure stays visible at level debug, in the metrics and in the
 //! health.
 
 use std::time::Duration;
@@ -11,18 +11,29 @@ use tokio::time::Instant;
 
 use crate::health::Activity;
 
+/// The least time between two lines about an outage whose reason changes.
+const CHANGED_AFTER: Duration = Duration::from_secs(30);
+
 /// An outage of one server, or none.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     began: Option<Instant>,
     /// It was told that somebody has to act.
     needs_somebody: bool,
+    /// When it was told, and with which reason.
+    told: Option<(Instant, String)>,
 }
 
 impl Outage {
     /// Something failed; returns whether that is to be told.
-    pub(super) fn failed(&mut self, needs_somebody: bool) -> bool {
-        let is_news = self.began.is_none() || (needs_somebody && !self.needs_somebody);
+    pub(super) fn failed(&mut self, needs_somebody: bool, reason: &str) -> bool {
+        let is_changed = |(at, told): &(Instant, String)| told != reason && at.elapsed() >= CHANGED_AFTER;
+        let is_news = self.began.is_none()
+            || (needs_somebody && !self.needs_somebody)
+            || self.told.as_ref().is_some_and(is_changed);
+        if is_news {
+            self.told = Some((Instant::now(), reason.to_owned()));
+        }
         self.began.get_or_insert_with(Instant::now);
         self.needs_somebody |= needs_somebody;
         is_news
@@ -31,7 +42,7 @@ impl Outage {
     /// Everything works; returns how long an outage took that ends with this.
     pub(super) fn ended(&mut self) -> Option<Duration> {
         let began = self.began.take()?;
-        self.needs_somebody = false;
+        (self.needs_somebody, self.told) = (false, None);
         Some(began.elapsed())
     }
 }
@@ -113,20 +124,32 @@ mod tests {
     async fn an_outage_is_told_once_and_its_end_too() {
         let mut outage = Outage::default();
         assert_eq!(outage.ended(), None);
-        assert!(outage.failed(false));
-        assert!((0..100).all(|_| !outage.failed(false)));
-        assert!(outage.failed(true), "now somebody has to act");
-        assert!(!outage.failed(true) && !outage.failed(false));
+        assert!(outage.failed(false, "refused"));
+        assert!((0..100).all(|_| !outage.failed(false, "reset")));
+        assert!(outage.failed(true, "denied"), "now somebody has to act");
+        assert!(!outage.failed(true, "denied") && !outage.failed(false, "refused"));
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(outage.ended(), Some(Duration::from_secs(7)));
         assert_eq!(outage.ended(), None);
-        assert!(outage.failed(false), "the next one is news");
+        assert!(outage.failed(false, "denied"), "the next one is news");
     }
+
+    /// The first reason may only be the end of a connection, and the next one the cause.
+    #[tokio::test(start_paused = true)]
+    async fn changed_reason_of_an_outage_is_told_in_time() {
+        let mut outage = Outage::default();
+        assert!(outage.failed(false, "terminated"));
+        tokio::time::advance(CHANGED_AFTER).await;
+        assert!(!outage.failed(false, "terminated"));
+        assert!(outage.failed(false, "no such login"));
+        assert!(!outage.failed(false, "terminated"));
+    }
+
     /// Another activity that still fails keeps the outage open.
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_the_store_ends_with_the_last_failing_activity() {
         let mut store = StoreOutage::default();
-        assert!(store.outage.failed(false));
+        assert!(store.outage.failed(false, "refused"));
         assert_eq!(store.failed(Activity::Fetching), 1);
         assert_eq!(store.failed(Activity::Fetching), 2);
         store.failed(Activity::Keeping);

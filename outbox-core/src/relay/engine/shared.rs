@@ -94,7 +94,7 @@ impl<'a> Shared<'a> {
         let pause = self.config.backoff.delay(failures, &mut self.rng);
         let reason = describe(&error);
         let needs_somebody = !matches!(error, StoreError::Database { .. } | StoreError::Silent { .. });
-        let is_news = self.store.outage.failed(needs_somebody);
+        let is_news = self.store.outage.failed(needs_somebody, &reason);
         tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
         telemetry::store_failed(activity);
         self.health.update(|vitals| {
