@@ -25,7 +25,6 @@
 //! configuration is wrong. No secret is taken from the command line, and none is printed. Nothing is changed without `--yes`.
 //!
 //! A program of your own shows payloads (`outbox show --payload`) of the event types that are linked into it, with their sensitive fields masked.
-//! Its `outbox doctor` compares the handlers that are linked into it with the consumers of the stream.
 
 #![warn(unreachable_pub)]
 

@@ -156,7 +156,7 @@ impl Called {
 
     /// Plants overloads in a schema that exists, for common types; with three and more arguments for
     /// fewer types. Overloads that PostgreSQL cannot choose would only slow down sessions. So a type
-    /// stands where an implicit cast allows it, and each type of [`UNKNOWN`] stands everywhere.
+    /// stands where an implicit cast allows it, and each type of `UNKNOWN` stands everywhere.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());

@@ -71,7 +71,7 @@ pub enum OutboxCommand {
     Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
-    /// Delete published messages, expired records of inboxes, or everything about aggregates.
+    /// Delete what outbox and inbox hold of aggregates. Prints a preview; `--yes` does it.
     Purge(purge::PurgeCommand),
     /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
     Migrate(migrate::MigrateCommand),

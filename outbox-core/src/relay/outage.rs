@@ -25,18 +25,24 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Something failed; returns whether that is to be told.
+    /// Something failed; returns whether that is to be told. A `reason` that differs between
+    /// messages would be told too often.
     pub(super) fn failed(&mut self, needs_somebody: bool, reason: &str) -> bool {
         let is_changed = |(at, told): &(Instant, String)| told != reason && at.elapsed() >= CHANGED_AFTER;
         let is_news = self.began.is_none()
             || (needs_somebody && !self.needs_somebody)
             || self.told.as_ref().is_some_and(is_changed);
-        if is_news {
+        if is_news || self.told.is_none() {
             self.told = Some((Instant::now(), reason.to_owned()));
         }
         self.began.get_or_insert_with(Instant::now);
         self.needs_somebody |= needs_somebody;
         is_news
+    }
+
+    /// An outage has begun, and somebody else has told it.
+    pub(super) fn was_told(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
     }
 
     /// Everything works; returns how long an outage took that ends with this.

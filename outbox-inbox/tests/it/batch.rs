@@ -189,7 +189,7 @@ async fn with_poison<H: Handler>(test: &TestDb) {
         (9, 2, 1),
         "{consumer}: {report:?}"
     );
-    let letter = only_letter(&test, consumer).await;
+    let letter = only_letter(test, consumer).await;
     assert_eq!(letter.attempts, 3, "{consumer}");
     let seen = orders.seen();
     for order_id in 0..10 {
@@ -230,7 +230,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
         (5, 0, 1),
         "{consumer}: {report:?}"
     );
-    let letter = only_letter(&test, consumer).await;
+    let letter = only_letter(test, consumer).await;
     assert_eq!(letter.raw_payload(), b"no JSON");
     assert!(letter.error.contains("cannot be decoded"), "{}", letter.error);
     assert_each_once(test, consumer, 4, 1).await;

@@ -158,7 +158,7 @@ async fn check(
     let broker = MemoryBroker::new();
     publish_all(&broker).await;
     let report = inbox(&broker).drain().await.unwrap();
-    let letter = only_letter(&test, consumer).await;
+    let letter = only_letter(test, consumer).await;
     assert_eq!(letter.aggregate.as_ref().unwrap().id, BAD.to_string());
     assert!(letter.error.starts_with(reason), "{}", letter.error);
     assert_eq!(letter.attempts, 3);

@@ -122,7 +122,7 @@ fn refused(router: Router, parts: &[&str]) {
 
 #[test]
 fn handlers_that_do_not_fit_are_refused() {
-    let two = <[_; 2]>::from([book::REGISTRATION, book_as_well::REGISTRATION]);
+    let two = [book::REGISTRATION, book_as_well::REGISTRATION];
     let places = two.map(|handler| format!("({}:{})", handler.file, handler.line));
     refused(Router::new(), &["no handlers are linked", "link_handlers!"]);
     refused(

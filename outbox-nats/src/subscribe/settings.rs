@@ -20,10 +20,13 @@ const UNLIMITED: i64 = -1;
 /// A process has two requests under way at times. Below this number a few processes get in each other's way. The server's default is 512.
 const WAITING_NEEDED: i64 = 64;
 
+/// A setting of a consumer: its name, the value seen, the value needed, and what to print instead of the needed value.
+type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);
+
 /// Settings that an existing consumer must have, each with the value seen and the value needed. `bound` is the needed `max_ack_pending`, if it matters.
 pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
     let needed = fitted(seen.clone(), spec, bound.unwrap_or(seen.max_ack_pending));
-    let settings: [(&str, &dyn fmt::Debug, &dyn fmt::Debug, Option<&str>); 9] = [
+    let settings: [Setting<'_>; 9] = [
         ("ack_wait", &seen.ack_wait, &needed.ack_wait, None),
         ("max_deliver", &seen.max_deliver, &needed.max_deliver, None),
         (

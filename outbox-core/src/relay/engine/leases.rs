@@ -173,7 +173,10 @@ impl Leases {
     /// Whether a relay that may not begin waits for the other relay, which reads its stream again
     /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)): for two lease times.
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
-        let since = *self.disagrees_since.get_or_insert_with(Instant::now);
+        let since = *self.disagrees_since.get_or_insert_with(|| {
+            tracing::info!(%disagreement, "another live relay disagrees; it may have to read its stream again");
+            Instant::now()
+        });
         disagreement.is_of_instances()
             && shared.mode == Mode::Run
             && since.elapsed() < shared.config.lease_ttl * 2

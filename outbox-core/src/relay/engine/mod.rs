@@ -122,7 +122,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// The preflight has logged that the store is down.
     pub(super) fn store_is_down(&mut self) {
-        self.shared.store.outage.failed(false, "");
+        self.shared.store.outage.was_told();
     }
 
     /// Runs until `shutdown` is cancelled, or until everything is drained. Then it gives the leases

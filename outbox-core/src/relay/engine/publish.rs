@@ -138,7 +138,7 @@ impl Publish {
             _ => shared.breaker.refused(row.failures > 0, &mut shared.rng),
         };
         if let Some(pause) = pause {
-            let is_news = self.outage.failed(false, &reason);
+            let is_news = self.outage.failed(false, class.as_str());
             tell_outage!(is_news, %reason, ?pause, "broker trouble, relay pauses");
         }
         if !matches!(
