@@ -148,10 +148,12 @@ impl Poller {
                 }
             }
             Query::Waiting => {
+                // A pending copy of a replay holds back the waiting messages of its aggregate. So
+                // the last question of a drain is for pending messages.
+                self.ended[Query::Pending as usize] = false;
                 if found || more {
                     self.waiting_idle = self.poll_max;
                     self.waiting_at = now;
-                    self.ended[Query::Pending as usize] = false;
                 } else {
                     self.waiting_at = self.waiting_at.min(now + self.waiting_idle);
                     self.waiting_idle = (self.waiting_idle * 2).min(self.poll_max * WAITING_IDLE_FACTOR);
@@ -169,7 +171,7 @@ impl Poller {
 
     /// The query that has not been run with nothing in flight since something was found.
     pub(super) fn not_ended(&self) -> Option<Query> {
-        [Query::Pending, Query::Waiting]
+        [Query::Waiting, Query::Pending]
             .into_iter()
             .find(|query| !self.ended[*query as usize])
     }
@@ -206,6 +208,18 @@ mod tests {
         }
         assert!((100..=110).contains(&pending), "{pending}");
         assert!((20..=25).contains(&waiting), "{waiting}");
+        assert!(poller.has_ended());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn last_question_of_a_drain_is_for_pending_messages() {
+        let mut poller = poller();
+        for query in [Query::Pending, Query::Waiting] {
+            poller.end(query, false, false, true);
+            assert_eq!(poller.not_ended().is_some(), !poller.has_ended());
+        }
+        assert_eq!(poller.not_ended(), Some(Query::Pending));
+        poller.end(Query::Pending, false, false, true);
         assert!(poller.has_ended());
     }
 

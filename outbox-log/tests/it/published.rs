@@ -8,7 +8,7 @@ use outbox_core::log::{LogReader as _, MessageLog as _};
 use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::{MessageId, OutboxAdmin as _, PurgeRequest, Selection};
 use outbox_sea_orm::SqlStore;
-use outbox_testing::Operator as _;
+use outbox_testing::{Operator as _, eventually};
 use sea_orm::ConnectionTrait as _;
 use time::OffsetDateTime;
 
@@ -159,7 +159,14 @@ async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
                 reader.confirm(position).await.unwrap();
                 reader.close().await;
             }
-            _ => reader = log.open().await.unwrap(),
+            // The server may still be ending the session of the reader that was closed.
+            _ => {
+                eventually("a reader of the log", async || {
+                    reader = log.open().await.unwrap();
+                    reader.is_some()
+                })
+                .await;
+            }
         }
         pool.execute_unprepared("INSERT INTO marker VALUES (1)")
             .await

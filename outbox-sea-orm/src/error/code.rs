@@ -64,20 +64,24 @@ impl ErrorCode {
 
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     pub(crate) fn of_answer(answer: &(dyn sqlx::error::DatabaseError + 'static)) -> Self {
-        let mut code = Self {
-            code: answer.code().unwrap_or_default().into_owned(),
-            text: answer.message().to_owned(),
-            ..Self::default()
-        };
         #[cfg(feature = "postgres")]
-        if let Some(answer) = answer.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
-            code.is_fatal = answer.severity() != sqlx::postgres::PgSeverity::Error;
-        }
+        let is_fatal = answer
+            .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+            .is_some_and(|answer| answer.severity() != sqlx::postgres::PgSeverity::Error);
+        #[cfg(not(feature = "postgres"))]
+        let is_fatal = false;
         #[cfg(feature = "mysql")]
-        if let Some(answer) = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-            code.number = Some(answer.number());
+        let number = answer
+            .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+            .map(sqlx::mysql::MySqlDatabaseError::number);
+        #[cfg(not(feature = "mysql"))]
+        let number = None;
+        Self {
+            code: answer.code().unwrap_or_default().into_owned(),
+            number,
+            text: answer.message().to_owned(),
+            is_fatal,
         }
-        code
     }
 
     /// The low byte of a result code of SQLite. An SQLSTATE has five characters.
