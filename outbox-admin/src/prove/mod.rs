@@ -9,17 +9,17 @@
 //! | lost | a row that says published, whose message the stream does not hold |
 //! | expired | the same, where the stream has let go what it stored until an hour after that time: its limits or a purge took it, or it is lost |
 //! | ghost | a message on the stream whose row the outbox does not have although it keeps all rows of that time, or that names another aggregate or number than the row |
-//! | hole | a number of an aggregate without a row and without a message on the stream, between two numbers with rows whose time the outbox keeps, or behind the last row of an aggregate that has recorded nothing since the span; 10,000 aggregates are asked for their last number |
+//! | hole | a number of an aggregate that has neither a row nor a message on the stream. The number stands between two numbers with rows whose time the outbox keeps, or behind the last row of an aggregate that has recorded nothing since the span. At most 10,000 aggregates are compared with their last number |
 //! | inversion | an event that came onto the stream for the first time behind a later number of its aggregate |
 //! | effect | a row of an inbox that says handled |
 //! | missing | no row, although the consumer has acknowledged the event, and has rows of first attempts for an earlier and a later event of that type in the span |
 //! | passed | no row, and the consumer has acknowledged the event: its effect cannot be known |
 //! | open | no row, and the consumer has not acknowledged the event |
 //!
-//! **Cannot be known**: whether the event of a hole was published before its row was deleted; what
-//! was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the
-//! stream of it); a message for a log
-//! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
+//! **Cannot be known**: whether the event of a hole was published before its row was deleted; events
+//! whose rows were deleted after publishing, purged or forgotten (`unrecorded` counts those that the
+//! stream holds); a message for a log relay that the stream does not hold, because the row of such a
+//! message does not say whether it was published; the effects of strategies that write no rows (`natural`,
 //! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
 //! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that
 //! strategy `message_id` writes then. Effects that are missing behind the last row of a first attempt are `passed`, too: the handler or its strategy may have changed. Numbers that begin again after an aggregate was forgotten look like

@@ -316,7 +316,7 @@ pub const GRANTS: &[Grant] = &[
         Role::Operator,
         "inbox_messages",
         UPDATE_DELETE,
-        "replay a consumer",
+        "replay a consumer, purge --dead-letters",
     ),
     on(
         Role::Operator,

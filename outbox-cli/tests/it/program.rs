@@ -3,7 +3,6 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
 
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
@@ -168,8 +167,11 @@ async fn lost_login_is_named(kind: Kind, refusal: &str) {
         status == 503 && health.contains(refusal) && program.log().contains(refusal)
     })
     .await;
-    // Its announcement ends by itself, as its leases do.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The announcement of the relay expires by itself, as its leases do.
+    eventually("the end of the announcement", async || {
+        ask(place, &["status"]).says("stopped announcing itself")
+    })
+    .await;
     for words in [&["status"][..], &["doctor"], &["why", "order/1"]] {
         let answer = ask(place, words);
         let is_named = answer.says("stopped announcing itself") && answer.says("(network, login, or");

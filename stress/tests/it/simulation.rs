@@ -71,7 +71,8 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
 /// A log that was opened anew while the table was being asked; a copy of an old message that was purged; a drain of a log relay whose first part left late;
 /// relays whose broker answers questions and stores nothing, which took the log back from their own offer; a log that was opened for a relay which waits for an
 /// answer of the database for ever; a relay that took its partitions back before the others looked, while a reader without a log seemed to try; an adoption
-/// that was carried out seconds after its reader had been replaced.
+/// that was carried out seconds after its reader had been replaced; a replay between the last two
+/// questions of a drain.
 #[test]
 fn no_promise_breaks_in_worlds_that_once_broke_one() {
     for seed in [
@@ -88,6 +89,7 @@ fn no_promise_breaks_in_worlds_that_once_broke_one() {
         120_000_143_760,
         200_000_643_640,
         220_000_052_292,
+        920_000_296_607,
     ] {
         all_hold(seed..seed + 1);
     }

@@ -55,7 +55,7 @@ pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F
     assert_eq!(reasons(fixture).await, Vec::<String>::new());
 }
 
-/// A pause, or the end of one, whose answer was lost can be asked for again: what came after it stays.
+/// A pause, or the end of a pause, can be repeated after its answer was lost. Later pauses stay.
 pub async fn a_repeated_pause_changes_nothing<F: StoreFixture>(fixture: &F) {
     let of_type = || OperationScope::names(["order"]);
     let begin = operation(OperationKind::Pause, of_type());
