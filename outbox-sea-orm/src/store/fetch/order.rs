@@ -31,12 +31,12 @@ pub(super) async fn by_sequence(
     scan: &mut Scan,
     returned: &Returned,
 ) -> Result<(), StoreError> {
-    sort(&mut scan.rows);
-    if !scan.more {
-        return Ok(());
-    }
-    let asked = returned.missing(predecessors(&scan.rows));
-    if asked.is_empty() {
+    let missing = |rows: &[ScannedRow]| predecessors(rows).map(|rows| returned.missing(rows));
+    let asked = missing(&scan.rows).unwrap_or_else(|| {
+        sort(&mut scan.rows);
+        missing(&scan.rows).unwrap_or_default()
+    });
+    if !scan.more || asked.is_empty() {
         return Ok(());
     }
     let rows = db.all(sql::pending_among(&db.dialect, &asked, in_flight)).await;
@@ -74,14 +74,6 @@ pub(super) async fn by_sequence(
 /// Sorts the originals of each aggregate by sequence. Together they keep their places in the list,
 /// and so does each replayed copy.
 fn sort(rows: &mut Vec<ScannedRow>) {
-    let mut last: HashMap<&Aggregate, i64> = HashMap::new();
-    let is_sorted = rows.iter().filter(|scanned| is_original(scanned)).all(|scanned| {
-        let before = last.insert(&scanned.row.aggregate, scanned.place);
-        before.is_none_or(|before| before <= scanned.place)
-    });
-    if is_sorted {
-        return;
-    }
     let mut places: HashMap<Aggregate, Vec<usize>> = HashMap::new();
     for (place, scanned) in rows
         .iter()
@@ -107,16 +99,20 @@ fn is_original(scanned: &ScannedRow) -> bool {
     scanned.row.sequenced && scanned.place < COPIES_FROM
 }
 
-/// The predecessors that were not scanned, by the row of their successor. Replayed copies have none.
-fn predecessors(rows: &[ScannedRow]) -> Vec<&ScannedRow> {
+/// The rows whose predecessors were not scanned; `None` if an aggregate's rows are not in the order of
+/// its sequence. Replayed copies have no predecessors.
+fn predecessors(rows: &[ScannedRow]) -> Option<Vec<&ScannedRow>> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();
     for scanned in rows.iter().filter(|scanned| is_original(scanned)) {
         let (aggregate, number) = (&scanned.row.aggregate, scanned.place);
         let before = last.insert(aggregate, number);
+        if before.is_some_and(|before| before > number) {
+            return None;
+        }
         if number > 1 && before != Some(number - 1) {
             asked.push(scanned);
         }
     }
-    asked
+    Some(asked)
 }

@@ -246,8 +246,10 @@ fn get<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, DbErr> {
 }
 
 fn column<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, String> {
-    let name = column.name().replace("_micros", "_at");
-    get(row, column).map_err(|error| format!("{name} cannot be read: {error}"))
+    get(row, column).map_err(|error| {
+        let name = column.name().replace("_micros", "_at");
+        format!("{name} cannot be read: {error}")
+    })
 }
 
 fn unsigned<T: TryFrom<i64>>(value: i64, column: Column) -> Result<T, String> {

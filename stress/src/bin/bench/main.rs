@@ -12,6 +12,7 @@ mod inbox;
 mod latency;
 mod load;
 mod log;
+mod many;
 mod processor;
 mod raw;
 mod relay;

@@ -14,7 +14,7 @@ use crate::figure::{Figure, Series};
 use crate::load::{Moved, Seen, account_id};
 use crate::raw::per_second;
 use crate::servers::{Servers, count};
-use crate::{Failure, Options, Result, check};
+use crate::{Failure, Options, Result, check, many};
 
 const WRITERS: u32 = 16;
 /// Number of rows, chosen so large that two writers seldom change the same one.
@@ -22,7 +22,7 @@ const ACCOUNTS: u64 = 10_000;
 
 const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
 
-mod account {
+pub(crate) mod account {
     //! The rows that the writers change.
 
     use sea_orm::entity::prelude::*;
@@ -64,11 +64,13 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         }
     }
     let against = |name| rates.against(name, "tx/s", name, "plain");
-    Ok(vec![
+    let mut figures = vec![
         against("write_sequenced").at_least(0.65),
         against("write_unsequenced").at_least(0.72),
         against("write_bare"),
-    ])
+    ];
+    figures.extend(many::figures(servers, options).await?);
+    Ok(figures)
 }
 
 /// Transactions per second.
