@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: starts a database and a broker, builds the program `bench` in release mode,
 //! and runs it.
 //!
-//! With `--json` only the list of figures reaches the standard output. `docs/performance.md` and
-//! `docs/performance-inbox.md` explain the figures.
+//! With `--json` only the list of figures reaches the standard output. `docs/performance.md`
+//! explains the figures.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
