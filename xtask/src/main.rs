@@ -68,7 +68,7 @@ enum Task {
     Simulate(simulate::Options),
     /// Check only the house rules and the crate graph.
     Tidy,
-    /// Print the tests that GUARANTEES.md names, with their files.
+    /// Print the claims of GUARANTEES.md with their tests and files.
     Proofs,
     /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {

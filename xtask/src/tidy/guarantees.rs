@@ -1,9 +1,9 @@
-//! Checks that the tests named in GUARANTEES.md exist, and lists them for `cargo xtask proofs`.
+//! Checks that the modules named in GUARANTEES.md hold tests, and lists these tests for
+//! `cargo xtask proofs`.
 //!
-//! Whether a test proves its claim is for reviewers. A test is found by its name in a source file:
-//! a test that no longer runs is unused code, which clippy refuses.
+//! Whether a test proves its claim is for reviewers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,125 +14,127 @@ use crate::workspace;
 
 const DOCUMENT: &str = "GUARANTEES.md";
 
-/// The header of a table of claims. The last column names tests in backticks.
-const COLUMNS: &str = "| Claim | Where it holds | Proof |";
+/// The header of a table of claims. The last column names test modules in backticks.
+const COLUMNS: &str = "| Claim | Where | Proof |";
 
-/// A row of a table of claims.
-#[derive(Debug)]
-struct Claim<'a> {
-    /// From 1.
-    line: usize,
-    promise: &'a str,
-    tests: Vec<&'a str>,
-}
-
-/// `cargo xtask proofs`: prints the tests of each promise, with their files.
+/// `cargo xtask proofs`: prints each claim with its tests and their files.
 pub(crate) fn print() -> Result<ExitCode> {
     let root = workspace::root();
     let text = fs::read_to_string(root.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
-    let sources = Sources::read(&root, &super::files(&root)?);
-    let mut promise = "";
-    for claim in claims(&text) {
-        if claim.promise != promise {
-            promise = claim.promise;
-            println!("\n{promise}\n");
-        }
-        for test in claim.tests {
-            println!("{test}: {}", sources.find(test).join(", "));
+    let sources = read(&root, &super::files(&root)?);
+    for (_, claim, modules) in claims(&text) {
+        println!("\n{}", claim.trim());
+        for (path, tests) in modules.iter().flat_map(|module| within(module, &sources)) {
+            println!("    {path}: {}", tests.join(", "));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One sentence for each claim without a test, and for each test that does not exist.
+/// One sentence for each claim without a module, and for each module without a test.
 pub(super) fn problems(root: &Path, files: &[String]) -> Vec<String> {
     let text = fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
-    check(&text, &Sources::read(root, files))
+    check(&text, &read(root, files))
 }
 
 fn check(text: &str, sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
-    for Claim { line, tests, .. } in claims(text) {
-        if tests.is_empty() {
-            problems.push(format!("{DOCUMENT}:{line}: this claim names no test"));
+    for (line, _, modules) in claims(text) {
+        if modules.is_empty() {
+            problems.push(format!("{DOCUMENT}:{line}: this claim names no test module"));
         }
-        let missing = tests.iter().filter(|test| sources.find(test).is_empty());
-        problems.extend(missing.map(|test| format!("{DOCUMENT}:{line}: there is no test `{test}`")));
+        let empty = modules.iter().filter(|module| within(module, sources).is_empty());
+        problems.extend(empty.map(|module| format!("{DOCUMENT}:{line}: `{module}` holds no test")));
     }
     problems
 }
 
-fn claims(text: &str) -> Vec<Claim<'_>> {
-    let (mut claims, mut promise, mut in_table) = (Vec::new(), "", false);
-    for (line, text) in (1..).zip(text.lines()) {
-        promise = text.strip_prefix("## ").unwrap_or(promise);
-        in_table = text == COLUMNS || in_table && text.starts_with('|');
-        if in_table && text != COLUMNS && !text.starts_with("|---") {
-            let proof = text.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
-            let tests = proof.split('`').skip(1).step_by(2).collect();
-            claims.push(Claim { line, promise, tests });
-        }
-    }
-    claims
+/// The line of each claim (from 1), its text, and its modules.
+fn claims(text: &str) -> Vec<(usize, &str, Vec<String>)> {
+    let mut in_table = false;
+    let rows = (1..).zip(text.lines()).filter(|(_, row)| {
+        in_table = *row == COLUMNS || in_table && row.starts_with('|');
+        in_table && *row != COLUMNS && !row.starts_with("|---")
+    });
+    rows.map(|(line, row)| {
+        let (claim, proof) = row[1..].rsplit_once(" | ").unwrap_or_default();
+        let proofs = proof.split('`').skip(1).step_by(2);
+        (line, claim, proofs.flat_map(modules).collect())
+    })
+    .collect()
 }
 
-/// The identifiers of each source file, its path included.
-#[derive(Debug, Default)]
-struct Sources(Vec<(String, BTreeSet<String>)>);
+/// The modules of a proof: `crate::module` or `crate::{module, module::child}`.
+fn modules(proof: &str) -> Vec<String> {
+    let proof = proof.trim_end_matches('}');
+    let (parent, names) = proof.split_once('{').unwrap_or(("", proof));
+    names.split(", ").map(|name| format!("{parent}{name}")).collect()
+}
 
-impl Sources {
-    fn read(root: &Path, files: &[String]) -> Self {
-        let mut sources = Self::default();
-        let is_wanted = |path: &&String| path.ends_with(".rs") && !path.starts_with("xtask/");
-        for path in files.iter().filter(is_wanted) {
-            sources.add(path, &fs::read_to_string(root.join(path)).unwrap_or_default());
-        }
-        sources
-    }
+/// The names of the tests of each file.
+type Sources = BTreeMap<String, Vec<String>>;
 
-    fn add(&mut self, path: &str, source: &str) {
-        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let words = code.flat_map(|line| line.split(|letter| !is_part(letter)));
-        let of_path = path.trim_end_matches(".rs").split('/');
-        let words = words.chain(of_path).filter(|word| !word.is_empty());
-        self.0.push((path.to_owned(), words.map(str::to_owned).collect()));
-    }
+fn read(root: &Path, files: &[String]) -> Sources {
+    let text = |path: &String| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let sources = files.iter().filter(|path| path.ends_with(".rs"));
+    let sources = sources.map(|path| (path.clone(), tests(path, &text(path))));
+    sources.filter(|(_, tests)| !tests.is_empty()).collect()
+}
 
-    /// The files that have all parts of a name such as `module::test`.
-    fn find(&self, test: &str) -> Vec<&str> {
-        let has_all = |words: &BTreeSet<String>| test.split("::").all(|part| words.contains(part));
-        let found = self.0.iter().filter(|(_, words)| has_all(words));
-        found.map(|(path, _)| path.as_str()).collect()
-    }
+/// Functions with the attribute of a test. In a suite or a test file, a macro runs the other tests
+/// on each back end: functions without an attribute that no line of the file calls.
+fn tests(path: &str, text: &str) -> Vec<String> {
+    let is_suite = path.contains("/tests") || path.contains("/conformance/");
+    let lines = text.lines().zip(text.lines().skip(1));
+    let tests = lines.filter_map(|(above, line)| {
+        let name = line.split_once("fn ")?.1.split(['(', '<']).next()?;
+        let is_attributed = above.contains("test]") || above.contains("test(");
+        let is_test = is_attributed && !name.starts_with('$');
+        let is_free =
+            is_suite && !above.ends_with(']') && line.trim_start_matches("pub ").starts_with("async fn");
+        let is_called = || text.matches(&format!("{name}(")).count() > 1;
+        (is_test || is_free && !is_called()).then(|| name.to_owned())
+    });
+    tests.collect()
+}
+
+/// The files of a module and of its children. `src` and `tests/it` are no modules.
+fn within<'a>(module: &str, sources: &'a Sources) -> Vec<(&'a String, &'a Vec<String>)> {
+    let folder = format!("{module}::").replace("::", "/");
+    let is_within = |path: &str| {
+        let module = path.replace("/src/", "/").replace("/tests/it/", "/");
+        let module = module.replace("/mod.rs", "/").replace(".rs", "/");
+        module.trim_start_matches("outbox-").starts_with(&folder)
+    };
+    sources.iter().filter(|(path, _)| is_within(path)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TABLE: &str = "## G1\n\n| Claim | Where it holds | Proof |\n|---|---|---|\n";
+    const FILE: &str = "macro!(kept);\nasync fn kept() { open() }\nasync fn open() {}\n\
+                        #[handler]\nasync fn take() {}\n    #[test]\n    fn told() {}\n";
 
-    fn problems_of(rows: &str) -> Vec<String> {
-        let mut sources = Sources::default();
-        sources.add("outbox/tests/it/relay.rs", "// gone\nfn lost() {}\n");
-        sources.add("outbox/tests/ui/refused.rs", "fn main() {}\n");
-        check(&format!("{TABLE}{rows}\n\n| Other | `no_test` |\n"), &sources)
+    fn problems_of(proof: &str) -> Vec<String> {
+        let files = ["outbox-nats/tests/it/relay/mod.rs", "outbox/src/store.rs"];
+        let sources = files.map(|path| (path.to_owned(), tests(path, FILE))).into();
+        let table = format!("{COLUMNS}\n|---|---|---|\n| a | b | {proof} |\n\n| Other | `none` |\n");
+        check(&table, &sources)
     }
 
     #[test]
-    fn named_tests_exist() {
-        let rows = "| a | b | `lost`, `relay::lost` |\n| c | d | `refused` |";
-        assert_eq!(problems_of(rows), Vec::<String>::new());
-        let gone = ["GUARANTEES.md:5: there is no test `gone`"];
-        assert_eq!(problems_of("| a | b | `gone` |"), gone);
-        let elsewhere = ["GUARANTEES.md:5: there is no test `store::lost`"];
-        assert_eq!(problems_of("| a | b | `store::lost` |"), elsewhere);
+    fn named_modules_hold_tests() {
+        assert!(problems_of("`nats::{relay, relay}`, `outbox::store`, `outbox`").is_empty());
+        let expected = "GUARANTEES.md:3: `nats::rel` holds no test";
+        assert_eq!(problems_of("`nats::{relay, rel}`"), [expected]);
+        let expected = "GUARANTEES.md:3: this claim names no test module";
+        assert_eq!(problems_of("by design"), [expected]);
     }
 
     #[test]
-    fn claim_names_a_test() {
-        let expected = ["GUARANTEES.md:5: this claim names no test"];
-        assert_eq!(problems_of("| a | b | by design |"), expected);
+    fn helpers_are_no_tests() {
+        assert_eq!(tests("outbox/tests/it/relay.rs", FILE), ["kept", "told"]);
+        assert_eq!(tests("outbox/src/relay.rs", FILE), ["told"]);
     }
 }
