@@ -19,7 +19,7 @@ mod place;
 mod planted;
 mod print;
 mod program;
-mod rights_page;
+mod reference_page;
 mod secrets;
 mod settings_page;
 mod systemd;

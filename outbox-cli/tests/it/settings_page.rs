@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use outbox_cli::config::{DEFAULT_FILE, File};
 
-const PAGE: &str = "../docs/reference/settings.md";
+use crate::reference_page::compare;
 
 const HEAD: &str = "# Settings of the program `outbox`
 
@@ -120,13 +119,5 @@ fn the_reference_has_the_settings_of_the_printed_file() {
             setting.about
         );
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    if std::env::var_os("OUTBOX_BLESS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/reference/settings.md is out of date; run this test with OUTBOX_BLESS=1"
-    );
+    compare("settings.md", &page);
 }

@@ -14,7 +14,7 @@ async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerErr
     Ok(())
 }
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
 /// A login with the rights of the documentation, which are those that `outbox print grants` prints. Tests share it, so that a server keeps few of them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use outbox_testing::{MemoryBroker, MemoryPublisher, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
 /// A bound for every step.
 pub(crate) const SOON: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Each part works with exactly the permissions that the table in `docs/operations.md` grants it, and asks for nothing else.
+//! Each part works with exactly the permissions of `docs/reference/permissions.md`, and needs no others.
 //!
 //! Method: a server whose users are the rows of the table, and what it has refused.
 

@@ -1,4 +1,4 @@
-//! A server whose users have the permissions of the table in `docs/operations.md`, which are those that `outbox print nats-permissions` prints.
+//! A server with users who have the permissions of `docs/reference/permissions.md`.
 //!
 //! What the server refuses is read in its own log, so it does not matter which connection has asked for it, or whether anybody waited for the answer.
 
@@ -19,13 +19,13 @@ pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 /// The fixed subject for which a relay gets the permission.
 pub(crate) const FIXED_SUBJECT: &str = "legacy.subject";
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/reference/permissions.md");
 
 /// A user of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct User {
     name: &'static str,
-    /// The words in parentheses of the rows whose permissions it has.
+    /// The roles whose permissions it has.
     roles: &'static [&'static str],
     /// The consumers for which it has them.
     consumers: &'static [&'static str],
@@ -82,7 +82,7 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// What each role may do: publish, subscribe.
 fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
-    let (_, table) = PAGE.split_once("| for | publish | subscribe |").unwrap();
+    let (_, table) = PAGE.split_once("| role | publish | subscribe |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').collect();

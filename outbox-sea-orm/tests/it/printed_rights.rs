@@ -1,7 +1,7 @@
 //! The promises of `SqlStore` under the rights of the documentation: whatever they need beyond these is denied, and fails.
 //!
 //! Method: the suite that every store runs. The events are recorded by a user with the rights of a writer, and the store has those of a relay and of an
-//! operator, as the table in `docs/operations.md` has them, which is the one that `outbox print grants` prints.
+//! operator, as the table in `docs/reference/rights.md` has them, which is the one that `outbox print grants` prints.
 
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::sqlx::{self, Executor};
@@ -10,7 +10,7 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend};
 use crate::store::Fixture;
 use crate::support::{Backend, TestDb};
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
 /// More than a promise uses at a time.
 const CONNECTIONS: u32 = 8;
