@@ -121,7 +121,7 @@ impl Empty {
 
     /// What `nats stream add` makes of the options of the page.
     async fn add_stream(&self, command: &str) {
-        let options = "--subjects 'shop.>' --storage file --discard new --dupe-window 10m --max-age 30d --max-bytes 10GB";
+        let options = "--subjects 'shop.>' --storage file --discard new --dupe-window 10m --max-age 14d --max-bytes 10GB";
         assert!(command.ends_with(options), "{command}");
         let client = EventStream::new(&self.place.name)
             .connect(&self.place.nats)
@@ -133,7 +133,7 @@ impl Empty {
             storage: stream::StorageType::File,
             discard: stream::DiscardPolicy::New,
             duplicate_window: Duration::from_mins(10),
-            max_age: Duration::from_hours(30 * 24),
+            max_age: Duration::from_hours(14 * 24),
             // The test server has less room than the page gives.
             max_bytes: 1 << 20,
             ..stream::Config::default()
