@@ -41,7 +41,7 @@ fn their_commands_exist() {
     for (page, expected) in [
         (RELAY, 6),
         (COMMANDS, 8),
-        (DASHBOARD, 4),
+        (DASHBOARD, 1),
         (PRODUCTION, 2),
         (OPERATIONS, 17),
         (TO_PRODUCTION, 18),
