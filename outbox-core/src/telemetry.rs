@@ -40,28 +40,28 @@ pub struct Metric {
 }
 
 crate::__metrics! {
-    PENDING = "outbox_pending", "gauge", [], "messages not yet published, waiting ones included; counted to 100,000";
-    WAITING = "outbox_waiting", "gauge", [], "of those, messages that wait for their aggregate or their time";
-    OLDEST = "outbox_oldest_unpublished_age_seconds", "gauge", [], "how long the oldest unpublished message has been due, failed messages included; messages that are delayed, paused or halted do not count; 0 if there is none";
+    PENDING = "outbox_pending", "gauge", [], "unpublished messages, waiting messages included; counted to 100,000";
+    WAITING = "outbox_waiting", "gauge", [], "unpublished messages that wait for their aggregate or their time";
+    OLDEST = "outbox_oldest_unpublished_age_seconds", "gauge", [], "time since the oldest unpublished message became due, failed messages included; delayed, paused and halted messages do not count; 0 without such a message";
     DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";
-    HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that wait until an operator acts";
+    HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that a dead letter halts until an operator acts";
     BLOCKED = "outbox_blocked_aggregates", "gauge", [], "aggregates that are blocked: halted, delayed or backing off";
-    PAUSES = "outbox_pauses", "gauge", [], "pauses of publishing that stand, as this relay knows them: of all messages, and of aggregate types";
+    PAUSES = "outbox_pauses", "gauge", [], "active pauses of publishing that this relay has read";
     LEASES = "outbox_leases_owned", "gauge", [], "partitions that this relay owns, of 64";
-    RELAYS = "outbox_relays_alive", "gauge", [], "relays that are alive, this one included";
-    AILING = "outbox_relays_ailing", "gauge", [], "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
+    RELAYS = "outbox_relays_alive", "gauge", [], "live relays, this relay included";
+    AILING = "outbox_relays_ailing", "gauge", [], "live relays that cannot reach the broker, fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", [], "messages confirmed by the broker";
-    DUPLICATES = "outbox_duplicates_total", "counter", [], "of those, messages that the broker had from an earlier attempt";
-    FAILURES = "outbox_publish_failures_total", "counter", ["class"], "publishes that failed; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent`, `uncaptured` or `unclassified`";
+    DUPLICATES = "outbox_duplicates_total", "counter", [], "confirmed messages that the broker had from an earlier attempt";
+    FAILURES = "outbox_publish_failures_total", "counter", ["class"], "failed publishes; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent`, `uncaptured` or `unclassified`";
     DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start";
-    RENEWALS = "outbox_lease_renewals_total", "counter", [], "renewals of this relay's leases and of its announcement that succeeded; stands still while the relay hangs or its database is unavailable";
-    LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost although they were relied on";
-    WAKEUPS = "outbox_found_total", "counter", ["by"], "fetches that found messages; by `wake`, or `poll`, which grows instead when wake-ups fail";
-    STORE_FAILURES = "outbox_store_failures_total", "counter", ["activity"], "calls of the database that failed or were not answered in time; activity `fetching`, `fetching waiting messages`, `settling` or `keeping leases`";
-    PUBLISH = "outbox_publish_seconds", "histogram", [], "from sending a message to its confirmation";
-    LATENCY = "outbox_commit_to_stream_seconds", "histogram", [], "from recording a message to its confirmation";
-    FETCH = "outbox_fetch_seconds", "histogram", [], "one fetch";
-    SETTLE = "outbox_settle_seconds", "histogram", [], "one settlement";
+    RENEWALS = "outbox_lease_renewals_total", "counter", [], "successful renewals of this relay's leases and registration; does not grow while the relay hangs or its database is unavailable";
+    LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost before their release";
+    WAKEUPS = "outbox_found_total", "counter", ["by"], "fetches that found messages; by `wake`, or `poll` if wake-ups fail";
+    STORE_FAILURES = "outbox_store_failures_total", "counter", ["activity"], "database calls that failed or timed out; activity `fetching`, `fetching waiting messages`, `settling` or `keeping leases`";
+    PUBLISH = "outbox_publish_seconds", "histogram", [], "time from sending a message to its confirmation";
+    LATENCY = "outbox_commit_to_stream_seconds", "histogram", [], "time from recording a message to its confirmation";
+    FETCH = "outbox_fetch_seconds", "histogram", [], "time of one fetch";
+    SETTLE = "outbox_settle_seconds", "histogram", [], "time of one settlement";
     PURGED = "outbox_purged_total", "counter", [], "published messages deleted after their retention";
 }
 

@@ -18,27 +18,27 @@ pub use outbox_core::telemetry::{Metric, link_spans};
 use time::OffsetDateTime;
 
 outbox_core::__metrics! {
-    RECEIVED = "inbox_received_total", "counter", ["consumer"], "deliveries received, repeated ones included";
-    HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
+    RECEIVED = "inbox_received_total", "counter", ["consumer"], "received deliveries, redeliveries included";
+    HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "handled messages";
     DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or dead-lettered before";
-    RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
-    DEFERRED = "inbox_deferred_total", "counter", ["consumer", "event_type"], "runs after which the handler asked to be run again later (`HandlerError::retry_after`); they use no attempt";
+    RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts that are followed by another attempt";
+    DEFERRED = "inbox_deferred_total", "counter", ["consumer", "event_type"], "runs that the handler deferred (`HandlerError::retry_after`); no attempt is used";
     DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "dead letters; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
-    SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
-    SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
-    POSTPONED = "inbox_postponed_total", "counter", ["consumer", "event_type"], "runs that did not begin, or that were interrupted through no fault of the handler: trouble of a database or store, or another process has the message; they use no attempt";
-    RETURNED = "inbox_returned_total", "counter", ["consumer", "reason"], "deliveries given back to the broker unhandled; reason `shutdown`, or `room`: too many wait for a failed or missing message";
-    GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
-    IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
-    BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
-    PAUSED = "inbox_paused", "gauge", ["consumer"], "1 while somebody has paused the consumer, otherwise 0";
-    UNDELIVERED = "inbox_undelivered", "gauge", ["consumer"], "messages on the stream that were not delivered to the consumer yet; NaN: not known";
-    UNACKNOWLEDGED = "inbox_unacknowledged", "gauge", ["consumer"], "messages that were delivered to any process and not acknowledged; NaN: not known";
-    OLDEST_AGE = "inbox_oldest_age_seconds", "gauge", ["consumer"], "how long the oldest of both has been on the stream, 0 if there is none; NaN: not known";
+    SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: no version of the program requested the type; `unreadable`, `unknown_version`: by configuration";
+    SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries returned to the broker because only another version of the program has a handler";
+    POSTPONED = "inbox_postponed_total", "counter", ["consumer", "event_type"], "runs that did not start or were interrupted because a database or store failed, or another process has the message; no attempt is used";
+    RETURNED = "inbox_returned_total", "counter", ["consumer", "reason"], "deliveries returned to the broker unhandled; reason `shutdown`, or `room`: too many deliveries are blocked";
+    GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the sequences of an aggregate that were skipped after the wait (strategy `sequence`)";
+    IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, blocked deliveries included";
+    BLOCKED = "inbox_blocked", "gauge", ["consumer"], "deliveries in memory that wait for an earlier failed or missing message";
+    PAUSED = "inbox_paused", "gauge", ["consumer"], "1 while the consumer is paused, otherwise 0";
+    UNDELIVERED = "inbox_undelivered", "gauge", ["consumer"], "messages on the stream that were not delivered yet; NaN if unknown";
+    UNACKNOWLEDGED = "inbox_unacknowledged", "gauge", ["consumer"], "delivered and unacknowledged messages of all processes; NaN if unknown";
+    OLDEST_AGE = "inbox_oldest_age_seconds", "gauge", ["consumer"], "age of the oldest undelivered or unacknowledged message on the stream; 0 without such a message, NaN if unknown";
     DEAD_LETTERS_KEPT = "inbox_dead_letters", "gauge", ["consumer"], "dead letters of the consumer, open or to be tried again, counted to 10,000; NaN: not known";
     LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
-    LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
+    LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "time from recording a message to the commit of its effect, by the clocks of both sides";
 }
 
 /// Event type label for deliveries that are no message of an outbox.

@@ -3,11 +3,11 @@
 use crate::LogStatus;
 
 outbox_core::__metrics! {
-    LOG_READS = "outbox_log_reads", "gauge", [], "1 while this relay reads the database's log, 0 while it stands by or has ended; only of log relays";
-    LOG_UNDECIDED = "outbox_log_undecided", "gauge", [], "messages that were read from the log and are neither published nor the table's; 0 while it stands by";
-    LOG_ADOPTS = "outbox_log_adopts", "gauge", [], "1 while the log keeps too much of the database's disk, so that messages are published from the table; else 0";
-    LOG_RETAINED = "outbox_log_retained_bytes", "gauge", [], "bytes of the database's disk that the log keeps; 0 on a relay that does not read it";
-    LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database gives the log up; infinite if it never does, and on a relay that does not read";
+    LOG_READS = "outbox_log_reads", "gauge", [], "1 while this log relay reads the database's log, 0 on standby and after the end";
+    LOG_UNDECIDED = "outbox_log_undecided", "gauge", [], "messages read from the log that are neither published nor left to the table; 0 on standby";
+    LOG_ADOPTS = "outbox_log_adopts", "gauge", [], "1 while the log retains more than `retained_max`, so that the table adopts messages";
+    LOG_RETAINED = "outbox_log_retained_bytes", "gauge", [], "bytes of the database's disk that the log retains; 0 on standby";
+    LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database drops the log; infinite without a limit and on standby";
 }
 
 /// Sets the gauges. A relay that does not read the log reports no size of the log.

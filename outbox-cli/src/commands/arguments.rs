@@ -26,7 +26,7 @@ pub struct PlaceArguments {
     /// The outbox, by its name in the file. Needed if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
-    /// How long an answer of the database or of NATS is waited for.
+    /// Longest wait for an answer of the database or NATS.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// The form of the answer.
@@ -50,10 +50,10 @@ pub struct SelectionArguments {
     /// Only messages of this event type, such as `order.placed`.
     #[arg(long = "type", value_name = "EVENT")]
     pub event_type: Option<String>,
-    /// Only messages that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    /// Only messages recorded since this time: `2h` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
-    /// Only messages that were recorded before this time.
+    /// Only messages recorded before this time.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub until: Option<OffsetDateTime>,
 }
@@ -122,7 +122,7 @@ impl From<StatusArgument> for MessageStatus {
 #[derive(Debug, Clone, Copy, Args)]
 #[non_exhaustive]
 pub struct LimitArguments {
-    /// At most so many.
+    /// Most rows.
     #[arg(long, value_name = "N", default_value = "50")]
     pub limit: NonZeroU32,
 }
@@ -209,7 +209,7 @@ mod tests {
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[non_exhaustive]
 pub struct ForecastArguments {
-    /// Look again after this time, from `1s` to `1h`, and say what is to come if it goes on like that: when a consumer has caught up, when the stream is full, what expires unread.
+    /// Measure again after this time (`1s` to `1h`) and extrapolate: when consumers catch up, when the stream is full, which messages expire unread.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
     pub forecast: Option<Duration>,
 }

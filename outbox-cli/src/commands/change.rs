@@ -25,7 +25,7 @@ pub struct RetryCommand {
     /// The dead letters.
     #[command(flatten)]
     pub change: ChangeCommand,
-    /// Do not publish the dead letters: let the aggregates that they halt go on without them.
+    /// Let halted aggregates continue without their dead letters, which are not published.
     #[arg(long)]
     pub skip: bool,
 }
@@ -47,13 +47,13 @@ pub struct ChangeCommand {
     /// The messages.
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// All messages that the command can change.
+    /// Change all messages that the command can change.
     #[arg(long)]
     pub all: bool,
-    /// Only the first selected messages, by the order of recording: try one before the rest.
+    /// Only the first selected messages in the order of recording: test one before the rest.
     #[arg(long = "limit", value_name = "N")]
     pub first: Option<NonZeroU64>,
-    /// Go on with this operation, which broke off, instead of a new one. No message is taken twice.
+    /// Continue this operation, which broke off. No message is changed twice.
     #[arg(long, value_name = "OPERATION", value_parser = input::operation_id, conflicts_with_all = [
         "id", "aggregate", "aggregate_type", "event_type", "since", "until", "all", "first", "actor", "reason",
     ])]

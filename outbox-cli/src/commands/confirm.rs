@@ -14,7 +14,7 @@ use crate::output::say;
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[non_exhaustive]
 pub struct ConfirmArguments {
-    /// Do it only if the preview counts exactly so many. A file with `production = true` needs this option, unless a terminal can be asked.
+    /// Change only if the preview counts exactly this number. Needed with `production = true` if there is no terminal.
     #[arg(long, value_name = "COUNT", requires = "yes")]
     pub confirm: Option<u64>,
 }

@@ -24,13 +24,13 @@ use crate::output::{self, Print, plain, say, say_next};
 #[derive(Debug, Clone, Subcommand)]
 #[non_exhaustive]
 pub enum ConsumersCommand {
-    /// List the consumers of the stream, and paused ones, with what each has left to handle.
+    /// List consumers of the stream and paused consumers, with their unhandled messages.
     List(ListConsumersCommand),
-    /// Say how far one consumer is behind, and what somebody should look at.
+    /// Show the lag of a consumer, with causes.
     Lag(LagCommand),
-    /// Stop a consumer in all its processes. Says what it would do; `--yes` does it.
+    /// Pause a consumer in all its processes. `--yes` changes.
     Pause(PauseCommand),
-    /// End the pause of a consumer. Says what it would do; `--yes` does it.
+    /// End the pause of a consumer. `--yes` changes.
     Resume(ResumeConsumerCommand),
 }
 

@@ -36,7 +36,7 @@ pub struct MakeArguments {
     /// Who and why.
     #[command(flatten)]
     pub intent: IntentArguments,
-    /// Do it. Otherwise the command prints a preview.
+    /// Make the change. Without this option the command prints a preview.
     #[arg(long)]
     pub yes: bool,
     /// How it is confirmed in production.

@@ -33,17 +33,17 @@ const GROUPED_MAX: usize = 100_000;
 #[derive(Debug, Clone, Subcommand)]
 #[non_exhaustive]
 pub enum LettersCommand {
-    /// List them, oldest first.
+    /// List dead letters, oldest first.
     List(ListLettersCommand),
-    /// Group them by what failed, the largest group first: how many, and since when.
+    /// Group dead letters by error, largest group first.
     Groups(GroupLettersCommand),
-    /// Show one; with `--payload` its payload, masked.
+    /// Show a dead letter; with `--payload` also its masked payload.
     Show(ShowLetterCommand),
-    /// Let their consumers try them again. Says what it would do; `--yes` does it.
+    /// Let consumers handle dead letters again. `--yes` changes.
     Retry(ChangeLettersCommand),
-    /// Take back what `retry` has marked. Says what it would do; `--yes` does it.
+    /// Cancel retries that have not begun. `--yes` changes.
     CancelRetry(ChangeLettersCommand),
-    /// Delete them. Says what it would do; `--yes` does it.
+    /// Delete dead letters. `--yes` deletes.
     Discard(ChangeLettersCommand),
 }
 
@@ -51,25 +51,25 @@ pub enum LettersCommand {
 #[derive(Debug, Clone, Default, Args)]
 #[non_exhaustive]
 pub struct LetterSelectionArguments {
-    /// Only these, by their keys.
+    /// Only dead letters with these keys.
     #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub ids: Vec<Uuid>,
-    /// Only those of this consumer. Without it, the database reads all dead letters.
+    /// Only dead letters of this consumer. Without this option the database reads all dead letters.
     #[arg(long, value_name = "NAME")]
     pub consumer: Option<String>,
-    /// Only those of this event type, such as `order.placed`.
+    /// Only dead letters of this event type, such as `order.placed`.
     #[arg(long = "type", value_name = "EVENT")]
     pub event_type: Option<String>,
-    /// Only those of this aggregate, such as `order/4711`.
+    /// Only dead letters of this aggregate, such as `order/4711`.
     #[arg(long, value_name = "TYPE/ID", value_parser = input::aggregate)]
     pub aggregate: Option<Aggregate>,
-    /// Only those that were dead-lettered at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    /// Only dead letters since this time: `2h` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
-    /// Only those that were dead-lettered before this time.
+    /// Only dead letters before this time.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub until: Option<OffsetDateTime>,
-    /// Only those of this group, by its fingerprint, as `outbox dead-letters groups` prints it.
+    /// Only dead letters of this group, by the fingerprint of `outbox dead-letters groups`.
     #[arg(long, value_name = "FINGERPRINT")]
     pub group: Option<GroupFingerprint>,
 }
@@ -133,7 +133,7 @@ pub struct ShowLetterCommand {
     /// The dead letter, by its key.
     #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub id: Uuid,
-    /// Show the payload too. Only of events that the program or the file (`events`) knows, with their sensitive fields masked.
+    /// Show the payload too, with sensitive fields masked. Only of events in the program or in the file (`events`).
     #[arg(long)]
     pub payload: bool,
 }
@@ -151,7 +151,7 @@ pub struct ChangeLettersCommand {
     /// Only the first selected dead letters: try one before the rest.
     #[arg(long = "limit", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub first: Option<u32>,
-    /// Those of all consumers.
+    /// Dead letters of all consumers.
     #[arg(long)]
     pub all: bool,
     /// How the change is made.

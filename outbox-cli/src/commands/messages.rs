@@ -23,7 +23,7 @@ pub struct ListCommand {
     /// Only messages of this status.
     #[arg(long, value_enum)]
     pub status: Option<StatusArgument>,
-    /// Only messages before this place, as the last line of the page before names it.
+    /// Only messages before this place, as the last line of the previous page prints.
     #[arg(long, value_name = "ROW_ID.ID", value_parser = input::place)]
     pub before: Option<MessagePlace>,
     /// How many.
@@ -68,7 +68,7 @@ pub struct ShowCommand {
     /// The message.
     #[arg(value_name = "MESSAGE", value_parser = input::message_id)]
     pub id: MessageId,
-    /// Show the payload too. Only of events that the program or the file (`events`) knows, with their sensitive fields masked.
+    /// Show the payload too, with sensitive fields masked. Only of events in the program or in the file (`events`).
     #[arg(long)]
     pub payload: bool,
 }

@@ -27,10 +27,10 @@ pub struct MigrateCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Which tables. May be given several times.
+    /// The tables. May be repeated.
     #[arg(long = "tables", value_name = "PART", value_enum, default_value = "outbox")]
     pub parts: Vec<PartArgument>,
-    /// Print the SQL, and do nothing else.
+    /// Print the SQL only.
     #[arg(long, conflicts_with = "yes")]
     pub sql: bool,
     /// How the change is made.

@@ -45,48 +45,48 @@ use crate::invocation;
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum OutboxCommand {
-    /// How each outbox stands, and what somebody should look at.
+    /// Health of each outbox, relays and consumers, with causes.
     Status(status::StatusCommand),
-    /// Whether database, stream, consumers and settings fit together, and what mends what does not.
+    /// Check database, stream, consumers and settings, with the fix of each finding.
     Doctor(doctor::DoctorCommand),
-    /// Why a message, or the events of an aggregate, do not arrive.
+    /// Explain why a message, or the events of an aggregate, do not arrive.
     Why(why::WhyCommand),
-    /// What became of the events of an aggregate: recorded, published, and what each consumer has made of them.
+    /// Show the events of an aggregate: recorded, published, and their state at each consumer.
     Timeline(timeline::TimelineCommand),
-    /// Whether what was committed is on the stream, in order, and has had its effects: the ledger of a span.
+    /// Prove that committed events of a span are on the stream, in order, and handled.
     Prove(prove::ProveCommand),
-    /// List messages, oldest first.
+    /// List messages, newest first.
     List(messages::ListCommand),
-    /// Show a message; with `--payload` its payload, masked.
+    /// Show a message; with `--payload` also its masked payload.
     Show(messages::ShowCommand),
-    /// Publish dead letters again; with `--skip` let their aggregates go on without them. Prints a preview; `--yes` does it.
+    /// Publish dead letters again, or let their aggregates continue without them (`--skip`). `--yes` changes.
     Retry(change::RetryCommand),
-    /// Publish copies of published messages or dead letters. Says what it would do; `--yes` does it.
+    /// Publish copies of published messages or dead letters. `--yes` changes.
     Replay(change::ChangeCommand),
-    /// End the back-off of an aggregate, or a pause. Prints a preview; `--yes` does it.
+    /// End the back-off of an aggregate, or a pause. `--yes` changes.
     Resume(resume::ResumeCommand),
-    /// Stop publishing, of everything or of an aggregate type, without a deploy. Says what it would do; `--yes` does it.
+    /// Pause publishing of all messages or of an aggregate type. `--yes` changes.
     Pause(pause::PauseCommand),
-    /// List who has changed what and why, the last change first; `show` says what became of one.
+    /// List changes with actor and reason, newest first; `show` shows the result of one.
     Audit(audit::AuditCommand),
-    /// Count published messages that the stream has lost; `--yes` publishes them again.
+    /// Count published messages that the stream lacks; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
-    /// Delete what outbox and inbox hold of aggregates. Prints a preview; `--yes` does it.
+    /// Delete the data of aggregates from outbox and inbox. `--yes` deletes.
     Purge(purge::PurgeCommand),
-    /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
+    /// List migrations and print their SQL; `--yes` applies missing migrations.
     Migrate(migrate::MigrateCommand),
-    /// The dead letters of consumers.
+    /// Dead letters of consumers.
     #[command(subcommand)]
     DeadLetters(letters::LettersCommand),
-    /// How far consumers are behind, and their pauses.
+    /// Lag and pauses of consumers.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
     /// The dashboard, for people with a browser. On this machine only, unless it is given users.
     Serve(serve::ServeCommand),
-    /// The relay as a program, the relays that run, and the database's log.
+    /// The relay program, running relays, and the database's log.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
-    /// Print files to start from.
+    /// Print files for a deployment.
     #[command(subcommand)]
     Print(print::PrintCommand),
 }

@@ -26,10 +26,10 @@ pub struct PauseCommand {
     /// Only aggregates of this type; otherwise all messages of the outbox.
     #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]
     pub aggregate_type: Option<String>,
-    /// Until it ends by itself, such as `2h`, at most a century; otherwise it lasts until `outbox resume`.
+    /// Duration of the pause, such as `2h`, at most a century; otherwise until `outbox resume`.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub lasts: Option<Duration>,
-    /// List the pauses that stand, and change nothing.
+    /// List active pauses.
     #[arg(long, conflicts_with_all = ["aggregate_type", "lasts", "yes"])]
     pub list: bool,
     /// How the change is made.

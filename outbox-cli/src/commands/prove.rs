@@ -25,16 +25,16 @@ pub struct ProveCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Messages that were recorded at this time or later: `24h` ago, a date, or a time by RFC 3339.
+    /// Messages recorded since this time: `24h` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
-    /// Messages that were recorded before this time. What is recorded by a transaction that is open for longer is not seen.
+    /// Messages recorded before this time. Messages of a transaction that is open for longer are not included.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = input::time)]
     pub until: OffsetDateTime,
-    /// Only this consumer; otherwise all durable ones of the stream. May be repeated.
+    /// Only this consumer; otherwise all durable consumers of the stream. May be repeated.
     #[arg(long = "consumer", value_name = "NAME")]
     pub consumers: Vec<String>,
-    /// At most so many of each finding.
+    /// Most ids of each finding.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 }

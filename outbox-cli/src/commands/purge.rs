@@ -28,7 +28,7 @@ pub struct PurgeCommand {
     /// The aggregates, such as `customer/4711`; at most 1,000.
     #[arg(value_name = "TYPE/ID", required = true, value_parser = input::aggregate)]
     pub aggregates: Vec<Aggregate>,
-    /// Also erase the dead letters of consumers whose tables are beside the outbox.
+    /// Also erase dead letters of consumers, if their tables are in the database of the outbox.
     #[arg(long)]
     pub dead_letters: bool,
     /// How the change is made.

@@ -29,7 +29,7 @@ pub struct ReconcileCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Compare messages that were recorded at this time or later: `2d` ago, a date, or a time by RFC 3339. Begin behind what left the stream by design
+    /// Compare messages recorded since this time: `2d` ago, a date, or a time by RFC 3339. Begin behind what left the stream by design
     /// (`max_age`, a purge): it looks lost.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,

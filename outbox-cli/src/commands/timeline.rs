@@ -27,7 +27,7 @@ pub struct TimelineCommand {
     /// The aggregate, such as `order/4711`.
     #[arg(value_name = "TYPE/ID", value_parser = input::aggregate)]
     pub aggregate: Aggregate,
-    /// Only events that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    /// Only events recorded since this time: `2h` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// How many.

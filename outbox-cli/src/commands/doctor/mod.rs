@@ -34,7 +34,7 @@ pub struct DoctorCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// The login is not that of a relay, so its rights and the tables are not tried.
+    /// The login is no relay's login: do not try a relay's rights.
     #[arg(long)]
     pub viewer: bool,
     /// The longest time that a transaction may be open.

@@ -18,13 +18,13 @@ pub struct GrantsCommand {
     /// The database.
     #[arg(long, value_enum)]
     pub database: DatabaseArgument,
-    /// What the login is for. May be given several times: a consumer whose handlers record is a `writer` as well.
+    /// Role of the login. May be repeated: a consumer that records is also a `writer`.
     #[arg(long, value_enum, required = true)]
     pub role: Vec<RoleArgument>,
-    /// The login that gets the rights.
+    /// The login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub user: String,
-    /// From where it logs in, on MariaDB and MySQL.
+    /// Host of the login, on MariaDB and MySQL.
     #[arg(long, value_name = "HOST", default_value = "%", value_parser = parse_name)]
     pub host: String,
     /// The schema of the tables, on MariaDB and MySQL their database.
@@ -33,13 +33,13 @@ pub struct GrantsCommand {
     /// The prefix of the table names.
     #[arg(long, value_name = "PREFIX", default_value = "")]
     pub prefix: String,
-    /// Only rights on the tables of the outbox, or of the inbox, for a database that has no others.
+    /// Only rights on the tables of the outbox, or only of the inbox.
     #[arg(long, value_enum)]
     pub tables: Option<TablesArgument>,
     /// The table of messages is partitioned by day.
     #[arg(long)]
     pub by_day: bool,
-    /// The outbox has a log, as `outbox relay log init` makes it. The role `log-relay` implies it.
+    /// The outbox has a log (`outbox relay log init`). The role `log-relay` implies this option.
     #[arg(long)]
     pub log: bool,
 }

@@ -15,10 +15,10 @@ use crate::failure::CommandError;
 #[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct PermissionsCommand {
-    /// What the login is for. May be given several times.
+    /// Role of the login. May be repeated.
     #[arg(long, value_enum, required = true)]
     pub role: Vec<NatsRoleArgument>,
-    /// The login. Without one, its name is that of the first role.
+    /// The login. Default: the name of the first role.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub user: Option<String>,
     /// The stream.
@@ -27,10 +27,10 @@ pub struct PermissionsCommand {
     /// The first tokens of its subjects.
     #[arg(long, value_name = "TOKENS", default_value = "events", value_parser = parse_name)]
     pub prefix: String,
-    /// A fixed subject of an event type, beside those that begin with the prefix. May be given several times.
+    /// A fixed subject of an event type. May be repeated.
     #[arg(long, value_name = "SUBJECT", value_parser = parse_name)]
     pub subject: Vec<String>,
-    /// A consumer, for roles of consumers. May be given several times.
+    /// A consumer, for roles of consumers. May be repeated.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub consumer: Vec<String>,
 }

@@ -27,9 +27,9 @@ pub use log::{LogChangeCommand, LogCommand, LogStatusCommand};
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum RelayCommand {
-    /// Publish what is recorded, until SIGTERM or Ctrl-C; a second one ends it at once.
+    /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
     Run(ConfigArguments),
-    /// Check file and environment as `run` does, and connect to nothing.
+    /// Check file and environment without a connection.
     CheckConfig(ConfigArguments),
     /// List live relays, and dead relays whose partitions have no new owner.
     List(ListRelaysCommand),
