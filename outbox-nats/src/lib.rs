@@ -70,7 +70,7 @@ pub use dedup::{DedupBucketSpec, KvDedupStore};
 pub use publish::{JetStreamPublisher, PublisherConfig};
 pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
 pub use stream::consumers::StreamReading;
-pub use stream::provision::{ProvisionError, StreamReport, StreamWarning};
+pub use stream::provision::{ProvisionError, StreamReport};
 pub use stream::subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,
 };

@@ -15,9 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::connection::State;
-use async_nats::{Client, ClientError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
-use tokio::sync::watch;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 
 use crate::connect::address::Servers;
 use crate::connect::connection::Origin;
@@ -60,7 +58,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
 /// this machine. Keep `retry_on_initial_connect` off: with it [`connect`] returns before there is a connection, and a wrong password is retried for ever instead
 /// of being reported. A program that may start before its broker uses [`EventStream::connect`](crate::EventStream::connect) or
-/// [`EventStream::connect_with`](crate::EventStream::connect_with), which wait with and without it.
+/// [`EventStream::connect_with`](crate::EventStream::connect_with), which wait.
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
     with_defaults(ConnectOptions::new())
@@ -95,15 +93,9 @@ pub(crate) async fn connect_when_up(
     // Of several servers each round reports another one.
     let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
     loop {
-        let (tell, first) = watch::channel(First::Nothing);
-        let outcome = connect_with_events(servers.clone(), options.clone(), move |event| {
-            tell.send_if_modified(|first| first.hear(event));
-        });
-        let error = match outcome.await {
+        let error = match connect(servers.clone(), options.clone()).await {
             Err(error) if error.is_out_of_reach() => error,
-            Err(error) => return Err(error),
-            Ok(client) if client.connection_state() == State::Connected => return Ok(client),
-            Ok(client) => return first_connected(&servers, first).await.map(|()| client),
+            outcome => return outcome,
         };
         let reason = outbox_core::describe(&error);
         if !said.contains(&reason) && said.len() < REASONS_MAX {
@@ -113,55 +105,6 @@ pub(crate) async fn connect_when_up(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-}
-
-/// What async-nats has said first of a connection that it makes in the background.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum First {
-    Nothing,
-    Connected,
-    Refused,
-}
-
-impl First {
-    /// Returns whether this is the first report. A server that is away is none: it is waited for.
-    fn hear(&mut self, event: &Event) -> bool {
-        let heard = match event {
-            Event::Connected => Self::Connected,
-            Event::ClientError(ClientError::Other(reason)) if is_refusal(reason) => Self::Refused,
-            _ => return false,
-        };
-        *self == Self::Nothing && std::mem::replace(self, heard) == Self::Nothing
-    }
-}
-
-/// The kind of error is all that async-nats says of an attempt in the background.
-fn is_refusal(reason: &str) -> bool {
-    let kinds = [
-        ConnectErrorKind::AuthorizationViolation,
-        ConnectErrorKind::Authentication,
-    ];
-    kinds.iter().any(|kind| kind.to_string() == reason)
-}
-
-/// Waits for a client that was returned before it was connected, as `retry_on_initial_connect` asks for.
-async fn first_connected(
-    servers: &[ServerAddr],
-    mut first: watch::Receiver<First>,
-) -> Result<(), ConnectError> {
-    let heard = first.wait_for(|first| *first != First::Nothing).await;
-    let kind = match heard.as_deref() {
-        Ok(First::Refused) => ConnectErrorKind::AuthorizationViolation,
-        Ok(_) => return Ok(()),
-        // Nothing will be said any more.
-        Err(_) => ConnectErrorKind::MaxReconnects,
-    };
-    let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
-    Err(ConnectError::new(
-        names,
-        user_of(servers),
-        async_nats::ConnectError::new(kind),
-    ))
 }
 
 /// Connects, and logs what happens to the connection.

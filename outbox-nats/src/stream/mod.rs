@@ -134,13 +134,13 @@ impl EventStream {
         /// server 200 to 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
         fn with_duplicate_window(duplicate_window: Duration);
         /// Sets the age at which messages are deleted; zero for never. Consumers must have read them by then, and inboxes must remember ids at least as
-        /// long. Only for creating; a shorter age of an existing stream is a [warning](crate::StreamWarning::ShortAge). Default 14 days.
+        /// long. Only for creating; a shorter age of an existing stream is a [warning](crate::StreamReport::warnings). Default 14 days.
         fn with_max_age(max_age: Duration);
         /// Sets the most bytes on the stream. Set it in production: a full disk stops the whole server, a full stream only its publishers. Only for
         /// creating. Default: no limit.
         fn with_max_bytes(max_bytes: u64);
         /// Sets the copies in a cluster, 1 to 5. Three survive the loss of a server. Only for creating; fewer copies of an existing stream are a
-        /// [warning](crate::StreamWarning::FewReplicas). Default 1.
+        /// [warning](crate::StreamReport::warnings). Default 1.
         fn with_replicas(replicas: usize);
         /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers are a right of their own,
         /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default [`Provisioning::Create`].
@@ -158,7 +158,7 @@ impl EventStream {
     ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown). After a restart each aggregate costs one look-up more; stream sequences of 65,536
     ///   aggregates are remembered.
     /// * **Consumers** receive all event types of each subscribed aggregate type, because they share a subject. The inbox skips those that nobody has asked
-    ///   for, as long as a consumer name has up to about 500 event types; beyond, everything that is sent counts as asked for, and goes back.
+    ///   for, as long as a consumer name has up to about 150 event types; beyond, everything that is sent counts as asked for, and goes back.
     ///   Messages on the default subjects are received too, so a stream may have been published to in both ways.
     ///
     /// All publishers of a stream must have the same mode.
@@ -229,13 +229,11 @@ impl EventStream {
 
     /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`](crate::connect_options).
     ///
-    /// With `retry_on_initial_connect` it waits too, but async-nats makes the attempts, with its own pauses, and goes on with them in the background after
-    /// this call has ended with an error or was dropped.
+    /// Do not set `retry_on_initial_connect`: with it this call returns before there is a connection, and refused credentials are retried without end.
     ///
     /// # Errors
     ///
-    /// As [`Self::connect`]. With `retry_on_initial_connect`, a malformed address, refused credentials, and attempts that `max_reconnects` has used up; TLS that
-    /// fails is in the log.
+    /// As [`Self::connect`].
     ///
     /// # Cancellation
     ///

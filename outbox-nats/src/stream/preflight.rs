@@ -110,7 +110,7 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
             "stream `{name}` has `{setting}` = {seen}; it must be {needed}"
         ));
     }
-    Ok(warnings(seen, name))
+    Ok(warnings(seen, wanted))
 }
 
 /// A setting with which a stream stores nothing, or not what was published, although it may acknowledge.
@@ -173,19 +173,35 @@ pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     })
 }
 
-/// Settings that work but may lose or repeat messages, each with the value seen and the value needed.
-fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
-    let Seen { stream, .. } = seen;
+/// What works but may lose or repeat messages, each with the value seen and the value needed.
+fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
+    let name = &wanted.name;
+    let mut warnings = Vec::new();
+    if !seen.version_is_known {
+        warnings.push(format!(
+            "nats-server is version {}, needed is 2.9 or newer",
+            seen.version
+        ));
+    }
+    warnings.extend(warnings_of(seen.stream, seen.clustered, wanted));
+    let limit = message_bytes_max(seen.stream, seen.max_payload);
+    if limit < MESSAGE_BYTES {
+        warnings.push(format!(
+            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
+        ));
+    }
+    warnings
+}
+
+/// Those of the stream's settings. They may be choices, so nobody changes them.
+pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream) -> Vec<String> {
+    let name = &wanted.name;
     let mut warnings = Vec::new();
     let mut warn = |wrong: bool, text: String| {
         if wrong {
             warnings.push(text);
         }
     };
-    warn(
-        !seen.version_is_known,
-        format!("nats-server is version {}, needed is 2.9 or newer", seen.version),
-    );
     warn(
         stream.retention != RetentionPolicy::Limits,
         format!(
@@ -213,11 +229,23 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
             "stream `{name}` is in memory, so a restart of the server loses messages; needed is file storage"
         ),
     );
+    let copies = if clustered {
+        wanted.replicas.max(3)
+    } else {
+        wanted.replicas
+    };
     warn(
-        seen.clustered && stream.num_replicas < 3,
+        stream.num_replicas < copies,
         format!(
-            "stream `{name}` has {} in a cluster, so the loss of one server stops it or loses messages; needed are 3",
+            "stream `{name}` has {}, so the loss of one server stops it or loses messages; needed are {copies}",
             replicas(stream.num_replicas)
+        ),
+    );
+    let (age, wanted_age) = (stream.max_age, wanted.max_age);
+    warn(
+        !age.is_zero() && (wanted_age.is_zero() || age < wanted_age),
+        format!(
+            "stream `{name}` deletes messages after {age:?}, {wanted_age:?} was asked for; raise max_age"
         ),
     );
     let limited = stream.max_bytes > 0 || stream.max_messages > 0;
@@ -240,13 +268,6 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
         format!(
             "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; unset both",
             stream.max_messages_per_subject
-        ),
-    );
-    let limit = message_bytes_max(stream, seen.max_payload);
-    warn(
-        limit < MESSAGE_BYTES,
-        format!(
-            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
         ),
     );
     warnings
@@ -326,6 +347,10 @@ mod tests {
             ),
             (with(|config| config.storage = StorageType::Memory), "memory"),
             (with(|config| config.num_replicas = 1), "1 replica"),
+            (
+                with(|config| config.max_age = Duration::from_secs(42)),
+                "after 42s",
+            ),
             (
                 with(|config| {
                     config.discard = DiscardPolicy::Old;

@@ -215,9 +215,9 @@ impl Durable {
         if Self::asked_so_far(seen).is_everything() {
             tracing::warn!(
                 consumer = self.spec.name,
-                "more than {} event types were asked for, so that their list does not fit: every message without a handler counts as asked for and goes back \
+                "the list of event types that were asked for does not fit into {} bytes: every message without a handler counts as asked for and goes back \
                  for ever; use several consumer names, or set UnknownEvent::Skip",
-                interest::CODES_MAX
+                interest::DESCRIPTION_BYTES_MAX
             );
         }
     }

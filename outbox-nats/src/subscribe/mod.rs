@@ -95,7 +95,7 @@ impl SubscriberConfig {
 ///
 /// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
 /// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
-/// asked for. The list has names up to 4 KiB together, and then codes, which are enough for 500 event types. With more event types under one consumer name,
+/// asked for. The list has room for names of 4 KiB together, about 150 event types. With more event types under one consumer name,
 /// every message without a handler counts as asked for and goes back, and a warning says so. Then use several names, or `UnknownEvent::Skip` of the inbox. To
 /// stop receiving an event type, take it off the list and remove its filter, with `nats consumer edit`.
 ///

@@ -129,34 +129,6 @@ async fn a_program_that_starts_before_nats_waits_for_it() {
     assert!(!format!("{text} {error:?}").contains("secret"), "{error:?}");
 }
 
-/// The option lets async-nats return before there is a server. Whoever sets it gets the same: a connection, or the reason why there is none.
-#[tokio::test]
-async fn a_program_that_asks_for_retries_itself_waits_in_the_same_way() {
-    let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
-        return;
-    };
-    server.kill();
-    let stream = EventStream::new("WAITED_FOR");
-    let waiting = ["secret", "wrong-secret"].map(|password| {
-        let (stream, url) = (stream.clone(), server.url());
-        let options = relay().user_and_password("relay".into(), password.into());
-        tokio::spawn(async move { stream.connect_with(url, options.retry_on_initial_connect()).await })
-    });
-    for _ in 0..3 {
-        let refused = connect(server.url(), relay()).await.unwrap_err();
-        assert_eq!(refused.kind(), ConnectErrorKind::Io);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
-    server.restart().await;
-    let [right, wrong] = waiting.map(|waiting| tokio::time::timeout(SOON, waiting));
-    let client = right.await.unwrap().unwrap().unwrap();
-    answered(async || stream.provision(&client).await).await;
-    let error = wrong.await.unwrap().unwrap().unwrap_err();
-    assert_eq!(error.kind(), ConnectErrorKind::AuthorizationViolation);
-    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
-}
-
 /// A server that denies these permissions to the user [`relay`].
 async fn denying(permissions: &str) -> Option<PrivateServer> {
     let folder = tempfile::tempdir().unwrap();

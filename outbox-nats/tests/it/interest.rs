@@ -8,7 +8,7 @@ use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsum
 use outbox_testing::eventually;
 
 use crate::environment::{
-    CANCELLED, Nats, PLACED, SHIPPED, answered, asked_for, consumer, event, message, on_both_servers, receive,
+    CANCELLED, Nats, PLACED, SHIPPED, answered, asked_for, consumer, message, on_both_servers, receive,
 };
 
 on_both_servers! {
@@ -18,7 +18,6 @@ on_both_servers! {
     who_finds_the_list_written_waits_for_those_who_have_read_it_before,
     what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
     a_filter_that_a_late_write_undoes_comes_back,
-    a_list_that_is_too_long_for_names_tells_what_is_wanted,
     deliveries_cause_no_requests_also_while_none_is_answered,
 }
 
@@ -175,23 +174,6 @@ async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
     .await;
     publish(nats, &SHIPPED).await;
     receive(&mut added).await;
-}
-
-/// The names of 400 event types take ten times the space of a description.
-async fn a_list_that_is_too_long_for_names_tells_what_is_wanted(nats: &Nats) {
-    nats.provision().await;
-    let name = |n| format!("{}_{n}", "in_a_way_that_takes_many_words_to_say".repeat(2));
-    let events = (0..400).map(|n| &*Box::leak(Box::new(event(name(n).leak(), None))));
-    let many: Vec<&EventDescriptor> = events.collect();
-    drop(nats.subscribe(&whole(&many)).await);
-    let mut subscription = nats.subscribe(&whole(&[&PLACED])).await;
-    for (event, wanted) in [(many[7], true), (&CANCELLED, false), (many[399], true)] {
-        publish(nats, event).await;
-        let delivery = receive(&mut subscription).await;
-        assert_eq!(asked_for(&delivery).await, wanted, "{}", event.name);
-        delivery.ack().await.unwrap();
-    }
-    answered(async || subscription.flush().await).await;
 }
 
 /// Here the requests fail because the consumer was deleted.

@@ -16,11 +16,11 @@ use outbox_core::{Catalogue, EventDescriptor};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
+use crate::stream::preflight;
 use crate::stream::subject::without_covered;
 use crate::stream::{EventStream, Provisioning};
 
 pub use error::ProvisionError;
-pub use plan::StreamWarning;
 
 /// Bound on one request to the server.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ pub struct StreamReport {
     pub subjects_added: Vec<String>,
     /// The duplicate window before it was raised, if it was.
     pub duplicate_window_before: Option<Duration>,
-    /// Settings that work but may surprise; they are logged too.
-    pub warnings: Vec<StreamWarning>,
+    /// Settings of the stream that work and may lose or repeat messages. They are logged too, and not changed.
+    pub warnings: Vec<String>,
 }
 
 impl EventStream {
@@ -106,7 +106,7 @@ impl EventStream {
             };
             let plan = plan::compare(self, &seen.typed, &wanted, &events)?;
             if plan.is_empty() {
-                report.warnings = plan.warnings;
+                report.warnings = preflight::warnings_of(&seen.typed, seen.clustered, self);
                 for warning in &report.warnings {
                     tracing::warn!(stream = self.name, "{warning}");
                 }

@@ -1,9 +1,6 @@
 //! Compares an existing stream with its description. It is a pure function, so each rule has a test without a server.
 
-use std::fmt;
-use std::time::Duration;
-
-use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::stream::Config;
 use outbox_core::EventDescriptor;
 
 use super::error::ProvisionError;
@@ -18,70 +15,11 @@ pub(super) struct Plan {
     pub(super) subjects: Vec<String>,
     pub(super) subjects_added: Vec<String>,
     pub(super) raise_duplicate_window: bool,
-    pub(super) warnings: Vec<StreamWarning>,
 }
 
 impl Plan {
     pub(super) fn is_empty(&self) -> bool {
         self.subjects_added.is_empty() && !self.raise_duplicate_window
-    }
-}
-
-/// A setting of an existing stream that works and may lose messages. It is not changed, because it may be a choice.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamWarning {
-    /// The stream drops its oldest messages when it is full, read or not.
-    DiscardsUnread,
-    /// The stream keeps only so many messages per subject, so a slow consumer misses events of an aggregate.
-    KeepsPerSubject {
-        /// Messages kept per subject.
-        messages: i64,
-    },
-    /// The stream is in memory: a restart of the server loses messages and the ids of published ones.
-    InMemory,
-    /// Messages are deleted earlier than asked for.
-    ShortAge {
-        /// The stream's setting.
-        seen: Duration,
-        /// The age that was asked for, [`EventStream::with_max_age`].
-        wanted: Duration,
-    },
-    /// The stream has fewer copies than asked for, so the loss of a server may stop it or lose messages.
-    FewReplicas {
-        /// The stream's setting.
-        seen: usize,
-        /// The copies that were asked for, [`EventStream::with_replicas`].
-        wanted: usize,
-    },
-}
-
-impl fmt::Display for StreamWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DiscardsUnread => f.write_str(
-                "the stream drops its oldest messages when full, read or not; use discard policy `new`",
-            ),
-            Self::KeepsPerSubject { messages } => write!(
-                f,
-                "the stream keeps {messages} messages per subject, so slow consumers miss events; remove `max_msgs_per_subject`"
-            ),
-            Self::InMemory => f.write_str(
-                "the stream is in memory, so a restart of the server loses messages; use file storage",
-            ),
-            Self::ShortAge { seen, wanted } => {
-                write!(
-                    f,
-                    "the stream deletes messages after {seen:?}, {wanted:?} was asked for; raise `max_age`"
-                )
-            }
-            Self::FewReplicas { seen, wanted } => {
-                write!(
-                    f,
-                    "the stream is kept by {seen} servers, {wanted} were asked for; raise `num_replicas`"
-                )
-            }
-        }
     }
 }
 
@@ -108,7 +46,6 @@ pub(super) fn compare(
             needed: stream.duplicate_window,
         });
     }
-    let warnings = warnings(stream, seen);
     if stream.provisioning == Provisioning::VerifyOnly {
         // The subjects of the description are a wish. Only a place for each event is needed.
         check_captured(stream, &seen.subjects, events)?;
@@ -121,10 +58,7 @@ pub(super) fn compare(
                 seen: seen.subjects.clone(),
             });
         }
-        return Ok(Plan {
-            warnings,
-            ..Plan::default()
-        });
+        return Ok(Plan::default());
     }
     check_captured(stream, wanted, events)?;
     // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
@@ -133,7 +67,6 @@ pub(super) fn compare(
         subjects,
         subjects_added,
         raise_duplicate_window,
-        warnings,
     })
 }
 
@@ -178,31 +111,10 @@ pub(super) fn check_captured(
     Ok(())
 }
 
-fn warnings(stream: &EventStream, seen: &Config) -> Vec<StreamWarning> {
-    let bounded = seen.max_bytes > 0 || seen.max_messages > 0;
-    let shorter = !seen.max_age.is_zero() && (stream.max_age.is_zero() || seen.max_age < stream.max_age);
-    [
-        (seen.discard == DiscardPolicy::Old && bounded).then_some(StreamWarning::DiscardsUnread),
-        (seen.max_messages_per_subject > 0).then_some(StreamWarning::KeepsPerSubject {
-            messages: seen.max_messages_per_subject,
-        }),
-        (seen.storage == StorageType::Memory).then_some(StreamWarning::InMemory),
-        shorter.then_some(StreamWarning::ShortAge {
-            seen: seen.max_age,
-            wanted: stream.max_age,
-        }),
-        (seen.num_replicas < stream.replicas).then_some(StreamWarning::FewReplicas {
-            seen: seen.num_replicas,
-            wanted: stream.replicas,
-        }),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use async_nats::jetstream::stream::RetentionPolicy;
 
     use super::*;
@@ -238,7 +150,6 @@ mod tests {
     #[test]
     fn what_we_create_needs_no_change() {
         for stream in [EventStream::default(), verify_only()] {
-            assert_eq!(run(&stream, &existing(&stream), &[&PLACED]).unwrap().warnings, []);
             assert!(run(&stream, &existing(&stream), &[&PLACED]).unwrap().is_empty());
         }
     }
@@ -375,20 +286,5 @@ mod tests {
             run(&stream, &young, &[]),
             Err(ProvisionError::DuplicateWindow { .. })
         ));
-    }
-
-    #[test]
-    fn surprising_settings_are_warned_about() {
-        let stream = EventStream::default();
-        let seen = Config {
-            discard: DiscardPolicy::Old,
-            max_bytes: 1,
-            max_messages_per_subject: 1,
-            storage: StorageType::Memory,
-            max_age: Duration::from_hours(1),
-            ..existing(&stream)
-        };
-        let stream = stream.with_replicas(3);
-        assert_eq!(run(&stream, &seen, &[]).unwrap().warnings.len(), 5);
     }
 }

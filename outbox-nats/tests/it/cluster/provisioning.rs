@@ -7,7 +7,6 @@ use outbox_core::dedup::DedupStore as _;
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
 use outbox_nats::{
     DeadLetterConfig, DeadLetterStream, DedupBucketSpec, EventStream, KvDedupStore, ProvisionError,
-    StreamWarning,
 };
 use outbox_testing::eventually;
 
@@ -59,7 +58,7 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
     let letters = DeadLetterConfig::default().replicas(3);
     let letters = DeadLetterStream::new(nats.client.clone(), letters);
     let report = answered(async || letters.provision().await).await;
-    assert_eq!(report.warnings, []);
+    assert!(report.warnings.is_empty(), "{report:?}");
     assert_eq!(replicas(nats, "DEAD_LETTERS").await, 3);
 }
 
@@ -71,16 +70,15 @@ async fn one_replica_in_a_cluster_is_warned_about() {
     let nats = cluster.nats().await;
     answered(async || nats.stream().provision_for(&nats.client, [&PLACED]).await).await;
     let publisher = nats.publisher();
-    let [warning] = &answered(async || publisher.preflight().await).await[..] else {
-        panic!("one warning");
-    };
-    assert!(warning.contains("1 replica in a cluster"), "{warning}");
+    let published = answered(async || publisher.preflight().await).await;
     let three = nats.stream().with_replicas(3);
     let report = answered(async || three.provision_for(&nats.client, [&PLACED]).await).await;
-    assert_eq!(
-        report.warnings,
-        [StreamWarning::FewReplicas { seen: 1, wanted: 3 }]
-    );
+    for warnings in [published, report.warnings] {
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("1 replica,"),
+            "{warnings:?}"
+        );
+    }
 
     let bucket = DedupBucketSpec::default().bucket(&nats.name);
     let store = answered(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
