@@ -22,15 +22,6 @@ const SLACK: Duration = Duration::from_secs(60);
 /// Most messages of a span that are counted.
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
 
-/// As [`PostgresLog::logged_between`].
-pub(crate) async fn logged_between(
-    log: &PostgresLog,
-    from: OffsetDateTime,
-    until: OffsetDateTime,
-) -> Result<u64, LogError> {
-    count_between(log, from, until, "true").await
-}
-
 /// As [`PostgresLog::undecided_between`].
 pub(crate) async fn undecided_between(
     log: &PostgresLog,
@@ -40,7 +31,7 @@ pub(crate) async fn undecided_between(
     let is_left_out = format!("NOT {}", table::is_passed_while_on(&log.names, "m"));
     match count_between(log, from, until, &is_left_out).await {
         Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42P01") => {
-            logged_between(log, from, until).await
+            count_between(log, from, until, "true").await
         }
         counted => counted,
     }

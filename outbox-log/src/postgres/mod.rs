@@ -100,20 +100,10 @@ impl PostgresLog {
         check::check(self).await
     }
 
-    /// Counts the logged messages that were recorded in a span of time, up to 1,000,000, published
-    /// messages included. Reads the messages of the span by the primary key. Clocks of writers and
-    /// database may differ by a minute.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Failed`].
-    pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
-        lag::logged_between(self, from, until).await
-    }
-
-    /// As [`logged_between`](Self::logged_between), without messages that the stored position has
-    /// passed. These messages may not be published, so that replay and reconcile leave them out.
-    /// Counts all logged messages if a log was never set up.
+    /// Counts the logged messages that were recorded in a span of time and that the stored position
+    /// has not passed, up to 1,000,000. Replay and reconcile leave them out, because they may not be
+    /// published. Counts all logged messages if a log was never set up. Reads the messages of the
+    /// span by the primary key. Clocks of writers and database may differ by a minute.
     ///
     /// # Errors
     ///

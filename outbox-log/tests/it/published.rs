@@ -79,9 +79,9 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
             .undecided_between(later.from, later.until)
             .await
             .unwrap();
-        let logged = place.log().logged_between(later.from, later.until).await.unwrap();
+        let logged = place.number("SELECT count(*) FROM outbox_messages").await;
         assert!(left_out >= 2, "{left_out}");
-        assert_eq!(left_out + done.compared, logged);
+        assert_eq!(i64::try_from(left_out + done.compared).unwrap(), logged);
         let on_stream = place.broker.messages().len();
         // It publishes the two that nobody has read, and nothing else.
         place.run(place.published()).await;
