@@ -1,6 +1,7 @@
 //! `cargo run -p examples --example 18_many_rows`
 //!
-//! Many rows with an event each, in one call and one transaction: insert, update and delete. The errors are sorted by the answer that a service gives.
+//! Many rows with an event each, in one transaction: inserted by one call, updated with a record of events. The errors are sorted by the answer that a
+//! service gives.
 //! No server is needed.
 
 use outbox::prelude::*;
@@ -8,7 +9,7 @@ use outbox::sea_orm::ErrorKind;
 use outbox::testing::{TestDatabase, recorded_in};
 use sea_orm::entity::prelude::*;
 use sea_orm::sea_query::Expr;
-use sea_orm::{ExprTrait as _, Set};
+use sea_orm::{ExprTrait as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 
 mod product {
@@ -34,13 +35,6 @@ struct ProductPriced {
     #[domain_event(aggregate_id)]
     product: i32,
     cents: i64,
-}
-
-#[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "product", name = "withdrawn")]
-struct ProductWithdrawn {
-    #[domain_event(aggregate_id)]
-    product: i32,
 }
 
 fn priced(product: &product::Model) -> [ProductPriced; 1] {
@@ -85,18 +79,16 @@ async fn main() -> Result<(), outbox::Failure> {
     let saved = product::Entity::insert_many_with_events(products, &db, priced).await?;
     println!("inserted {}", saved.len());
 
+    // Each row that SeaORM's own statement has changed has an event in the same transaction.
+    let tx = db.begin().await?;
     let dearer = product::Entity::update_many()
-        .col_expr(product::Column::Cents, Expr::col(product::Column::Cents).add(50));
-    let cheap = product::Column::Cents.lt(300);
-    let updated = product::Entity::update_many_with_events(dearer, cheap, &db, priced).await?;
-    println!("updated {updated}");
-
-    let one = product::Column::Name.eq("tofu");
-    let deleted = product::Entity::delete_many_with_events(one, &db, |product| {
-        [ProductWithdrawn { product: product.id }]
-    })
-    .await?;
-    println!("deleted {deleted}");
+        .col_expr(product::Column::Cents, Expr::col(product::Column::Cents).add(50))
+        .filter(product::Column::Cents.lt(300))
+        .exec_with_returning(&tx)
+        .await?;
+    record(&tx, dearer.iter().flat_map(priced).collect::<Vec<_>>()).await?;
+    tx.commit().await?;
+    println!("updated {}", dearer.len());
 
     // One of them is there already, so none is stored.
     let again = catalogue(&["ikura", "chai"]);

@@ -2,32 +2,18 @@
 
 use std::iter::Peekable;
 
-use sea_orm::{
-    ActiveModelTrait, ActiveValue, DbBackend, EntityTrait, Iterable as _, PrimaryKeyArity, PrimaryKeyTrait,
-};
+use sea_orm::{ActiveModelTrait, ActiveValue, DbBackend, EntityTrait, Iterable as _};
 
 use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
 /// Most rows of one statement.
 const ROWS_MAX: usize = 1_000;
 
-/// The same where a primary key has several columns: SQLite takes expressions of up to 1,000 levels.
-const COMPOSITE_ROWS_MAX: usize = 200;
-
 /// Most bytes of texts, documents and binary values in one statement. A larger row is a statement of its own.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The same for MySQL and MariaDB: MariaDB makes a subquery of a list of 1,000 values, and may then look at, and lock, all rows.
 const MYSQL_ROWS_MAX: usize = 500;
-
-/// How many rows a statement may name by their primary keys.
-pub(super) fn keys_max<E: EntityTrait>(backend: DbBackend) -> usize {
-    match <<E::PrimaryKey as PrimaryKeyTrait>::ValueType as PrimaryKeyArity>::ARITY {
-        1 if backend == DbBackend::MySql => MYSQL_ROWS_MAX,
-        1 => ROWS_MAX,
-        _ => COMPOSITE_ROWS_MAX,
-    }
-}
 
 /// How many rows of so many columns a statement may insert: SQLite takes 32,766 values, the others 65,535.
 fn rows_max(backend: DbBackend, columns: usize) -> usize {
@@ -145,8 +131,6 @@ mod tests {
         assert_eq!(rows_max(DbBackend::Sqlite, 60), 546);
         assert_eq!(rows_max(DbBackend::MySql, 60), 500);
         assert_eq!(rows_max(DbBackend::Postgres, 100_000), 1);
-        assert_eq!(keys_max::<note::Entity>(DbBackend::Postgres), 1_000);
-        assert_eq!(keys_max::<note::Entity>(DbBackend::MySql), 500);
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! Saves many rows together with their events, in multi-row statements.
+//! Inserts many rows together with their events, in multi-row statements.
 //!
-//! Invariants: rows and events are written in one transaction. Rows are written, and their events made and recorded, chunk by chunk, so that besides
-//! the caller's models and the answer only one chunk is in memory. An event is made for each row that the database says it has written, and for no
-//! other.
+//! Invariants: rows and events are written in one transaction. Rows are written, and their events made and recorded, chunk by chunk. So only one
+//! chunk is in memory, besides the caller's models and the answer. An event is made for each row that the database returns, and for no other.
 
 mod chunks;
-mod rows;
 
 use outbox_core::{Events, IntoEvents, MessageContext};
-use sea_orm::sea_query::{IntoCondition, OnConflict};
-use sea_orm::{Condition, ConnectionTrait as _, EntityTrait, IntoActiveModel, QueryTrait as _, UpdateMany};
+use sea_orm::sea_query::{MysqlQueryBuilder, Query, ValueTuple};
+use sea_orm::{
+    ActiveModelTrait as _, ColumnTrait as _, Condition, ConnectionTrait as _, DbBackend, DbErr, EntityTrait,
+    FromQueryResult as _, InsertMany, IntoActiveModel, Iterable as _, PrimaryKeyToColumn as _,
+    QueryFilter as _, QueryTrait as _, Statement, Value,
+};
 
 use self::chunks::Chunks;
-use self::rows::{Insert, keys};
 use crate::error::SaveError;
 use crate::write::executor::{Executor, Work};
+use crate::write::packet;
 use crate::write::record::record_events;
-use crate::write::transaction::OutboxTransaction;
-use crate::write::transaction::Transactional as _;
-use crate::write::transaction::look;
+use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
 /// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every such closure.
 #[diagnostic::on_unimplemented(
@@ -39,12 +39,11 @@ where
     type Made = R;
 }
 
-/// Saves many rows of an entity together with their events. Implemented for every SeaORM entity.
+/// Inserts many rows of an entity together with their events. Implemented for every SeaORM entity.
 ///
 /// Everything is one transaction, as with [`SaveWithEvents`](crate::SaveWithEvents): a pool opens and commits one, an open transaction is joined.
 /// Rows are written with statements of up to 1,000 rows and 4 MiB (500 rows and 512 KiB on MySQL and MariaDB), and their events with statements of up to 5,000
-/// (PostgreSQL) or 500 events. The closure is called once for each row that was written, with the row as it is stored now; for a deletion, as it
-/// was. It may return several events, or none.
+/// (PostgreSQL) or 500 events. The closure is called once for each row, with the row as it is stored. It may return several events, or none.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -53,27 +52,18 @@ where
 /// #     #[sea_orm::model]
 /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
 /// #     #[sea_orm(table_name = "orders")]
-/// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64, pub shipped: bool }
+/// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
 /// #     impl ActiveModelBehavior for ActiveModel {}
 /// # }
 /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
-/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "shipped")]
-/// # struct OrderShipped { #[domain_event(aggregate_id)] order_id: i32 }
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
 /// use outbox_sea_orm::SaveManyWithEvents;
-/// use sea_orm::{ColumnTrait, EntityTrait, Set};
+/// use sea_orm::Set;
 ///
 /// let orders = [1999, 2999].map(|total_cents| order::ActiveModel { total_cents: Set(total_cents), ..Default::default() });
 /// let saved = order::Entity::insert_many_with_events(orders, &db, |order| {
 ///     [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
-/// })
-/// .await?;
-///
-/// let shipped = order::Entity::update_many().set(order::ActiveModel { shipped: Set(true), ..Default::default() });
-/// let waiting = order::Column::Shipped.eq(false);
-/// let number = order::Entity::update_many_with_events(shipped, waiting, &db, |order| {
-///     [OrderShipped { order_id: order.id }]
 /// })
 /// .await?;
 /// # Ok(())
@@ -82,12 +72,11 @@ where
 ///
 /// As with SeaORM's own methods for many rows, hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run.
 ///
+/// To update or delete many rows, begin a transaction, write with SeaORM, and [`record`](crate::record()) an event for each row.
+///
 /// # MySQL and MariaDB
 ///
-/// MariaDB (10.5) returns the rows of an insert, MySQL does not: there each model needs its primary key, or [`SaveError::Unsupported`] says so. Neither
-/// returns updated rows: they are locked first, and read again in the same transaction. Let an index serve
-/// the filter: a search locks every row that it looks at. [`Self::upsert_many_with_events`] needs MariaDB, PostgreSQL or
-/// SQLite.
+/// MariaDB (10.5) returns the rows of an insert. MySQL does not: there each model needs its primary key, or [`SaveError::Unsupported`] says so.
 ///
 /// # Cancellation and errors
 ///
@@ -106,67 +95,42 @@ where
     fn insert_many_with_events<I, D, F>(
         models: I,
         db: &D,
-        events: F,
+        mut events: F,
     ) -> impl Future<Output = Result<Vec<Self::Model>, SaveError>> + Send
     where
         I: IntoIterator<Item = Self::ActiveModel, IntoIter: Send + 'static>,
         D: Executor,
         F: MakesEventsOfEach<Self::Model, Made: IntoEvents>,
     {
-        insert::<Self, _, _, _>(models.into_iter(), None, db, events)
-    }
-
-    /// Inserts the models, or updates the rows that exist, as the `ON CONFLICT` says, and records the events of each row that was written. Returns
-    /// the saved models, in no particular order.
-    ///
-    /// The closure cannot tell an insert from an update. With `DO NOTHING`, the rows that exist are neither returned nor make events. MariaDB does not
-    /// say which ones these are, so there it is [`SaveError::Unsupported`].
-    fn upsert_many_with_events<I, D, F>(
-        models: I,
-        on_conflict: OnConflict,
-        db: &D,
-        events: F,
-    ) -> impl Future<Output = Result<Vec<Self::Model>, SaveError>> + Send
-    where
-        I: IntoIterator<Item = Self::ActiveModel, IntoIter: Send + 'static>,
-        D: Executor,
-        F: MakesEventsOfEach<Self::Model, Made: IntoEvents>,
-    {
-        insert::<Self, _, _, _>(models.into_iter(), Some(on_conflict), db, events)
-    }
-
-    /// Updates all rows that the filter matches, and records the events of each. Returns their number.
-    ///
-    /// `changes` says what is set, and has no filter of its own. The rows are locked in the order of their primary keys, which are all held in memory;
-    /// the rows are not. The primary key must not change. [`SaveError::RowsNotWritten`] if a locked row is not updated.
-    fn update_many_with_events<C, D, F>(
-        changes: UpdateMany<Self>,
-        filter: C,
-        db: &D,
-        events: F,
-    ) -> impl Future<Output = Result<u64, SaveError>> + Send
-    where
-        C: IntoCondition,
-        D: Executor,
-        F: MakesEventsOfEach<Self::Model, Made: IntoEvents>,
-    {
-        change(filter.into_condition(), Some(changes), db, events)
-    }
-
-    /// Deletes all rows that the filter matches, and records the events of each. Returns their number.
-    ///
-    /// The closure's argument is the row as it was. As with [`Self::update_many_with_events`], primary keys are held in memory.
-    fn delete_many_with_events<C, D, F>(
-        filter: C,
-        db: &D,
-        events: F,
-    ) -> impl Future<Output = Result<u64, SaveError>> + Send
-    where
-        C: IntoCondition,
-        D: Executor,
-        F: MakesEventsOfEach<Self::Model, Made: IntoEvents>,
-    {
-        change::<Self, _, _>(filter.into_condition(), None, db, events)
+        let models = models.into_iter();
+        async move {
+            let context = MessageContext::current();
+            db.execute(move |tx| -> Work<'_, Vec<Self::Model>> {
+                Box::pin(async move {
+                    let mut chunks = Chunks::new(models, tx.get_database_backend());
+                    let mut all = Vec::new();
+                    // Whether the last statement was one of ours, so that the transaction has not failed.
+                    let mut is_whole = false;
+                    while let Some(chunk) = chunks.next() {
+                        let saved = insert::<Self>(tx, chunk).await?;
+                        let made = context.clone().sync_scope(|| {
+                            let mut made = Events::new();
+                            saved
+                                .iter()
+                                .for_each(|row| made.append(events(row).into_events()));
+                            made
+                        });
+                        is_whole = !record_events(tx, tx.config(), made).await?.is_empty();
+                        all.extend(saved);
+                    }
+                    if !is_whole {
+                        look(tx).await.map_err(SaveError::Database)?;
+                    }
+                    Ok(all)
+                })
+            })
+            .await
+        }
     }
 }
 
@@ -178,118 +142,84 @@ where
 {
 }
 
-/// Inserts chunk by chunk. A crash in between rolls everything back.
-async fn insert<E, I, D, F>(
-    models: I,
-    on_conflict: Option<OnConflict>,
-    db: &D,
-    mut events: F,
+/// Inserts a chunk of models, and returns the rows.
+async fn insert<E>(tx: &OutboxTransaction, models: Vec<E::ActiveModel>) -> Result<Vec<E::Model>, SaveError>
+where
+    E: EntityTrait,
+    E::Model: IntoActiveModel<E::ActiveModel> + Send,
+    E::ActiveModel: Send,
+{
+    let number = models.len();
+    // MySQL and MariaDB end the connection if a statement is too large for them. Only a row that is alone in its chunk can be. The size is known
+    // before the await: otherwise the active model would have to be `Sync`.
+    let size_bytes = match &*models {
+        [model] => packet::size_bytes(model, false, tx.get_database_backend()),
+        _ => 0,
+    };
+    let table = || E::default().table_name().to_owned();
+    packet::check(size_bytes, table, tx).await?;
+    let saved = if tx.support_returning() {
+        E::insert_many(models).exec_with_returning(tx).await?
+    } else {
+        let keys: Option<Vec<_>> = models.iter().map(|model| model.get_primary_key_value()).collect();
+        let insert = E::insert_many(models);
+        match keys {
+            Some(keys) => {
+                insert.exec_without_returning(tx).await?;
+                E::find().filter(by_keys::<E>(keys)).all(tx).await?
+            }
+            None => returning::<E>(tx, insert).await?,
+        }
+    };
+    if saved.len() != number {
+        return Err(SaveError::Unsupported {
+            why: "the database has written other rows than the models say; give them keys that it keeps as they are, or none",
+        });
+    }
+    Ok(saved)
+}
+
+fn by_keys<E: EntityTrait>(keys: Vec<ValueTuple>) -> Condition {
+    let columns: Vec<_> = E::PrimaryKey::iter().map(|key| key.into_column()).collect();
+    if let [column] = *columns {
+        let values: Vec<Value> = keys.into_iter().flatten().collect();
+        return Condition::all().add(column.is_in(values));
+    }
+    let row = |key: ValueTuple| {
+        let equal = columns.iter().zip(key).map(|(column, value)| column.eq(value));
+        equal.fold(Condition::all(), Condition::add)
+    };
+    keys.into_iter().map(row).fold(Condition::any(), Condition::add)
+}
+
+/// MariaDB's `INSERT … RETURNING`, which SeaORM does not write.
+async fn returning<E: EntityTrait>(
+    tx: &OutboxTransaction,
+    insert: InsertMany<E::ActiveModel>,
 ) -> Result<Vec<E::Model>, SaveError>
 where
-    E: EntityTrait,
-    E::Model: IntoActiveModel<E::ActiveModel> + Send + 'static,
-    E::ActiveModel: Send + 'static,
-    I: Iterator<Item = E::ActiveModel> + Send + 'static,
-    D: Executor,
-    F: MakesEventsOfEach<E::Model, Made: IntoEvents>,
+    E::ActiveModel: Send,
 {
-    let context = MessageContext::current();
-    db.execute(move |tx| -> Work<'_, Vec<E::Model>> {
-        Box::pin(async move {
-            let mut recorder = Recorder::new(tx);
-            let mut insert = Insert::<E>::new(tx, on_conflict);
-            let mut all = Vec::new();
-            let mut chunks = Chunks::new(models, tx.get_database_backend());
-            while let Some(chunk) = chunks.next() {
-                let saved = insert.chunk(chunk).await?;
-                recorder.record(made(&context, saved.iter(), &mut events)).await?;
-                all.extend(saved);
-            }
-            recorder.end().await?;
-            Ok(all)
-        })
-    })
-    .await
-}
-
-/// Updates or deletes the rows that a filter selects, and records their events. Rows are locked in the order of their keys.
-async fn change<E, D, F>(
-    filter: Condition,
-    changes: Option<UpdateMany<E>>,
-    db: &D,
-    mut events: F,
-) -> Result<u64, SaveError>
-where
-    E: EntityTrait,
-    E::Model: Send + 'static,
-    D: Executor,
-    F: MakesEventsOfEach<E::Model, Made: IntoEvents>,
-{
-    let context = MessageContext::current();
-    db.execute(move |tx| -> Work<'_, u64> {
-        Box::pin(async move {
-            if let Some(changes) = &changes {
-                if changes.as_query().get_values().is_empty() {
-                    return Ok(0);
-                }
-                rows::check_changes(tx, changes).await?;
-            }
-            let mut recorder = Recorder::new(tx);
-            let keys_max = chunks::keys_max::<E>(tx.get_database_backend());
-            let mut count = 0;
-            for (locked, chunk) in keys::<E>(tx, filter).await?.chunks::<E>(keys_max) {
-                let changed = match &changes {
-                    Some(changes) => rows::update(tx, changes, chunk).await?,
-                    None => rows::delete::<E>(tx, chunk).await?,
-                };
-                rows::check_written::<E>(locked, &changed)?;
-                count += changed.len() as u64;
-                recorder
-                    .record(made(&context, changed.iter(), &mut events))
-                    .await?;
-            }
-            recorder.end().await?;
-            Ok(count)
-        })
-    })
-    .await
-}
-
-/// The events of some rows, in the context of the caller.
-fn made<'r, M: 'r, F: MakesEventsOfEach<M, Made: IntoEvents>>(
-    context: &MessageContext,
-    rows: impl Iterator<Item = &'r M>,
-    events: &mut F,
-) -> Events {
-    context.clone().sync_scope(|| {
-        let mut all = Events::new();
-        rows.for_each(|row| all.append(events(row).into_events()));
-        all
-    })
-}
-
-/// Records the events of one chunk after the other.
-struct Recorder<'t> {
-    tx: &'t OutboxTransaction,
-    /// The last statement was one of ours, so the transaction has not failed.
-    is_whole: bool,
-}
-
-impl<'t> Recorder<'t> {
-    fn new(tx: &'t OutboxTransaction) -> Self {
-        Self { tx, is_whole: false }
+    let mut statement = insert.build(DbBackend::MySql);
+    let ask = Statement::from_string(DbBackend::MySql, "SELECT VERSION()");
+    let version = tx.query_one_raw(ask).await?;
+    let version: Option<String> = version.map(|row| row.try_get_by_index(0)).transpose()?;
+    if !version.is_some_and(|version| version.contains("MariaDB")) {
+        return Err(SaveError::Unsupported {
+            why: "MySQL does not return the rows of an insert; give each model its primary key, or save one by one",
+        });
     }
-
-    async fn record(&mut self, events: Events) -> Result<(), SaveError> {
-        self.is_whole = !record_events(self.tx, self.tx.config(), events).await?.is_empty();
-        Ok(())
-    }
-
-    /// If the last chunk had no events, looks whether the transaction has failed.
-    async fn end(self) -> Result<(), SaveError> {
-        if !self.is_whole {
-            look(self.tx).await.map_err(SaveError::Database)?;
-        }
-        Ok(())
-    }
+    let mut columns = Query::select();
+    columns.exprs(
+        E::Column::iter().map(|column| column.select_as(column.into_returning_expr(DbBackend::MySql))),
+    );
+    let columns = columns.to_string(MysqlQueryBuilder);
+    statement.sql.push_str(" RETURNING ");
+    statement.sql.push_str(columns.trim_start_matches("SELECT "));
+    let rows = tx.query_all_raw(statement).await?;
+    let models: Result<_, DbErr> = rows
+        .iter()
+        .map(|row| E::Model::from_query_result(row, ""))
+        .collect();
+    models.map_err(SaveError::Database)
 }
