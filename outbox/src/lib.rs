@@ -98,7 +98,6 @@
 //! | feature | adds |
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
-//! | `sqlx` | events in transactions of sqlx, for services that use SeaORM only in part: module `sqlx` |
 //! | `nats` (default) | JetStream, module `nats` |
 //! | `log` | the log relay, which publishes from the transaction log of the database (with `postgres`): module `log` |
 //! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
@@ -160,10 +159,3 @@ pub use outbox_nats as nats;
 /// SeaORM models saved together with their events, and the store of the relay.
 #[doc(inline)]
 pub use outbox_sea_orm as sea_orm;
-/// Events in transactions of sqlx.
-#[cfg(all(
-    feature = "sqlx",
-    any(feature = "postgres", feature = "mysql", feature = "sqlite")
-))]
-#[doc(inline)]
-pub use outbox_sea_orm::sqlx;

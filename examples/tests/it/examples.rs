@@ -339,8 +339,8 @@ fn example_20_calling_a_carrier() {
 }
 
 #[test]
-fn example_21_sqlx_transaction() {
-    check("21_sqlx_transaction", &[]);
+fn example_21_nested_models() {
+    check("21_nested_models", &[]);
 }
 
 fn request(address: &str, request_line: &str, headers: &str) -> String {

@@ -37,12 +37,6 @@ pub enum RecordError {
         /// The table of messages that this process uses.
         in_use: String,
     },
-    /// The connection of sqlx is in no transaction that sqlx has begun, so the events could outlive a change that is rolled back. Nothing was written.
-    /// Begin one: `connection.begin()`, or `pool.begin()`.
-    #[error(
-        "the connection is in no transaction; begin one with `begin()` of sqlx, write the change through it, and record in it"
-    )]
-    NoTransaction,
     /// A message with the same deduplication key was recorded before, so the change was saved then. After an unknown commit, this tells a retry
     /// that the first attempt succeeded, whether or not the message is published and deleted by now. Keys are kept for 7 days
     /// (`RelayConfig::dedup_key_retention`).
@@ -99,7 +93,7 @@ impl RecordError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Event(_) | Self::TooLarge { .. } => ErrorKind::InvalidEvent,
-            Self::DefaultNames { .. } | Self::NoTransaction => ErrorKind::Misconfigured,
+            Self::DefaultNames { .. } => ErrorKind::Misconfigured,
             Self::DuplicateKey { .. } => ErrorKind::AlreadyRecorded,
             Self::Database(error) | Self::TransactionLost(error) => ErrorKind::of(error),
         }
@@ -158,24 +152,6 @@ pub enum SaveError {
         /// The table.
         table: String,
     },
-    /// An update or deletion of many rows did not write all locked rows. Nothing was stored, and no
-    /// event was recorded. Possible causes:
-    ///
-    /// * The database does not find a row by the key that it has returned (`FLOAT` on MySQL).
-    /// * A trigger has skipped a row.
-    /// * The changes have a filter.
-    #[error(
-        "{locked} rows of `{table}` were locked and {written} written; use a primary key that the database finds by the value that it returns, pass the filter \
-         as an argument of its own, and let no trigger skip rows"
-    )]
-    RowsNotWritten {
-        /// The table.
-        table: String,
-        /// Rows that were locked for one statement.
-        locked: u64,
-        /// Rows that the statement has written.
-        written: u64,
-    },
     /// The events cannot be made, because it is not known which rows are written, or how. Nothing was stored. The text says what to do instead.
     #[error("events of this save cannot be made: {why}")]
     Unsupported {
@@ -216,9 +192,7 @@ impl SaveError {
             Self::Record(error) => error.kind(),
             Self::Database(error) => ErrorKind::of(error),
             Self::RowMissing { .. } | Self::NothingDeleted { .. } => ErrorKind::RowMissing,
-            Self::Unsupported { .. } | Self::RowTooLarge { .. } | Self::RowsNotWritten { .. } => {
-                ErrorKind::Refused
-            }
+            Self::Unsupported { .. } | Self::RowTooLarge { .. } => ErrorKind::Refused,
             Self::TransactionLost(error) => error.kind(),
             Self::CommitUnknown(_) => ErrorKind::CommitUnknown,
         }

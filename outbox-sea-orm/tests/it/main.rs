@@ -46,7 +46,6 @@ mod save;
 mod session;
 mod sharing;
 mod silent;
-mod sqlx;
 mod store;
 mod transaction;
 mod undone;

@@ -4,11 +4,7 @@
 //! SQLSTATE HY000). On SQLite a trigger does, as a full disk would. The caller ignores the error.
 
 use futures_util::StreamExt as _;
-use outbox_sea_orm::{
-    OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record, sqlx as plain,
-};
-use outbox_testing::conformance::probe::Probe;
-use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+use outbox_sea_orm::{OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
 
 use crate::shop::{Shop, placed};
@@ -44,8 +40,6 @@ on_databases_that_commit_on!(
     stream_behind_our_back_is_noticed,
     record_in_seaorms_transaction_is_refused,
     save_in_seaorms_transaction_is_refused,
-    record_in_sqlx_transaction_is_refused,
-    commit_of_sqlx_transaction_is_refused,
     repeated_transaction_is_stored_once,
 );
 
@@ -220,55 +214,6 @@ impl Transactional for Named<'_> {
     fn config(&self) -> &outbox_sea_orm::OutboxConfig {
         &self.1
     }
-}
-
-/// Lets the server undo a transaction of sqlx.
-macro_rules! undo_plain {
-    ($shop:expr, $tx:expr) => {
-        for sql in snapshot(&$shop) {
-            $tx.execute(AssertSqlSafe(sql)).await.unwrap();
-        }
-        change_elsewhere(&$shop).await;
-        $tx.execute(AssertSqlSafe(undoing(&$shop))).await.unwrap_err();
-    };
-}
-
-/// Begins a transaction of sqlx, of any driver.
-macro_rules! with_tx {
-    ($shop:expr, $tx:ident => $work:expr) => {
-        match $shop.test.sql_backend() {
-            DbBackend::MySql => {
-                let mut $tx = $shop.test.db.get_mysql_connection_pool().begin().await.unwrap();
-                $work
-            }
-            _ => {
-                let mut $tx = $shop.test.db.get_sqlite_connection_pool().begin().await.unwrap();
-                $work
-            }
-        }
-    };
-}
-
-async fn record_in_sqlx_transaction_is_refused(shop: Shop) {
-    let config = shop.test.config();
-    with_tx!(shop, tx => {
-        plain::record_with(&mut tx, &config, [placed(1)]).await.unwrap();
-        undo_plain!(shop, tx);
-        let recorded = plain::record_with(&mut tx, &config, [placed(2)]).await;
-        assert!(matches!(recorded, Err(RecordError::TransactionLost(_))), "{recorded:?}");
-        plain::commit(tx).await.unwrap_err();
-    });
-    nothing_is_stored(&shop).await;
-}
-
-async fn commit_of_sqlx_transaction_is_refused(shop: Shop) {
-    let config = shop.test.config();
-    with_tx!(shop, tx => {
-        plain::record_with(&mut tx, &config, [Probe::noted("a", 1)]).await.unwrap();
-        undo_plain!(shop, tx);
-        plain::commit(tx).await.unwrap_err();
-    });
-    nothing_is_stored(&shop).await;
 }
 
 /// The closure swallows the error of its first attempt.

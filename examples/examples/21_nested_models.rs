@@ -1,11 +1,9 @@
-//! `cargo run -p examples --example 21_sqlx_transaction`
+//! `cargo run -p examples --example 21_nested_models`
 //!
-//! A service that uses SeaORM only in part: SQL of its own in a transaction of sqlx, and the events in the same transaction. And an aggregate with
-//! nested models, which SeaORM saves in one call, with its event. No server is needed.
+//! An aggregate with nested models, which SeaORM saves in one call, with its event. No server is needed.
 
 use outbox::prelude::*;
 use outbox::testing::{TestDatabase, recorded_in};
-use sea_orm::sqlx; // The crate `sqlx` 0.9.
 use serde::{Deserialize, Serialize};
 
 mod basket {
@@ -50,14 +48,7 @@ struct BasketFilled {
     items: usize,
 }
 
-#[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "basket", name = "emptied")]
-struct BasketEmptied {
-    #[domain_event(aggregate_id)]
-    basket: i32,
-}
-
-/// With SeaORM: the basket, its items and the event.
+/// The basket, its items and the event.
 async fn fill(db: &impl outbox::sea_orm::Executor, names: [&str; 2]) -> Result<i32, SaveError> {
     let empty = basket::ActiveModel::builder();
     let items = names.map(|name| article::ActiveModel::builder().set_name(name));
@@ -78,18 +69,6 @@ async fn fill(db: &impl outbox::sea_orm::Executor, names: [&str; 2]) -> Result<i
     Ok(saved.id)
 }
 
-/// With sqlx alone.
-async fn empty(pool: &sqlx::SqlitePool, basket: i32) -> anyhow::Result<u64> {
-    let mut tx = pool.begin().await?;
-    let deleted = sqlx::query("DELETE FROM articles WHERE basket_id = ?")
-        .bind(basket)
-        .execute(&mut *tx)
-        .await?;
-    outbox::sqlx::record(&mut tx, [BasketEmptied { basket }]).await?;
-    outbox::sqlx::commit(tx).await?;
-    Ok(deleted.rows_affected())
-}
-
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
     tracing_subscriber::fmt()
@@ -104,11 +83,10 @@ async fn main() -> Result<(), outbox::Failure> {
         .apply(&db)
         .await?;
 
-    let basket = fill(&db, ["chai", "chang"]).await?;
-    // The pool that SeaORM uses; a pool of its own would do as well.
-    let deleted = empty(db.get_sqlite_connection_pool(), basket).await?;
-    println!("deleted {deleted}");
-    fill(&db, ["konbu", "tofu"]).await?;
+    for names in [["chai", "chang"], ["konbu", "tofu"]] {
+        let basket = fill(&db, names).await?;
+        println!("filled {basket}");
+    }
 
     for message in recorded_in(&db, &Default::default()).await? {
         let text = String::from_utf8_lossy(&message.payload);
