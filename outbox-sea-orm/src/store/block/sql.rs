@@ -4,9 +4,7 @@ use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::Block;
-use crate::sql::{Dialect, Key, Sql};
-#[cfg(feature = "postgres")]
-use crate::sql::{bind_keys, integers};
+use crate::sql::{Dialect, Key, Sql, bind_keys};
 
 /// Reads the blocks of these aggregates and locks them until the transaction ends: primary key, in its order, as operators lock them. SQLite
 /// needs no lock.
@@ -16,7 +14,6 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
         dialect.key_columns("h"),
         dialect.micros("h.blocked_until")
     ));
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         push_block_of_each(dialect, &mut sql, keys, "*", " FOR UPDATE");
         return sql.statement();
@@ -30,7 +27,6 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
 
 /// Appends `h`, these columns of the blocks of the keys, by one look-up for each key in their order. A condition on a list of keys is not looked up: with
 /// statistics from before a burst of blocks PostgreSQL would compare each block with each key.
-#[cfg(feature = "postgres")]
 fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
     let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
     sql.push(&format!(
@@ -47,7 +43,6 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
 /// Appends a condition on a block that is changed: it is of one of these keys, and `also` holds. The blocks must be locked, so that the rows which PostgreSQL
 /// finds by their places are still there.
 pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
         // The offset keeps the look-ups apart: as a join they could be a scan of all blocks.
@@ -61,32 +56,14 @@ pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], als
 
 /// Creates blocks, or changes their times. A halted aggregate stays halted.
 pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
-    let table = &dialect.blocks;
-    let columns = "(aggregate_type, aggregate_id, partition_no, blocked_until, halted_by)";
-    let mut sql = dialect.sql("");
-    #[cfg(feature = "postgres")]
-    if dialect.backend == DbBackend::Postgres {
-        let numbers = |number: fn(&Block) -> i64| integers(blocks.iter().map(|(_, block)| number(block)));
-        sql.push(&format!(
-            "INSERT INTO {table} AS block {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
-             NULLIF(n.halted_by, 0) FROM unnest(",
-            dialect.time("n.due"),
-        ));
-        bind_keys(&mut sql, blocks.iter().map(|(key, _)| *key));
-        let values = [
-            numbers(|block| block.partition),
-            numbers(|block| block.due_micros.unwrap_or_default()),
-            numbers(|block| block.halted_by.unwrap_or_default()),
-        ];
-        sql.push_with(
-            ", ?::int8[], ?::int8[], ?::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
-             ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = EXCLUDED.blocked_until, \
-             halted_by = EXCLUDED.halted_by WHERE block.halted_by IS NULL",
-            values,
-        );
-        return sql.statement();
-    }
-    sql.push(&format!("INSERT INTO {table} {columns} VALUES "));
+    let alias = match dialect.backend {
+        DbBackend::MySql => "",
+        _ => " AS block",
+    };
+    let mut sql = dialect.sql(format!(
+        "INSERT INTO {}{alias} (aggregate_type, aggregate_id, partition_no, blocked_until, halted_by) VALUES ",
+        dialect.blocks
+    ));
     for (n, (key, block)) in blocks.iter().enumerate() {
         let [aggregate_type, id] = dialect.bind_key(&mut sql, key);
         let partition = sql.placeholder(block.partition);
@@ -104,7 +81,7 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
         }
         _ => {
             " ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = excluded.blocked_until, \
-             halted_by = excluded.halted_by WHERE halted_by IS NULL"
+             halted_by = excluded.halted_by WHERE block.halted_by IS NULL"
         }
     });
     sql.statement()

@@ -73,27 +73,14 @@ pub(super) async fn rows(db: &Session) -> Result<LeaseRows, DbErr> {
 }
 
 async fn take(db: &Session, owner: Uuid, ttl: i64, max: u16) -> Result<Vec<Lease>, DbErr> {
-    let dialect = &db.dialect;
-    let mut leases = match dialect.backend {
-        DbBackend::MySql => {
-            let tx = db.begin().await?;
-            let mut leases = tx.read(sql::lock_free(dialect, max), read).await?;
-            if !leases.is_empty() {
-                tx.execute(sql::take(dialect, owner, ttl, &partitions(&leases)))
-                    .await?;
-            }
-            tx.commit().await?;
-            leases.iter_mut().for_each(|lease| lease.epoch += 1);
-            leases
-        }
-        _ => {
-            let tx = db.begin().await?;
-            let leases = tx.read(sql::acquire(dialect, owner, ttl, max), read).await?;
-            tx.commit().await?;
-            leases
-        }
-    };
-    leases.sort_by_key(|lease| lease.partition);
+    let tx = db.begin().await?;
+    let mut leases = tx.read(sql::lock_free(&db.dialect, max), read).await?;
+    if !leases.is_empty() {
+        let take = sql::take(&db.dialect, owner, ttl, &partitions(&leases));
+        tx.execute(take).await?;
+    }
+    tx.commit().await?;
+    leases.iter_mut().for_each(|lease| lease.epoch += 1);
     Ok(leases)
 }
 
@@ -103,42 +90,31 @@ pub(super) async fn renew(
     leases: &[Lease],
     ttl: Duration,
 ) -> Result<Vec<Lease>, DbErr> {
-    if leases.is_empty() {
-        return Ok(Vec::new());
+    let tx = db.begin().await?;
+    let owned = lock_live(&tx, owner, leases).await?;
+    if !owned.is_empty() {
+        tx.execute(sql::extend(&db.dialect, micros(ttl), &partitions(&owned)))
+            .await?;
     }
-    let (dialect, owner, ttl) = (&db.dialect, owner.as_uuid(), micros(ttl));
-    let mut owned = match dialect.backend {
-        DbBackend::MySql => {
-            let tx = db.begin().await?;
-            let mut owned = tx
-                .read(sql::lock_live(dialect, owner, &partitions(leases)), read)
-                .await?;
-            owned.retain(|lease| leases.contains(lease));
-            if !owned.is_empty() {
-                tx.execute(sql::extend(dialect, ttl, &partitions(&owned))).await?;
-            }
-            tx.commit().await?;
-            owned
-        }
-        _ => {
-            let tx = db.begin().await?;
-            let owned = tx.read(sql::renew(dialect, owner, leases, ttl), read).await?;
-            tx.commit().await?;
-            owned
-        }
-    };
-    owned.sort_by_key(|lease| lease.partition);
+    tx.commit().await?;
     Ok(owned)
 }
 
 pub(super) async fn release(db: &Session, owner: OwnerId, leases: &[Lease]) -> Result<(), DbErr> {
-    if leases.is_empty() {
-        return Ok(());
-    }
     let tx = db.begin().await?;
-    tx.execute(sql::release(&db.dialect, owner.as_uuid(), leases))
-        .await?;
+    let owned = lock_live(&tx, owner, leases).await?;
+    if !owned.is_empty() {
+        tx.execute(sql::release(&db.dialect, &partitions(&owned))).await?;
+    }
     tx.commit().await
+}
+
+/// Locks those of these leases that the owner still owns.
+async fn lock_live(tx: &Session, owner: OwnerId, leases: &[Lease]) -> Result<Vec<Lease>, DbErr> {
+    let lock = sql::lock_live(&tx.dialect, owner.as_uuid(), &partitions(leases));
+    let mut owned = tx.read(lock, read).await?;
+    owned.retain(|lease| leases.contains(lease));
+    Ok(owned)
 }
 
 /// Releases all leases and removes the announcement.

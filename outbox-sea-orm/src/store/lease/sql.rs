@@ -6,141 +6,75 @@ use outbox_core::store::LEASE_TTL_MAX;
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-#[cfg(feature = "postgres")]
-use crate::sql::integers;
-use crate::sql::{Dialect, Sql, micros};
+use crate::sql::{Dialect, Sql, integers, micros};
 
-/// Takes free leases and returns them, on PostgreSQL and SQLite. A lease that another relay is taking, or settles under,
-/// is not free (SKIP LOCKED). PostgreSQL may run a plain subquery twice and take more than the limit, so the CTE is
-/// materialised.
-pub(super) fn acquire(dialect: &Dialect, owner: Uuid, ttl_micros: i64, max: u16) -> Statement {
-    let (leases, now, later) = (&dialect.leases, dialect.now(), dialect.now_plus("?"));
-    let max = i64::from(max);
-    let free = format!("WHERE owner IS NULL OR expires_at <= {now} ORDER BY partition_no LIMIT ?");
-    if dialect.backend == DbBackend::Postgres {
-        let text = format!(
-            "WITH free AS MATERIALIZED (SELECT partition_no FROM {leases} {free} FOR UPDATE SKIP LOCKED) \
-             UPDATE {leases} lease SET owner = ?, epoch = lease.epoch + 1, expires_at = {later} \
-             FROM free WHERE lease.partition_no = free.partition_no \
-             RETURNING lease.partition_no::int8 AS partition_no, lease.epoch"
-        );
-        return dialect.statement(&text, [max.into(), owner.into(), ttl_micros.into()]);
-    }
-    let text = format!(
-        "UPDATE {leases} SET owner = ?, epoch = epoch + 1, expires_at = {later} \
-         WHERE partition_no IN (SELECT partition_no FROM {leases} {free}) RETURNING partition_no, epoch"
-    );
-    dialect.statement(&text, [owner.into(), ttl_micros.into(), max.into()])
-}
-
-/// MySQL: locks free leases. A lease that another relay is taking, or settles under, is not free (SKIP LOCKED).
+/// Locks free leases. A lease that another relay is taking, or settles under, is not free (SKIP LOCKED).
 pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
+    let skip = match dialect.backend {
+        DbBackend::Sqlite => "",
+        _ => " SKIP LOCKED",
+    };
     let text = format!(
-        "SELECT partition_no, epoch FROM {} WHERE owner IS NULL OR expires_at <= {} \
-         ORDER BY partition_no LIMIT ? FOR UPDATE SKIP LOCKED",
+        "SELECT {} AS partition_no, epoch FROM {} l WHERE owner IS NULL OR expires_at <= {} ORDER BY l.partition_no LIMIT ?{}{skip}",
+        dialect.int("partition_no"),
         dialect.leases,
-        dialect.now()
+        dialect.now(),
+        dialect.for_update(),
     );
     dialect.statement(&text, [i64::from(max).into()])
 }
 
-/// MySQL: takes locked leases (primary key).
+/// Takes locked leases (primary key).
 pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: &[i64]) -> Statement {
-    let mut sql = dialect.sql(format!("UPDATE {} SET owner = ", dialect.leases));
-    sql.bind(owner).push(", epoch = epoch + 1, expires_at = ");
-    let ttl = sql.placeholder(ttl_micros);
-    sql.push(&dialect.now_plus(&ttl)).push(" WHERE partition_no");
-    sql.any(partitions);
-    sql.statement()
+    let text = format!("owner = ?, epoch = epoch + 1, expires_at = {}", dialect.now_plus("?"));
+    set(dialect, &text, [owner.into(), ttl_micros.into()], partitions)
 }
 
-/// Extends and returns the leases that the owner still owns, on PostgreSQL and SQLite. PostgreSQL first locks the rows in
-/// the order of their primary key, as settlements do.
-pub(super) fn renew(dialect: &Dialect, owner: Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
-    let now = dialect.now();
-    #[cfg(feature = "postgres")]
-    if dialect.backend == DbBackend::Postgres {
-        let mut sql = dialect.sql("");
-        let owner = sql.placeholder(owner);
-        let condition = format!("lease.owner = {owner} AND lease.expires_at > {now}");
-        push_claimed(&mut sql, dialect, leases, &condition, "NO KEY UPDATE");
-        sql.push(&format!(") UPDATE {} lease SET expires_at = ", dialect.leases));
-        let ttl = sql.placeholder(ttl_micros);
-        sql.push(&dialect.now_plus(&ttl)).push(
-            " FROM owned WHERE lease.partition_no = owned.partition_no \
-             RETURNING lease.partition_no::int8 AS partition_no, lease.epoch",
-        );
-        return sql.statement();
-    }
-    let mut sql = dialect.sql(format!("UPDATE {} SET expires_at = ", dialect.leases));
-    let ttl = sql.placeholder(ttl_micros);
-    sql.push(&dialect.now_plus(&ttl))
-        .push(" WHERE owner = ")
-        .bind(owner);
-    sql.push(&format!(" AND expires_at > {now} AND "));
-    push_leases(&mut sql, leases);
-    sql.push(" RETURNING partition_no, epoch");
-    sql.statement()
-}
-
-/// MySQL: reads the leases that the owner still owns, and locks them until the transaction ends (primary key). The owner
-/// no longer relies on an expired lease, even if no other relay has taken it.
+/// Reads the leases that the owner still owns, and locks them until the transaction ends, in the order of the primary key, as
+/// settlements do. Waits for settlements that run under them. The owner no longer relies on an expired lease, even if no other relay has taken it.
 pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "SELECT partition_no, epoch FROM {} WHERE owner = ",
+        "SELECT {} AS partition_no, epoch FROM {} l WHERE owner = ",
+        dialect.int("partition_no"),
         dialect.leases
     ));
     sql.bind(owner).push(" AND partition_no").any(partitions);
     sql.push(&format!(
-        " AND expires_at > {} ORDER BY partition_no FOR UPDATE",
-        dialect.now()
+        " AND expires_at > {} ORDER BY l.partition_no{}",
+        dialect.now(),
+        dialect.for_update()
     ));
     sql.statement()
 }
 
-/// MySQL: extends locked leases (primary key).
+/// Extends locked leases (primary key).
 pub(super) fn extend(dialect: &Dialect, ttl_micros: i64, partitions: &[i64]) -> Statement {
-    let mut sql = dialect.sql(format!("UPDATE {} SET expires_at = ", dialect.leases));
-    let ttl = sql.placeholder(ttl_micros);
-    sql.push(&dialect.now_plus(&ttl))
+    let text = format!("expires_at = {}", dialect.now_plus("?"));
+    set(dialect, &text, [ttl_micros.into()], partitions)
+}
+
+/// Releases locked leases (primary key).
+pub(super) fn release(dialect: &Dialect, partitions: &[i64]) -> Statement {
+    let text = format!("owner = NULL, expires_at = {}", dialect.now());
+    set(dialect, &text, [], partitions)
+}
+
+fn set<const N: usize>(dialect: &Dialect, text: &str, values: [Value; N], partitions: &[i64]) -> Statement {
+    let mut sql = dialect.sql(format!("UPDATE {} SET ", dialect.leases));
+    sql.push_with(text, values)
         .push(" WHERE partition_no")
-        .any(partitions);
-    sql.statement()
+        .any(partitions)
+        .statement()
 }
 
-/// Releases leases. Waits for settlements that run under them. Locks rows in the order of the primary key, as settlements
-/// do.
-pub(super) fn release(dialect: &Dialect, owner: Uuid, leases: &[Lease]) -> Statement {
-    let (table, now) = (&dialect.leases, dialect.now());
-    #[cfg(feature = "postgres")]
-    if dialect.backend == DbBackend::Postgres {
-        let mut sql = dialect.sql("");
-        let condition = format!("lease.owner = {}", sql.placeholder(owner));
-        push_claimed(&mut sql, dialect, leases, &condition, "NO KEY UPDATE");
-        sql.push(&format!(
-            ") UPDATE {table} lease SET owner = NULL, expires_at = {now} \
-             FROM owned WHERE lease.partition_no = owned.partition_no"
-        ));
-        return sql.statement();
-    }
-    let mut sql = dialect.sql(format!(
-        "UPDATE {table} SET owner = NULL, expires_at = {now} WHERE owner = "
-    ));
-    sql.bind(owner).push(" AND ");
-    push_leases(&mut sql, leases);
-    sql.push(" AND partition_no").any(&super::partitions(leases));
-    sql.statement()
-}
-
-/// Appends `WITH owned AS (…`: the leases that still have the given epochs, locked.
-#[cfg(feature = "postgres")]
-pub(crate) fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &str, lock: &str) {
+/// Appends `WITH owned AS (…`: the leases that still have the given epochs, locked against takeover.
+pub(crate) fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease]) {
     let partitions = integers(super::partitions(leases));
     let epochs = integers(leases.iter().map(|lease| lease.epoch));
     let text = format!(
         "WITH owned AS MATERIALIZED (SELECT lease.partition_no FROM {} lease JOIN unnest(?::int8[], ?::int8[]) \
          AS claimed (partition_no, epoch) ON lease.partition_no = claimed.partition_no \
-         AND lease.epoch = claimed.epoch WHERE {condition} ORDER BY lease.partition_no FOR {lock} OF lease",
+         AND lease.epoch = claimed.epoch WHERE lease.owner IS NOT NULL ORDER BY lease.partition_no FOR SHARE OF lease",
         dialect.leases
     );
     sql.push_with(&text, [partitions, epochs]);
@@ -245,18 +179,6 @@ pub(super) fn release_all(dialect: &Dialect, owner: Uuid) -> Statement {
     dialect.statement(&text, [owner.into()])
 }
 
-/// Appends a condition: the row is one of these leases.
-fn push_leases(sql: &mut Sql, leases: &[Lease]) {
-    // SQLite takes a list of rows only with VALUES, MySQL only without it.
-    sql.push(match sql.backend() {
-        DbBackend::Sqlite => "(partition_no, epoch) IN (VALUES ",
-        _ => "(partition_no, epoch) IN (",
-    });
-    let row = |lease: &Lease| [Value::from(i64::from(lease.partition)), Value::from(lease.epoch)];
-    sql.bind_rows(leases.iter().map(row));
-    sql.push(")");
-}
-
 /// All 64 leases, live or not (primary key).
 pub(super) fn all(dialect: &Dialect) -> Statement {
     let text = format!(
@@ -277,18 +199,4 @@ pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
         dialect.leases
     );
     dialect.statement(&text, [partition.into()])
-}
-
-#[cfg(all(test, feature = "postgres"))]
-mod tests {
-    use super::*;
-    use crate::names::TableNames;
-
-    #[test]
-    fn leases_are_picked_in_a_materialised_cte() {
-        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
-        let sql = acquire(&dialect, Uuid::nil(), 5, 3).sql;
-        assert!(sql.starts_with("WITH free AS MATERIALIZED (SELECT"), "{sql}");
-        assert!(sql.contains("LIMIT $1 FOR UPDATE SKIP LOCKED"), "{sql}");
-    }
 }

@@ -9,8 +9,6 @@ use outbox_core::{
     Announcement, Destination, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode,
     RelayTrouble, Relays, Retention, TroubleClass,
 };
-#[cfg(feature = "postgres")]
-use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 use uuid::Uuid;
 
@@ -34,22 +32,11 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    let rows = match db.dialect.backend {
-        #[cfg(feature = "postgres")]
-        DbBackend::Postgres => {
-            let tx = db.begin().await?;
-            let rows = tx.all(sql::announce_and_count(&db.dialect, announced)).await?;
-            tx.commit().await?;
-            rows
-        }
-        // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
-        _ => {
-            db.execute(sql::announce(&db.dialect, announced)).await?;
-            db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
-                .await?;
-            db.all(sql::count(&db.dialect, announced)).await?
-        }
-    };
+    // Without a transaction: each statement locks only its own rows, so relays that announce at the same time cannot deadlock.
+    db.execute(sql::announce(&db.dialect, announced)).await?;
+    db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
+        .await?;
+    let rows = db.all(sql::count(&db.dialect, announced)).await?;
     let mut relays = Relays::default();
     relays.count(announcement.fitness, 1);
     for row in rows {

@@ -5,7 +5,7 @@ use outbox_core::{Announcement, Retention};
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-use crate::sql::{Dialect, Sql, micros};
+use crate::sql::{Dialect, micros};
 use crate::store::lease::sql::is_ahead;
 
 /// The columns in the order of [`Announced::values`], after `owner`.
@@ -109,12 +109,6 @@ impl Announced<'_> {
 pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
     let owner = sql.placeholder(announced.owner);
-    push_announce(dialect, &mut sql, announced, &owner);
-    sql.statement()
-}
-
-/// Appends the statement that stores an announcement. On MySQL and SQLite `owner` must be the first value.
-fn push_announce(dialect: &Dialect, sql: &mut Sql, announced: Announced<'_>, owner: &str) {
     let mut values = announced.values(dialect).map(|value| sql.placeholder(value));
     for time in &mut values[10..] {
         *time = dialect.now_plus(time);
@@ -126,6 +120,7 @@ fn push_announce(dialect: &Dialect, sql: &mut Sql, announced: Announced<'_>, own
         values.join(", "),
         dialect.on_conflict("owner", &COLUMNS)
     ));
+    sql.statement()
 }
 
 /// Deletes expired announcements of other relays. The set is small, so no index.
@@ -141,20 +136,8 @@ pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
 /// The live relays but this one, by fitness, and how many of them registered another destination.
 pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
-    push_count(dialect, &mut sql, announced, |sql| {
-        sql.placeholder(announced.owner)
-    });
-    sql.statement()
-}
-
-fn push_count(
-    dialect: &Dialect,
-    sql: &mut Sql,
-    announced: Announced<'_>,
-    owner: impl FnOnce(&mut Sql) -> String,
-) {
     let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
-    let owner = owner(sql);
+    let owner = sql.placeholder(announced.owner);
     let disagrees = format!("stream <> {stream} OR subjects <> {subjects} OR source <> {source}");
     sql.push(&format!(
         "SELECT {} AS fitness, count(*) AS relays, {} AS disagreeing FROM {} WHERE owner <> {owner} AND {} \
@@ -164,23 +147,6 @@ fn push_count(
         dialect.relays,
         is_alive(dialect),
     ));
-}
-
-/// On PostgreSQL one statement stores an announcement, deletes expired ones and counts. It skips rows that another relay
-/// has locked, so relays that announce at the same time cannot deadlock.
-#[cfg(feature = "postgres")]
-pub(super) fn announce_and_count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
-    let relays = &dialect.relays;
-    let mut sql = dialect.sql("");
-    let owner = sql.placeholder(announced.owner);
-    sql.push(&format!(
-        "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
-         WHERE owner <> {owner} AND NOT ({}) FOR UPDATE SKIP LOCKED)), own AS (",
-        is_alive(dialect),
-    ));
-    push_announce(dialect, &mut sql, announced, &owner);
-    sql.push(") ");
-    push_count(dialect, &mut sql, announced, |_| owner);
     sql.statement()
 }
 

@@ -1,13 +1,11 @@
 //! SQL that settles rows.
 
-#[cfg(feature = "postgres")]
 use outbox_core::Lease;
 use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
 use crate::sql::{Dialect, Sql};
 use crate::store::block::sql::waiting_where;
-#[cfg(feature = "postgres")]
 use crate::store::lease::sql::push_claimed;
 
 /// Selects rows by row id and message id, in partitions whose lease is locked.
@@ -35,10 +33,9 @@ pub(crate) struct Failure {
 /// The lease rows are locked in share mode (primary key, in its order), so a takeover waits. If this statement waits for a takeover, it compares
 /// the epoch again afterwards. The partitions are a scalar subquery, which is evaluated, with its locks, before the first row is read. Rows are
 /// found through the pending index.
-#[cfg(feature = "postgres")]
 pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
-    push_claimed(&mut sql, dialect, leases, "lease.owner IS NOT NULL", "SHARE");
+    push_claimed(&mut sql, dialect, leases);
     let (messages, now) = (&dialect.messages, dialect.now());
     sql.push(&if keep {
         format!("), done AS (UPDATE {messages} SET status = 1, published_at = {now}")
