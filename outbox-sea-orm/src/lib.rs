@@ -60,7 +60,6 @@
 //! | many rows and their events | [`SaveManyWithEvents`]: `insert_`, `upsert_`, `update_`, `delete_many_with_events` |
 //! | domain methods that raise events; nested active models | [`AggregateRoot`] |
 //! | events only | [`record()`], inside a transaction |
-//! | a transaction of sqlx | `sqlx::record` (feature `sqlx`) |
 //! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
@@ -75,6 +74,11 @@
 //! own `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
+// A build with some of the drivers does not use what belongs to the others.
+#![cfg_attr(
+    not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    allow(unused)
+)]
 
 mod config;
 mod connect;
@@ -87,11 +91,6 @@ mod task;
 mod write;
 
 pub mod migration;
-#[cfg(all(
-    feature = "sqlx",
-    any(feature = "postgres", feature = "mysql", feature = "sqlite")
-))]
-pub mod sqlx;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -118,7 +117,6 @@ pub use connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 pub use connect::{check_address, check_sessions, connect_error, open_lazily, reach, why_no_connection};
 #[doc(hidden)]
 pub use error::answer::DatabaseAnswer;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
 pub use error::kind::kind_of_driver;
 #[doc(hidden)]

@@ -59,7 +59,6 @@ const MYSQL: [(&str, &str, &str); 5] = [
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
 /// Sets what [`unfit_settings`] complains about on MySQL and MariaDB. `sql_mode` is the one that the drivers have on a server with default settings.
-#[cfg(feature = "mysql")]
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 

@@ -10,7 +10,6 @@ use sea_orm::sqlx::postgres::PgConnectOptions;
 #[cfg(feature = "sqlite")]
 use sea_orm::sqlx::sqlite::SqliteConnectOptions;
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
-#[cfg(feature = "sqlite")]
 use sea_orm::{RuntimeErr, sqlx};
 use url::Url;
 
@@ -164,7 +163,6 @@ fn mended_mysql(pool: &DatabaseConnection) -> Option<MySqlConnectOptions> {
 }
 
 /// sqlx 0.9 resolves an IPv6 address with the brackets of the URL, which fails.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host)

@@ -2,10 +2,8 @@
 //!
 //! Invariant: errors are classified by type and code, never by text.
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 use sea_orm::DatabaseConnectionType;
 use sea_orm::sqlx;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 use sea_orm::sqlx::{ConnectOptions as _, Connection as _};
 use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
 
@@ -15,7 +13,6 @@ use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
 /// Connection attempts while SSLRequest fails for sqlx only.
-#[cfg(feature = "postgres")]
 const ATTEMPTS: usize = 5;
 
 /// Opens a connection as the pool would, and closes it. A file is not asked.
@@ -86,7 +83,6 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
 }
 
 /// Bounds the answer of a server, whose address may lead nowhere.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -169,7 +165,6 @@ pub(super) fn is_of_pooler(error: &DbErr) -> bool {
     has_code(error, &[super::OF_POOLER])
 }
 
-#[cfg(feature = "postgres")]
 fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.as_deref() == Some(super::OF_POOLER)

@@ -4,9 +4,7 @@
 //! asked beside the pool, over a connection of its own. Invariants: what passes by itself is waited for; a login that the server refuses is an error,
 //! because waiting changes no password, and so is TLS that fails, because it changes no certificate. No text holds a password; the address is never shown.
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod address;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod driver;
 #[cfg(feature = "postgres")]
 mod pooler;
@@ -17,6 +15,9 @@ use std::time::Duration;
 
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
 use tokio::time::sleep;
+
+use self::address::{check, keep, lazy};
+use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, server_of, shares_sessions, why};
 
 /// The first pause between two tries; each one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -271,7 +272,6 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
         Some(Why::Tls) => ConnectError::Tls { server, source },
         Some(Why::Away) if is_file_missing(pool, &source) => ConnectError::Tls { server, source },
         Some(Why::Away) => ConnectError::OutOfReach { server, source },
-        #[cfg(feature = "postgres")]
         Some(Why::Pooler) => ConnectError::Pooler { server, source },
         None => ConnectError::Failed { server, source },
     }
@@ -279,10 +279,6 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
 
 /// Why a server took no connection, or lost one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    expect(dead_code, reason = "only drivers report it")
-)]
 enum Why {
     /// It refuses user, password or database.
     Login,
@@ -291,7 +287,6 @@ enum Why {
     /// It does not answer, or takes no connections now. That passes.
     Away,
     /// A pooler shares sessions or refuses parameters.
-    #[cfg(feature = "postgres")]
     Pooler,
 }
 
@@ -311,18 +306,11 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-use address::{check, keep, lazy};
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-use driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, server_of, shares_sessions, why};
-
 /// The SQLSTATE of all errors that PgBouncer reports itself: a refused parameter, or a server that is down.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 const OF_POOLER: &str = "08P01";
 
 /// PostgreSQL: the login (28), a missing database, no right to connect to it. Then: a lost connection (08), too many connections or another
 /// shortage (53), a server that starts or stops (57P).
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -335,62 +323,12 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
 
 /// MySQL and MariaDB: access denied (for a database; with and without a password; to this host; by the plugin), an unknown database, an expired or
 /// locked account. Then: too many connections, a server that stops, a Galera node that is not ready.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),
         1040 | 1047 | 1053 | 1203 | 1226 => Some(Why::Away),
         _ => None,
     }
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn check(_: &str) -> Result<(), ConnectError> {
-    Err(ConnectError::Address)
-}
-
-/// Without a driver, there is no pool.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-async fn lazy(_: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
-    Err(ConnectError::Address)
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn keep(_: &DatabaseConnection, _: &mut ConnectOptions) {}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-async fn ask(_: &DatabaseConnection) -> Result<(), DbErr> {
-    Ok(())
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-async fn shares_sessions(_: &DatabaseConnection) -> Option<DbErr> {
-    None
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn server_of(_: &DatabaseConnection) -> String {
-    "the database".to_owned()
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn is_broken_protocol(_: &DbErr) -> bool {
-    false
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn is_of_pooler(_: &DbErr) -> bool {
-    false
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn is_file_missing(_: &DatabaseConnection, _: &DbErr) -> bool {
-    false
-}
-
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn why(_: &DbErr) -> Option<Why> {
-    None
 }
 
 #[cfg(test)]

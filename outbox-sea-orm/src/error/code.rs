@@ -2,7 +2,6 @@
 //!
 //! Invariant: a commit counts as refused only if the database's answer says so. Whatever is not listed here is unknown.
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::sqlx;
 use sea_orm::{DbErr, RuntimeErr};
 
@@ -48,7 +47,6 @@ impl ErrorCode {
         }
     }
 
-    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     pub(crate) fn of_cause(cause: &RuntimeErr) -> Option<Self> {
         match cause {
             RuntimeErr::SqlxError(error) => Some(Self::of_answer(error.as_database_error()?)),
@@ -56,13 +54,6 @@ impl ErrorCode {
         }
     }
 
-    /// Without a driver, no database answers.
-    #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-    pub(crate) fn of_cause(_: &RuntimeErr) -> Option<Self> {
-        None
-    }
-
-    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     pub(crate) fn of_answer(answer: &(dyn sqlx::error::DatabaseError + 'static)) -> Self {
         #[cfg(feature = "postgres")]
         let is_fatal = answer

@@ -4,11 +4,9 @@
 //! here: whether a failed commit has stored something ([`crate::is_commit_refused`]).
 
 use sea_orm::DbErr;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
 
 use crate::error::answer::DatabaseAnswer;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 use crate::error::code::ErrorCode;
 
 /// What the caller can do about an error: see [`SaveError::kind`](crate::SaveError::kind) and [`ErrorKind::of`].
@@ -54,7 +52,6 @@ impl ErrorKind {
             DbErr::ConnectionAcquire(_) => Self::Unavailable,
             DbErr::RecordNotUpdated | DbErr::RecordNotFound(_) => Self::RowMissing,
             _ if DatabaseAnswer::lacks_tables(error) => Self::Misconfigured,
-            #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
             DbErr::Conn(RuntimeErr::SqlxError(error))
             | DbErr::Exec(RuntimeErr::SqlxError(error))
             | DbErr::Query(RuntimeErr::SqlxError(error)) => kind_of_driver(error),
@@ -75,7 +72,6 @@ pub(crate) fn is_conflict(error: &DbErr) -> bool {
     ErrorKind::of(error) == ErrorKind::Conflict
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 /// As [`ErrorKind::of`], for an error of sqlx.
 #[doc(hidden)]
 #[must_use]
@@ -93,7 +89,6 @@ pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
     match answer.code.as_bytes() {
         // Whether the statement was completed is unknown, so nothing tells that the transaction is over.

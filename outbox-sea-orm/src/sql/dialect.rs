@@ -32,7 +32,6 @@ pub(crate) struct Dialect {
     /// The table of a log relay's position, if there is one.
     pub(crate) log: String,
     /// With daily tables: the function that makes a day.
-    #[cfg(feature = "postgres")]
     pub(crate) make_day: String,
 }
 
@@ -60,7 +59,6 @@ impl Dialect {
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
             operations: names.table(backend, "outbox_operations"),
             log: names.table(backend, "outbox_log"),
-            #[cfg(feature = "postgres")]
             make_day: names.table(backend, "outbox_make_day"),
         }
     }

@@ -9,7 +9,6 @@ use sea_orm::{DbBackend, Value};
 
 use super::Dialect;
 use super::Sql;
-#[cfg(feature = "postgres")]
 use super::{texts, uuids};
 
 /// An aggregate as it is stored. Its order is the order in which head rows and blocks are locked everywhere.
@@ -74,7 +73,6 @@ impl Dialect {
 
     /// As [`Self::push_key`], for one of these aggregates. With statistics of an empty table PostgreSQL may compare each row with each of them.
     pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
-        #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             sql.push(&format!(
                 "({table}.aggregate_type, {table}.aggregate_id) IN (SELECT * FROM unnest("
@@ -105,7 +103,6 @@ impl Dialect {
     /// Appends a condition on partitions that is always a filter and never an index condition. With `= ANY` or `IN`, the planner could lose the
     /// order of an index, or make thousands of look-ups from the product of two lists.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
-        #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let bit = |mask, partition| mask | 1_i64 << (partition & 63);
             let mask = partitions.iter().fold(0, bit);
@@ -124,7 +121,6 @@ impl Dialect {
         if in_flight.is_empty() {
             return;
         }
-        #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let text = " AND CASE WHEN m.id IN (SELECT pg_catalog.unnest(?::uuid[])) THEN 0 ELSE 1 END <> 0";
             sql.push_with(text, [ids(in_flight)]);
@@ -153,7 +149,6 @@ impl Dialect {
         if rows.iter().any(|key| key.id.is_none()) {
             return;
         }
-        #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let text = " AND CASE WHEN id IN (SELECT pg_catalog.unnest(?::uuid[])) THEN 1 ELSE 0 END <> 0";
             sql.push_with(text, [ids(rows)]);
@@ -175,13 +170,11 @@ impl Dialect {
 }
 
 /// The message ids of rows, for PostgreSQL, on which each row has one.
-#[cfg(feature = "postgres")]
 fn ids(rows: &[RowKey]) -> Value {
     uuids(rows.iter().filter_map(|key| key.id).map(|id| id.as_uuid()))
 }
 
 /// Binds the types and the ids of aggregates as two arrays.
-#[cfg(feature = "postgres")]
 pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
     let keys = keys
         .into_iter()
@@ -191,7 +184,7 @@ pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Ke
     sql.push_with("?::text[], ?::text[]", [texts(types), texts(ids)]);
 }
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::names::TableNames;

@@ -7,15 +7,12 @@ mod dialect;
 mod key;
 mod values;
 
-#[cfg(feature = "postgres")]
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
-#[cfg(feature = "postgres")]
 use uuid::Uuid;
 
 pub(crate) use self::dialect::{COPIES_FROM, Dialect, unsupported};
 pub(crate) use self::key::Key;
-#[cfg(feature = "postgres")]
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 
@@ -23,22 +20,18 @@ pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys,
 const PADDED_MAX: usize = 32 * 1024;
 
 /// An array of values of one type, for PostgreSQL.
-#[cfg(feature = "postgres")]
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
     Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
 }
 
-#[cfg(feature = "postgres")]
 pub(crate) fn integers(values: impl IntoIterator<Item = i64>) -> Value {
     array(ArrayType::BigInt, values)
 }
 
-#[cfg(feature = "postgres")]
 pub(crate) fn texts<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
     array(ArrayType::String, values)
 }
 
-#[cfg(feature = "postgres")]
 pub(crate) fn uuids(values: impl IntoIterator<Item = Uuid>) -> Value {
     array(ArrayType::Uuid, values)
 }
@@ -120,7 +113,6 @@ impl Sql {
     /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements. Longer lists than
     /// [`PADDED_MAX`] are not padded.
     pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
-        #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let numbers = integers(numbers.iter().copied());
             return self.push(" = ANY(").bind(numbers).push(")");
@@ -148,7 +140,6 @@ impl Sql {
 }
 
 /// The statement as sqlx takes it.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn query<D: sea_orm::sqlx::Database>(
     statement: &Statement,
 ) -> sea_orm::sqlx::query::Query<'_, D, sea_query_sqlx::SqlxValues>

@@ -16,6 +16,14 @@ pub(super) enum Connection {
     MySql(PoolConnection<sqlx::MySql>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
+    /// Without a driver, there is no connection.
+    #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+    Impossible(std::convert::Infallible),
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+pub(super) fn impossible<T>(never: impl std::borrow::Borrow<std::convert::Infallible>) -> T {
+    match *never.borrow() {}
 }
 
 pub(super) async fn acquire(pool: &DatabaseConnection) -> Result<Connection, DbErr> {

@@ -8,7 +8,6 @@ mod admin;
 pub(crate) mod audit;
 mod backlog;
 mod block;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod connection;
 mod failure;
 mod fetch;
@@ -23,10 +22,6 @@ mod reader;
 mod refusal;
 mod relay;
 mod row;
-#[cfg_attr(
-    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    path = "stub.rs"
-)]
 mod session;
 mod settle;
 
@@ -53,11 +48,11 @@ pub(crate) use self::row::recorded;
 
 use self::audit::record::Failed;
 use self::failure::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
-use self::fetch::Bounds;
 use self::fetch::durability::{Durability, durable};
-use self::fetch::memory::Memory;
+use self::fetch::returned::Returned;
 use self::fetch::sql::Scope;
 use self::fetch::waiting;
+use self::fetch::{Bounds, Fitting};
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
 use crate::connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
@@ -94,7 +89,8 @@ pub struct SqlStore {
     names: TableNames,
     dialect: Arc<Dialect>,
     isolation: Isolation,
-    memory: Memory,
+    fitting: Fitting,
+    returned: Returned,
     durability: Durability,
     /// What a relay of this store calls itself.
     relay_name: Arc<str>,
@@ -102,7 +98,6 @@ pub struct SqlStore {
     in_memory: Arc<OnceCell<InMemory>>,
     allows_untested: bool,
     /// Whether the messages are in daily tables, once it is known.
-    #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
 }
 
@@ -137,12 +132,12 @@ impl SqlStore {
             names,
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
-            memory: Memory::default(),
+            fitting: Fitting::default(),
+            returned: Returned::default(),
             durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
             allows_untested: false,
-            #[cfg(feature = "postgres")]
             by_day: Arc::default(),
         }
     }
@@ -310,18 +305,18 @@ impl OutboxStore for SqlStore {
         };
         let (partitions, in_flight) = (lease::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
-        let memory = self.memory.clone();
-        memory.begin(request.leases);
+        let (fitting, returned) = (self.fitting.clone(), self.returned.clone());
+        returned.begin(request.leases);
         let fetched = self.call(move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
-            fetch::fetch(&db, scope, bounds, &memory).await
+            fetch::fetch(&db, scope, bounds, &fitting, &returned).await
         });
         let fetched = durable(self, request.leases, fetched.await?).await?;
-        self.memory.end(&fetched.due);
+        self.returned.add(&fetched.due);
         Ok(fetched)
     }
 
@@ -339,7 +334,7 @@ impl OutboxStore for SqlStore {
                 rows: request.limit.get() as usize,
                 bytes: request.bytes,
             },
-            fitting: self.memory.fitting.clone(),
+            fitting: self.fitting.clone(),
         };
         let fetched = self.call(|db| async move { waiting::fetch(&db, request).await });
         durable(self, leases, fetched.await?).await
@@ -350,13 +345,12 @@ impl OutboxStore for SqlStore {
             return Ok(0);
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        self.memory.settle(&settlements);
+        self.returned.settle(&settlements);
         let settled = self.call(move |db| async move { settle::settle(&db, &leases, &settlements).await });
         settled.await.map_err(refusal::of_settlement)
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        #[cfg(feature = "postgres")]
         let by_day = self.by_day.clone();
         self.run("published messages could not be purged", move |db| async move {
             if purge::purge_keys(&db, &request).await? {
@@ -368,7 +362,6 @@ impl OutboxStore for SqlStore {
                     next: None,
                 });
             };
-            #[cfg(feature = "postgres")]
             if purge::day::is_by_day(&db, &by_day).await? {
                 return purge::day::purge(&db, request, older_than).await;
             }

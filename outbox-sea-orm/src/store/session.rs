@@ -24,7 +24,6 @@ use super::connection::{Connection, acquire};
 use super::refuses_to_write;
 use crate::connect::why_no_connection;
 use crate::error::code::{has_code, is_transaction_in_progress};
-#[cfg(feature = "mysql")]
 use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::{Dialect, query};
 use crate::task::detached;
@@ -44,7 +43,6 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Isolation {
     postgres: Arc<OnceCell<Defaults>>,
-    #[cfg(feature = "mysql")]
     is_fit: Arc<OnceCell<bool>>,
 }
 
@@ -146,6 +144,8 @@ macro_rules! with {
                 type $Driver = sqlx::Sqlite;
                 $work
             }
+            #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+            Connection::Impossible(never) => super::connection::impossible(never),
         }
     };
 }
@@ -154,7 +154,7 @@ macro_rules! with {
 macro_rules! statement {
     ($session:ident, $own:ident, $live:ident: $Driver:ident => $work:expr) => {{
         let own = $session.$own().await?;
-        let done = {
+        let done: Result<_, DbErr> = {
             let mut slot = $session.connection.lock().await;
             with!($session.open(&mut slot).await?, $live: $Driver => $work.map_err(|error| $session.failed(error)))
         };
@@ -201,7 +201,6 @@ impl Session {
 
     /// Lets the next statement write without the two round trips of a transaction. Its effect is
     /// visible to other connections at the latest when the connection returns to the pool.
-    #[cfg(feature = "postgres")]
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
@@ -218,7 +217,7 @@ impl Session {
         let own = self.own_transaction().await.map_err(&into)?;
         {
             let mut slot = self.connection.lock().await;
-            with!(self.open(&mut slot).await.map_err(&into)?, live: Driver => {
+            let () = with!(self.open(&mut slot).await.map_err(&into)?, live: Driver => {
                 let mut rows = query::<Driver>(&statement).fetch(&mut **live);
                 while let Some(row) = rows.try_next().await.map_err(|error| into(self.failed(error)))? {
                     if !take(QueryResult::from(row))? {
@@ -365,7 +364,8 @@ impl Session {
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
             // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.
-            let _ = with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
+            let _: Result<(), sqlx::Error> =
+                with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
         Ok(connection)
     }
@@ -410,10 +410,10 @@ impl Drop for Session {
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
                 // Closes the socket without a message to the server, which could block. The pool may open another connection.
-                with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
+                let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();
-                with!(connection, live: Driver => match Handle::try_current() {
+                let () = with!(connection, live: Driver => match Handle::try_current() {
                     // Within a time limit, because closing sends a message first. On time-out, dropping closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),

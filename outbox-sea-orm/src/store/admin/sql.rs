@@ -2,13 +2,11 @@
 
 use outbox_core::Selection;
 use outbox_core::store::RowKey;
-#[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
 use sea_orm::Statement;
 use uuid::Uuid;
 
 use crate::sql::Dialect;
-#[cfg(feature = "postgres")]
 use crate::sql::uuids;
 use crate::store::message::sql::{halts, push_selection, settled};
 
@@ -87,7 +85,6 @@ pub(super) fn copy(dialect: &Dialect, ids: &[(Uuid, Uuid)], has_log: bool) -> St
          SELECT n.new_id, COALESCE(m.event_id, m.id), m.partition_no, m.aggregate_type, m.aggregate_id, m.sequence, \
          m.event_type, m.event_version, m.subject, m.content_type, m.payload, m.headers, m.created_at FROM "
     ));
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         let (old, new) = (ids.iter().map(|(old, _)| *old), ids.iter().map(|(_, new)| *new));
         let text = format!(

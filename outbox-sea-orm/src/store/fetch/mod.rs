@@ -6,24 +6,20 @@
 
 mod budget;
 pub(super) mod durability;
-pub(super) mod memory;
-#[cfg(feature = "postgres")]
 mod order;
 pub(super) mod partition;
-#[cfg(feature = "postgres")]
-mod returned;
+pub(super) mod returned;
 pub(super) mod sql;
 pub(super) mod waiting;
 
 use std::collections::{HashMap, HashSet};
 
 use outbox_core::{Aggregate, Fetched, StoreError};
-#[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
 use sea_orm::{QueryResult, Statement};
 
 pub(super) use self::budget::{Bounds, Fitting};
-use self::memory::Memory;
+use self::returned::Returned;
 use self::sql::Scope;
 use super::failed;
 use super::row::{self, ScannedRow};
@@ -40,23 +36,18 @@ pub(super) async fn fetch(
     db: &Session,
     scope: Scope<'_>,
     mut bounds: Bounds,
-    memory: &Memory,
+    fitting: &Fitting,
+    returned: &Returned,
 ) -> Result<Fetched, StoreError> {
-    let fitting = &memory.fitting;
     bounds.rows = fitting.rows(bounds, usize::MAX);
     let scope = Scope {
         limit: i64::try_from(bounds.rows).unwrap_or(i64::MAX),
         ..scope
     };
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(unused_mut, reason = "only PostgreSQL needs it")
-    )]
     let mut scan = scan(db, scope, bounds).await?;
     fitting.learn(bounds.rows, scan.payloads, scan.bytes);
-    #[cfg(feature = "postgres")]
     if db.dialect.backend == DbBackend::Postgres {
-        order::by_sequence(db, scope.in_flight, bounds, &mut scan, &memory.returned).await?;
+        order::by_sequence(db, scope.in_flight, bounds, &mut scan, returned).await?;
     }
     Ok(scan.fetched())
 }
@@ -67,7 +58,6 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
         scan.read(db, sql::scan(&db.dialect, scope), bounds.rows).await?;
         return Ok(scan);
     }
-    #[cfg(feature = "postgres")]
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
@@ -157,7 +147,6 @@ impl Scan {
         fetched
     }
 
-    #[cfg(feature = "postgres")]
     fn most_of_one_partition(&self) -> i64 {
         self.met.values().copied().max().unwrap_or_default()
     }

@@ -17,7 +17,7 @@ use crate::sql::Key;
 const AGGREGATES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
+pub(in crate::store) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
 
 #[derive(Debug, Default)]
 struct Partition {
@@ -35,7 +35,7 @@ impl Partition {
 
 impl Returned {
     /// Forgets partitions that were acquired since the last fetch.
-    pub(super) fn begin(&self, leases: &[Lease]) {
+    pub(in crate::store) fn begin(&self, leases: &[Lease]) {
         self.with(|partitions| {
             for lease in leases {
                 let partition = partitions.entry(lease.partition).or_default();
@@ -63,7 +63,7 @@ impl Returned {
     }
 
     /// Adds the messages that a fetch returns.
-    pub(super) fn add(&self, rows: &[FetchedRow]) {
+    pub(in crate::store) fn add(&self, rows: &[FetchedRow]) {
         self.with(|partitions| {
             for row in rows {
                 let number = row.message.as_ref().ok().and_then(|message| {
@@ -85,7 +85,7 @@ impl Returned {
     }
 
     /// Forgets the partitions of messages that were not published: they may become pending again.
-    pub(super) fn settle(&self, settlements: &[Settlement]) {
+    pub(in crate::store) fn settle(&self, settlements: &[Settlement]) {
         let is_unpublished =
             |settlement: &&Settlement| !matches!(settlement.verdict, Verdict::Published { .. });
         let mut unpublished = settlements.iter().filter(is_unpublished).peekable();

@@ -7,13 +7,11 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
-#[cfg(feature = "postgres")]
 use crate::sql::{COPIES_FROM, bind_keys, integers};
 use crate::sql::{Dialect, Key, Sql};
 use crate::store::row::sql::{columns, payload};
 
 /// The predicate of the index of pending rows by aggregate and of no other.
-#[cfg(feature = "postgres")]
 const PENDING_OF: &str = "m.status::int8 = 0";
 
 /// Where to fetch, what to leave out, and how much.
@@ -112,7 +110,6 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
 /// The first waiting originals, and as many replayed copies, of each of these aggregates, by place
 /// (index `outbox_messages_waiting`). Reads no more rows than it returns: an aggregate may have
 /// 100,000. Delayed messages come with a null payload.
-#[cfg(feature = "postgres")]
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -132,7 +129,6 @@ pub(crate) fn waiting_of(
 
 /// As [`waiting_of`], of the pending messages (index `outbox_messages_pending_of`), with
 /// the columns of [`scan`].
-#[cfg(feature = "postgres")]
 pub(crate) fn pending_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -145,7 +141,6 @@ pub(crate) fn pending_of(
 
 /// The places of the first pending original and of the first pending copy of each of these
 /// aggregates that are not in flight.
-#[cfg(feature = "postgres")]
 pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[RowKey]) -> Statement {
     let columns = format!("{}, {} AS place", dialect.key_columns("m"), dialect.place("m"));
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, 1)
@@ -153,7 +148,6 @@ pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[Row
 
 /// Rows of each aggregate: the first originals and the first copies, by place. `status` is the
 /// predicate of one index and of no other, as in [`scan_own`].
-#[cfg(feature = "postgres")]
 fn first_of(
     dialect: &Dialect,
     columns: &str,
@@ -184,7 +178,6 @@ fn first_of(
 
 /// Returns each given aggregate whose message with the given number is pending and not in
 /// flight. One look-up per aggregate in the index of pending rows by aggregate.
-#[cfg(feature = "postgres")]
 pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", dialect.key_columns("h")));
     bind_keys(&mut sql, messages.iter().map(|(key, _)| key));

@@ -8,13 +8,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outbox_core::store::RowKey;
 use outbox_core::{Fetched, StoreError};
-#[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
 use super::sql::{self, Scope};
 use super::{Bounds, Fitting, merge_copies, partition};
-#[cfg(feature = "postgres")]
 use crate::sql::COPIES_FROM;
 use crate::sql::Key;
 use crate::store::failed;
@@ -56,7 +54,6 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
     let mut groups = blocked_groups(&tx, &request).await?;
     if !groups.is_empty() {
         let barrier = match db.dialect.backend {
-            #[cfg(feature = "postgres")]
             DbBackend::Postgres => Barrier::by_sequence(&tx, &request, &groups).await?,
             _ => Barrier::by_row_id(&tx, &request, &groups).await?,
         };
@@ -148,7 +145,6 @@ async fn oldest_waiting(
 ) -> Result<Vec<(ScannedRow, Key)>, StoreError> {
     let per_aggregate = i64::try_from(each.rows).unwrap_or(i64::MAX);
     let statement = match tx.dialect.backend {
-        #[cfg(feature = "postgres")]
         DbBackend::Postgres => sql::waiting_of(&tx.dialect, keys, &request.in_flight, per_aggregate),
         _ => {
             let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
@@ -201,7 +197,6 @@ async fn unsequenced(tx: &Session, request: &Request) -> Result<(Vec<Group>, boo
         limit: i64::try_from(asked).unwrap_or(i64::MAX),
     };
     let statement = match tx.dialect.backend {
-        #[cfg(feature = "postgres")]
         DbBackend::Postgres => partition::sql::unsequenced(&tx.dialect, scope, &request.excluding),
         _ => {
             let first = |partitions: &[i64], limit| {
@@ -270,7 +265,6 @@ struct Pending {
 
 impl Barrier {
     /// Reads the first pending messages of each aggregate.
-    #[cfg(feature = "postgres")]
     async fn by_sequence(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
         let rows = groups.iter().filter_map(|group| group.rows.first());
         let keys: Vec<Key> = rows.map(|scanned| Key::from(&scanned.row.aggregate)).collect();

@@ -26,7 +26,10 @@ pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
 
 /// Takes locked leases (primary key).
 pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: &[i64]) -> Statement {
-    let text = format!("owner = ?, epoch = epoch + 1, expires_at = {}", dialect.now_plus("?"));
+    let text = format!(
+        "owner = ?, epoch = epoch + 1, expires_at = {}",
+        dialect.now_plus("?")
+    );
     set(dialect, &text, [owner.into(), ttl_micros.into()], partitions)
 }
 

@@ -53,7 +53,6 @@ pub(super) async fn preflight(
     match db.dialect.backend {
         DbBackend::MySql => mysql(db).await,
         DbBackend::Sqlite => sqlite(db).await,
-        #[cfg(feature = "postgres")]
         DbBackend::Postgres => postgres(db).await,
         _ => Ok(Vec::new()),
     }
@@ -91,7 +90,6 @@ fn warning(seen: impl Into<String>, repair: &str) -> SetupProblem {
 }
 
 /// A user who may not make and drop days can still relay, so that is a warning.
-#[cfg(feature = "postgres")]
 async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let encoding = text(db, "SELECT current_setting('server_encoding')")
         .await

@@ -108,7 +108,6 @@ pub(super) async fn durability(db: &Session) -> Result<Vec<SetupProblem>, StoreE
 }
 
 /// The counter of row ids on PostgreSQL.
-#[cfg(any(feature = "postgres", test))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RowIdCounter {
     name: String,
@@ -119,7 +118,6 @@ struct RowIdCounter {
     highest: i64,
 }
 
-#[cfg(any(feature = "postgres", test))]
 impl RowIdCounter {
     /// A relay copes, because it orders by `sequence`. But its fetches take longer, and the rows of
     /// different messages are hard to tell apart.
@@ -152,7 +150,6 @@ impl RowIdCounter {
 
 /// Warns of a counter of row ids that is behind the rows, or cached by sessions. MySQL and SQLite
 /// assign a row id above those in the table.
-#[cfg(feature = "postgres")]
 pub(super) async fn row_ids(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let messages = &db.dialect.messages;
     let highest = |status: &str| {

@@ -3,7 +3,6 @@
 //! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
 //! delete them, without a lock in between. Daily tables: see `day`.
 
-#[cfg(feature = "postgres")]
 pub(super) mod day;
 mod sql;
 

@@ -6,7 +6,6 @@ use outbox_core::MessageId;
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-#[cfg(feature = "postgres")]
 use crate::sql::uuids;
 use crate::sql::{Dialect, micros};
 
@@ -45,7 +44,6 @@ pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
         _ => format!("DELETE FROM {}", dialect.messages),
     });
     sql.push(" WHERE status = 1 AND id");
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         return sql
             .push_with(" = ANY(?)", [uuids(ids.iter().copied())])

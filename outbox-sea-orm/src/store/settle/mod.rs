@@ -43,7 +43,6 @@ pub(super) async fn settle(
     if claimed.is_empty() {
         return Ok(0);
     }
-    #[cfg(feature = "postgres")]
     if db.dialect.backend == sea_orm::DbBackend::Postgres
         && let Some(keep) = published_only(settlements)
     {
@@ -58,7 +57,6 @@ pub(super) async fn settle(
 }
 
 /// If all messages were pending and are published, and all are kept or none is, one statement settles them: whether they are kept.
-#[cfg(feature = "postgres")]
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),

@@ -9,7 +9,6 @@
 //! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
 
 mod grouping;
-#[cfg(feature = "postgres")]
 mod postgres;
 pub(crate) mod sql;
 
@@ -130,7 +129,6 @@ pub(crate) async fn insert<C: ConnectionTrait>(
 }
 
 /// PostgreSQL raises the head rows and inserts the messages in one statement, if the messages fit into one.
-#[cfg(feature = "postgres")]
 fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
     if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
         return None;
@@ -144,11 +142,6 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, sequences))
 }
 
-#[cfg(not(feature = "postgres"))]
-fn one_statement(_: &Dialect, _: &[NewMessage], _: &[Range<usize>]) -> Option<Statement> {
-    None
-}
-
 /// Raises the head rows, in their order, and returns the last sequence of each aggregate.
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
@@ -159,7 +152,6 @@ async fn count_up<C: ConnectionTrait>(
     for heads in heads.chunks(rows_max(dialect.backend)) {
         let count_up = sql::count_up(dialect, heads);
         let rows = match dialect.backend {
-            #[cfg(feature = "postgres")]
             DbBackend::Postgres => conn.query_all_raw(count_up).await?,
             DbBackend::MySql => {
                 conn.execute_raw(count_up).await?;

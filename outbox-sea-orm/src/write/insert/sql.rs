@@ -3,10 +3,8 @@
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{DbBackend, Statement, Value};
 
-#[cfg(feature = "postgres")]
 use super::postgres;
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
-#[cfg(feature = "postgres")]
 use crate::sql::{Sql, texts};
 
 /// The deduplication keys of messages, sorted, so that two transactions with several keys wait for each other instead of deadlocking.
@@ -19,7 +17,6 @@ pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
 /// Inserts keys. A key that exists is a unique violation (primary key), after a wait for the transaction that has inserted it.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         push_insert_keys(&mut sql, dialect, keys);
         return sql.statement();
@@ -39,7 +36,6 @@ pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
 }
 
 /// Appends the insert of deduplication keys.
-#[cfg(feature = "postgres")]
 pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
     let text = format!(
         "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(?::text[]) AS key",
@@ -51,7 +47,6 @@ pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) 
 /// Inserts messages in their order. `numbers` has their sequences, -1 for an unsequenced message. The databases number the rows of one
 /// statement in its order.
 pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         return postgres::insert_many(dialect, messages, numbers, postgres::Sequences::Given);
     }
@@ -93,7 +88,6 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
 
 /// Raises the head rows; returns them on PostgreSQL and SQLite. Locks them exclusively, in the order given (primary key).
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         return postgres::count_up(dialect, heads);
     }

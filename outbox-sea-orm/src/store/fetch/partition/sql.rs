@@ -10,17 +10,14 @@ use std::collections::HashMap;
 use sea_orm::{DbBackend, Statement, Value};
 
 use crate::sql::{Dialect, Key, Sql};
-#[cfg(feature = "postgres")]
 use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
-#[cfg(feature = "postgres")]
 use crate::store::row::sql::{columns, payload};
 
 /// As the scan of all partitions, but from each partition only its share, in the order of their row ids.
 ///
 /// The condition on the status is the predicate of the index by partition and of no other index, so the planner cannot scan the pending rows of
 /// all partitions instead. It would do that while it believes that there are none, and the plan is cached for a minute.
-#[cfg(feature = "postgres")]
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
     push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
@@ -32,7 +29,6 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
 
 /// Unsequenced waiting messages that are due, from each partition its share, those first that have been due for longest (index of unsequenced
 /// waiting rows, with a predicate of its own as in [`scan`]).
-#[cfg(feature = "postgres")]
 pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros",
@@ -93,7 +89,6 @@ pub(crate) fn first_unsequenced(
 /// The ended blocks, from each partition at most `share`. Ordered on PostgreSQL only.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
     let columns = block_columns(dialect);
-    #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         let mut sql = dialect.sql(format!("SELECT {columns}"));
         push_each_own(&mut sql, scope.partitions, &dialect.blocks, "h");
@@ -183,7 +178,6 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
 }
 
 /// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
-#[cfg(feature = "postgres")]
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let text = format!(
         " FROM pg_catalog.unnest(?::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
@@ -194,7 +188,6 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
 }
 
 /// Appends the limit of each partition, which the planner must not know (see `Dialect::limited`), and the total limit, which it must know.
-#[cfg(feature = "postgres")]
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
