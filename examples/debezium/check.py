@@ -277,19 +277,6 @@ def publications(db: psycopg.Connection, folder: Path) -> None:
     with Engine(db, folder, slot, **{"debezium.source.publication.name": "late"}, **once) as engine:
         says(engine.failure(), 'publication "late" does not exist')
     drop_slot(db, slot)
-    # Daily tables.
-    db.execute("CREATE SCHEMA daily; SET search_path = daily")
-    db.execute((ROOT / "docs/sql/outbox.postgres.partitioned.sql").read_text())
-    db.execute((ROOT / "docs/sql/outbox.writers.postgres.sql").read_text())
-    db.execute("ALTER PUBLICATION outbox_debezium SET TABLE daily.outbox_messages")
-    daily = {
-        "debezium.source.table.include.list": "daily.outbox_messages",
-        "debezium.predicates.ours.pattern": "shop[.]daily[.]outbox_messages|outbox[.]heartbeat[.]shop",
-    }
-    with temporary(db, folder, **daily) as engine:
-        record(db)
-        compare(engine.take(), db.execute(ROWS).fetchall())
-    db.execute("RESET search_path; ALTER PUBLICATION outbox_debezium SET TABLE outbox_messages")
 
 
 def main() -> None:

@@ -64,7 +64,7 @@
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
 //! | a relay | [`SqlStore`], in a pool of its own |
-//! | no tables yet | [`migrate`]; in a migrator of your own [`migration`]; daily tables [`migration::partitioned`] |
+//! | no tables yet | [`migrate`]; in a migrator of your own [`migration`] |
 //! | dead letters to decide about | [`SqlStore`] as [`OutboxAudit`](outbox_core::OutboxAudit) |
 //! | tests | module `testing` (feature `testing`) |
 //!

@@ -1,7 +1,6 @@
 //! Creates the tables of outbox and inbox together.
 //!
-//! Invariant: the outbox tables come first, because handlers may record events. Not here: SQL for database administrators, see `docs/sql`; daily
-//! tables, see [`partitioned`](crate::sea_orm::migration::partitioned).
+//! Invariant: the outbox tables come first, because handlers may record events. Not here: SQL for database administrators, see `docs/sql`.
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};

@@ -61,8 +61,6 @@ pub enum Object {
     Table(&'static str),
     /// A view, which reads its tables with the rights of its owner.
     View(&'static str),
-    /// A sequence.
-    Sequence(&'static str),
     /// A function of PostgreSQL, a procedure of MySQL and MariaDB.
     Routine(&'static str),
 }
@@ -72,7 +70,7 @@ impl Object {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Table(name) | Self::View(name) | Self::Sequence(name) | Self::Routine(name) => name,
+            Self::Table(name) | Self::View(name) | Self::Routine(name) => name,
         }
     }
 
@@ -91,8 +89,6 @@ pub enum When {
     Always,
     /// If published messages are deleted after a time: with each retention but `forever`.
     Deletes,
-    /// If `outbox_messages` is partitioned by day, on PostgreSQL.
-    ByDay,
     /// If the outbox has a log, on PostgreSQL: its set-up makes the table.
     Log,
 }
@@ -102,7 +98,6 @@ impl fmt::Display for When {
         f.write_str(match self {
             Self::Always => "always",
             Self::Deletes => "unless published messages are kept for ever",
-            Self::ByDay => "with daily tables",
             Self::Log => "with a log",
         })
     }
@@ -153,14 +148,6 @@ const fn view(view: &'static str, why: &'static str) -> Grant {
     }
 }
 
-const fn row_ids(role: Role, why: &'static str) -> Grant {
-    Grant {
-        object: Object::Sequence("outbox_messages_row_ids"),
-        when: When::ByDay,
-        ..on(role, "", &["USAGE"], why)
-    }
-}
-
 const fn log(role: Role, privileges: &'static [&'static str], why: &'static str) -> Grant {
     Grant {
         when: When::Log,
@@ -183,7 +170,6 @@ pub const GRANTS: &[Grant] = &[
         &["INSERT"],
         "record with deduplication keys",
     ),
-    row_ids(Role::Writer, "record"),
     Grant {
         object: Object::Routine("outbox_record"),
         ..on(
@@ -273,7 +259,6 @@ pub const GRANTS: &[Grant] = &[
     ),
     on(Role::Operator, "outbox_messages", &["UPDATE"], "retry, skip"),
     on(Role::Operator, "outbox_messages", &["INSERT"], "replay"),
-    row_ids(Role::Operator, "replay"),
     on(
         Role::Operator,
         "outbox_blocks",

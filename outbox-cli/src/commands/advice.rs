@@ -270,7 +270,6 @@ impl Login<'_> {
 fn kind(object: Object, name: &str) -> String {
     match object {
         Object::Routine(_) => format!("the routine {name}"),
-        Object::Sequence(_) => format!("the sequence {name}"),
         _ => name.to_owned(),
     }
 }

@@ -5,7 +5,7 @@
 use clap::{Args, ValueEnum};
 use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{InboxOperations, migration as of_inbox};
-use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
+use outbox::sea_orm::migration::{self as of_outbox, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
 use outbox_admin::Column;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -45,8 +45,6 @@ pub struct MigrateCommand {
 pub enum PartArgument {
     /// The outbox.
     Outbox,
-    /// The outbox with a table per day, on PostgreSQL.
-    OutboxByDay,
     /// `outbox_record` for services in other languages. Needs the outbox.
     Writers,
     /// The inbox.
@@ -63,7 +61,7 @@ impl PartArgument {
     /// The table in which its migrations are noted, and one that they make.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Outbox | Self::OutboxByDay => ("outbox_migrations", Some("outbox_messages")),
+            Self::Outbox => ("outbox_migrations", Some("outbox_messages")),
             // A function is no table; its migration replaces nothing, and says so if it is there.
             Self::Writers => ("outbox_writer_migrations", None),
             Self::Inbox => ("inbox_migrations", Some("inbox_messages")),
@@ -73,7 +71,6 @@ impl PartArgument {
     fn versions(self, names: &TableNames) -> Vec<String> {
         match self {
             Self::Outbox => of_outbox::versions(names),
-            Self::OutboxByDay => partitioned::versions(names),
             Self::Writers => writers::versions(names),
             Self::Inbox => of_inbox::versions(names),
         }
@@ -82,11 +79,6 @@ impl PartArgument {
     fn sql(self, backend: DbBackend, names: &TableNames) -> Result<String, CommandError> {
         let sql = match self {
             Self::Outbox => of_outbox::sql(backend, names),
-            Self::OutboxByDay if backend != DbBackend::Postgres => {
-                let only = "a table per day exists on PostgreSQL only; use `--tables outbox`";
-                return Err(CommandError::configuration(only));
-            }
-            Self::OutboxByDay => partitioned::sql(names),
             Self::Writers => writers::sql(backend, names),
             Self::Inbox => of_inbox::sql(backend, names),
         };
@@ -97,7 +89,6 @@ impl PartArgument {
     async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         match self {
             Self::Outbox => of_outbox::migrate_and_count(db, names).await,
-            Self::OutboxByDay => partitioned::migrate_and_count(db, names).await,
             Self::Writers => writers::migrate_and_count(db, names).await,
             Self::Inbox => of_inbox::migrate_and_count(db, names).await,
         }
@@ -133,7 +124,7 @@ impl MigrateCommand {
             self.make.yes,
         ) {
             return Err(CommandError::failed(format!(
-                "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another layout or \
+                "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another \
                  version; go on the way they were made",
                 row.part,
                 row.migration,
@@ -159,7 +150,7 @@ impl MigrateCommand {
         if self.make.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
             // Inserts lease rows that are missing after a restore.
             for part in &self.parts {
-                if matches!(part, PartArgument::Outbox | PartArgument::OutboxByDay) {
+                if matches!(part, PartArgument::Outbox) {
                     place.ask(part.make(db, &names)).await?;
                 }
             }
@@ -252,7 +243,7 @@ async fn look(
         None => false,
     };
     let migrations = part.versions(names);
-    // Tables without a note of any of these are of another layout, or were made in another way.
+    // Tables without a note of any of these were made in another way.
     let is_foreign = exists && !migrations.iter().any(|migration| noted.contains(migration));
     let rows = migrations.into_iter().map(|migration| MigrationRow {
         part,

@@ -51,71 +51,67 @@ async fn passed(place: &Place, store: &SqlStore) -> Span {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
-    for place in [Place::open().await, Place::by_day().await] {
-        let Some(place) = place else { return };
-        let store = SqlStore::new(place.db.clone());
-        let span = passed(&place, &store).await;
-        // Nobody reads these.
-        place.write(4..6, 1).await;
-        let lost: Vec<MessageId> = ids(&store, span).await.into_iter().take(4).collect();
-        place.broker.forget(&lost);
-        let later = Span {
-            until: OffsetDateTime::now_utc() + HOUR,
-            ..span
-        };
-        let publisher = place.broker.publisher();
-        let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
-        let done = done.unwrap();
-        // The broker in memory has a clock of its own, so it may be asked for more, and drops what it has.
-        assert_eq!(done.published, 4, "{done:?}");
-        assert_eq!(
-            place
-                .number("SELECT count(*) FROM outbox_messages WHERE status <> 4")
-                .await,
-            0
-        );
-        let left_out = place
-            .log()
-            .undecided_between(later.from, later.until)
-            .await
-            .unwrap();
-        let logged = place.number("SELECT count(*) FROM outbox_messages").await;
-        assert!(left_out >= 2, "{left_out}");
-        assert_eq!(i64::try_from(left_out + done.compared).unwrap(), logged);
-        let on_stream = place.broker.messages().len();
-        // It publishes the two that nobody has read, and nothing else.
-        place.run(place.published()).await;
-        assert_eq!(place.broker.messages().len(), on_stream + 2);
-        place.close().await;
-    }
+    let Some(place) = Place::open().await else { return };
+    let store = SqlStore::new(place.db.clone());
+    let span = passed(&place, &store).await;
+    // Nobody reads these.
+    place.write(4..6, 1).await;
+    let lost: Vec<MessageId> = ids(&store, span).await.into_iter().take(4).collect();
+    place.broker.forget(&lost);
+    let later = Span {
+        until: OffsetDateTime::now_utc() + HOUR,
+        ..span
+    };
+    let publisher = place.broker.publisher();
+    let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
+    let done = done.unwrap();
+    // The broker in memory has a clock of its own, so it may be asked for more, and drops what it has.
+    assert_eq!(done.published, 4, "{done:?}");
+    assert_eq!(
+        place
+            .number("SELECT count(*) FROM outbox_messages WHERE status <> 4")
+            .await,
+        0
+    );
+    let left_out = place
+        .log()
+        .undecided_between(later.from, later.until)
+        .await
+        .unwrap();
+    let logged = place.number("SELECT count(*) FROM outbox_messages").await;
+    assert!(left_out >= 2, "{left_out}");
+    assert_eq!(i64::try_from(left_out + done.compared).unwrap(), logged);
+    let on_stream = place.broker.messages().len();
+    // It publishes the two that nobody has read, and nothing else.
+    place.run(place.published()).await;
+    assert_eq!(place.broker.messages().len(), on_stream + 2);
+    place.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed_is_not() {
-    for place in [Place::open().await, Place::by_day().await] {
-        let Some(place) = place else { return };
-        let store = SqlStore::new(place.db.clone());
-        let span = passed(&place, &store).await;
-        place.write(4..6, 1).await;
-        let early = Selection::all().recorded_until(span.until);
-        assert_eq!(store.replay(&early).await.unwrap(), 6);
-        for aggregate in ["4", "5"] {
-            let unread = Selection::all().aggregate(&outbox_core::Aggregate::new("probe", aggregate));
-            assert_eq!(store.replay(&unread).await.unwrap(), 0, "nobody has read it");
-        }
-        let on_stream = place.broker.messages().len();
-        let wait = async {
-            while place.broker.messages().len() < on_stream + 8 {
-                sleep(10).await;
-            }
-        };
-        place
-            .run(async { tokio::time::timeout(SOON, wait).await.unwrap() })
-            .await;
-        place.log().drop().await.unwrap();
-        assert_eq!(place.broker.messages().len(), on_stream + 8);
-        place.close().await;
+    let Some(place) = Place::open().await else { return };
+    let store = SqlStore::new(place.db.clone());
+    let span = passed(&place, &store).await;
+    place.write(4..6, 1).await;
+    let early = Selection::all().recorded_until(span.until);
+    assert_eq!(store.replay(&early).await.unwrap(), 6);
+    for aggregate in ["4", "5"] {
+        let unread = Selection::all().aggregate(&outbox_core::Aggregate::new("probe", aggregate));
+        assert_eq!(store.replay(&unread).await.unwrap(), 0, "nobody has read it");
     }
+    let on_stream = place.broker.messages().len();
+    let wait = async {
+        while place.broker.messages().len() < on_stream + 8 {
+            sleep(10).await;
+        }
+    };
+    place
+        .run(async { tokio::time::timeout(SOON, wait).await.unwrap() })
+        .await;
+    place.log().drop().await.unwrap();
+    assert_eq!(place.broker.messages().len(), on_stream + 8);
+    place.close().await;
 }
 
 /// A log that was read on another server, or is off, tells nothing of the transactions of this one, nor does a transaction that was not yet.

@@ -193,18 +193,3 @@ async fn a_change_of_the_table_while_it_is_read_disturbs_nothing(place: &Place) 
         .await;
     place.assert_balanced();
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_by_day_have_a_log_as_well() {
-    let Some(place) = Place::by_day().await else {
-        return;
-    };
-    place
-        .run(async {
-            place.write(0..5, 20).await;
-            place.published().await;
-        })
-        .await;
-    assert_eq!(place.rows(LOGGED).await, 100);
-    place.close_balanced().await;
-}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport, SetupKind};
 use outbox_log::{LogConfig, LogError, LogHealthCheck, LogRelay, PostgresLog};
-use outbox_sea_orm::migration::{self, partitioned};
+use outbox_sea_orm::migration;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryPublisher, backend_url};
@@ -45,13 +45,6 @@ impl Place {
     pub(crate) async fn at_isolation(level: &'static str) -> Option<Self> {
         let place = Self::empty(level).await?;
         migration::migrate(&place.db).await.unwrap();
-        Some(place)
-    }
-
-    pub(crate) async fn by_day() -> Option<Self> {
-        let place = Self::empty("read committed").await?;
-        partitioned::migrate(&place.db).await.unwrap();
-        init(&place.log()).await;
         Some(place)
     }
 

@@ -73,7 +73,7 @@ async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_is_taken_down() {
     for accident in ACCIDENTS {
-        let Some(place) = after(accident, Place::by_day().await).await else {
+        let Some(place) = after(accident, Place::open().await).await else {
             return;
         };
         assert!(place.log().status().await.unwrap().undecided >= 3, "{accident}");

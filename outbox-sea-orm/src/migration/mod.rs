@@ -6,7 +6,6 @@
 //! | have a SeaORM migrator | `migrations` inside its `migrations()` (feature `migrator`) |
 //! | run SeaORM's command line for the outbox alone | `OutboxMigrator` (feature `migrator`) |
 //! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
-//! | record millions of messages a day on PostgreSQL, and keep them for days | [`partitioned`] instead |
 //! | also record from programs in other languages | [`writers`] in addition |
 //!
 //! The DDL is written by hand for each database, because generated column types are too small or too coarse on MySQL (64 KiB payloads,
@@ -14,7 +13,6 @@
 
 #[cfg(feature = "migrator")]
 mod migrator;
-pub mod partitioned;
 mod repair;
 mod runner;
 mod set;
@@ -34,14 +32,7 @@ use crate::names::{NameError, TableNames};
 /// The table in which [`migrate`] and `OutboxMigrator` remember what was applied, without schema and prefix.
 const TABLE: &str = "outbox_migrations";
 
-const UP: SqlTemplates = SqlTemplates {
-    postgres: concat!(
-        include_str!("sql/outbox.postgres.messages.sql"),
-        include_str!("sql/outbox.postgres.sql")
-    ),
-    mysql: include_str!("sql/outbox.mysql.sql"),
-    sqlite: include_str!("sql/outbox.sqlite.sql"),
-};
+const UP: SqlTemplates = crate::__templates!("outbox", ".sql");
 
 const DOWN: SqlTemplates = crate::__templates!("outbox", ".down.sql");
 

@@ -33,9 +33,6 @@ pub(super) async fn run(
     names
         .check(backend)
         .map_err(|error| DbErr::Custom(error.to_string()))?;
-    for migration in &migrations {
-        migration.check(backend)?;
-    }
     let (db, exists, table) = (
         db.clone(),
         exists(backend, names, table),

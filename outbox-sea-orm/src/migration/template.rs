@@ -55,7 +55,6 @@ pub struct SqlMigration {
     up: SqlTemplates,
     down: SqlTemplates,
     names: TableNames,
-    is_for_postgres: bool,
 }
 
 impl SqlMigration {
@@ -72,7 +71,6 @@ impl SqlMigration {
             up,
             down,
             names: names.clone(),
-            is_for_postgres: false,
         }
     }
 
@@ -80,27 +78,6 @@ impl SqlMigration {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Limits the migration to PostgreSQL: elsewhere it fails with [`DbErr::BackendNotSupported`].
-    #[must_use]
-    pub(super) fn for_postgres(mut self) -> Self {
-        self.is_for_postgres = true;
-        self
-    }
-
-    /// Checks that the migration is for this database.
-    pub(super) fn check(&self, backend: DbBackend) -> Result<(), DbErr> {
-        if !self.is_for_postgres || backend == DbBackend::Postgres {
-            return Ok(());
-        }
-        Err(DbErr::BackendNotSupported {
-            db: match backend {
-                DbBackend::MySql => "MySQL",
-                _ => "SQLite",
-            },
-            ctx: "daily tables exist on PostgreSQL only; use the ordinary migrations of outbox-sea-orm",
-        })
     }
 
     /// The SQL that creates. On MySQL, `DELIMITER` lines may enclose a procedure's body: they are for the command-line client.
@@ -133,7 +110,6 @@ impl SqlMigration {
         db: &impl ConnectionTrait,
         sql: Result<String, NameError>,
     ) -> Result<(), DbErr> {
-        self.check(db.get_database_backend())?;
         let sql = sql.map_err(|error| DbErr::Migration(error.to_string()))?;
         db.execute_unprepared(&without_delimiters(&sql)).await?;
         Ok(())

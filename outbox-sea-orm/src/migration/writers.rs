@@ -6,7 +6,7 @@
 //! the partition, a fresh id. Writers in Rust and in SQL may record for the same aggregates at the same time. The contract with its error codes
 //! is in `docs/guide/11-other-languages.md`.
 //!
-//! Optional, and after the tables, whichever layout they have:
+//! Optional, and after the tables:
 //!
 //! ```
 //! # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {

@@ -31,8 +31,6 @@ pub(crate) struct Dialect {
     pub(crate) operations: String,
     /// The table of a log relay's position, if there is one.
     pub(crate) log: String,
-    /// With daily tables: the function that makes a day.
-    pub(crate) make_day: String,
 }
 
 impl Dialect {
@@ -59,7 +57,6 @@ impl Dialect {
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
             operations: names.table(backend, "outbox_operations"),
             log: names.table(backend, "outbox_log"),
-            make_day: names.table(backend, "outbox_make_day"),
         }
     }
 

@@ -80,7 +80,6 @@ use run;
 ///
 /// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format = STATEMENT`, which forbids READ COMMITTED.
 ///   With Galera, write to one node only: across nodes, `row_id` is not in the order of commits.
-/// * **PostgreSQL**: both layouts, the ordinary one and [the one with daily tables](crate::migration::partitioned).
 /// * **SQLite**: use WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
 ///   [`StoreError::Database`], which the relay retries.
 #[derive(Debug, Clone)]
@@ -97,8 +96,6 @@ pub struct SqlStore {
     /// Keeps an in-memory database, from the first check on.
     in_memory: Arc<OnceCell<InMemory>>,
     allows_untested: bool,
-    /// Whether the messages are in daily tables, once it is known.
-    by_day: Arc<OnceCell<bool>>,
 }
 
 impl SqlStore {
@@ -138,7 +135,6 @@ impl SqlStore {
             relay_name,
             in_memory: Arc::default(),
             allows_untested: false,
-            by_day: Arc::default(),
         }
     }
 
@@ -351,23 +347,7 @@ impl OutboxStore for SqlStore {
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        let by_day = self.by_day.clone();
-        self.run("published messages could not be purged", move |db| async move {
-            if purge::purge_keys(&db, &request).await? {
-                return Ok(purge::before_rows(0));
-            }
-            let Some(older_than) = request.older_than else {
-                return Ok(Purged {
-                    deleted: 0,
-                    next: None,
-                });
-            };
-            if purge::day::is_by_day(&db, &by_day).await? {
-                return purge::day::purge(&db, request, older_than).await;
-            }
-            purge::purge(&db, request, older_than).await
-        })
-        .await
+        run!(self, "published messages could not be purged" => |db| purge::purge(&db, request))
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {

@@ -173,11 +173,6 @@ async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_postgresql() {
 }
 
 #[tokio::test]
-async fn a_save_whose_answer_was_lost_is_found_by_its_key_with_daily_tables() {
-    check_lost_answer(Backend::PostgresByDay).await;
-}
-
-#[tokio::test]
 async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_mariadb() {
     check_lost_answer(Backend::MariaDb).await;
 }

@@ -63,83 +63,79 @@ async fn commits_are_durable_before_they_are_fetched() {
 /// A relay copes, so these are warnings.
 #[tokio::test]
 async fn a_counter_of_row_ids_behind_the_rows_is_named() {
-    for backend in [Backend::Postgres, Backend::PostgresByDay] {
-        let Some(test) = TestDb::open(backend, "counter").await else {
-            return;
-        };
-        let named = async |what: &str| {
-            let warnings = test.store().preflight(true).await.unwrap();
-            let is_named =
-                |warning: &SetupProblem| warning.seen.contains("counter") && warning.seen.contains(what);
-            warnings.into_iter().filter(is_named).collect::<Vec<_>>()
-        };
-        assert_eq!(named("").await, []);
-        for n in 1..=3 {
-            test.record([Probe::noted("a", n)]).await.unwrap();
-        }
-        test.set_back_row_ids().await;
-        let warnings = named("below the row id 3").await;
-        assert_eq!(warnings.len(), 1, "{backend:?}");
-        let repair = &warnings[0].repair;
-        text(&test.db, &format!("SELECT ({repair})::text")).await;
-        assert_eq!(named("").await, [], "the printed statement repairs it");
-        let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
-        let sequence = text(&test.db, &sequence).await;
-        test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
-        assert_eq!(named("CACHE 50").await.len(), 1, "{backend:?}");
+    let Some(test) = TestDb::open(Backend::Postgres, "counter").await else {
+        return;
+    };
+    let named = async |what: &str| {
+        let warnings = test.store().preflight(true).await.unwrap();
+        let is_named =
+            |warning: &SetupProblem| warning.seen.contains("counter") && warning.seen.contains(what);
+        warnings.into_iter().filter(is_named).collect::<Vec<_>>()
+    };
+    assert_eq!(named("").await, []);
+    for n in 1..=3 {
+        test.record([Probe::noted("a", n)]).await.unwrap();
     }
+    test.set_back_row_ids().await;
+    let warnings = named("below the row id 3").await;
+    assert_eq!(warnings.len(), 1, "{backend:?}");
+    let repair = &warnings[0].repair;
+    text(&test.db, &format!("SELECT ({repair})::text")).await;
+    assert_eq!(named("").await, [], "the printed statement repairs it");
+    let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
+    let sequence = text(&test.db, &sequence).await;
+    test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
+    assert_eq!(named("CACHE 50").await.len(), 1, "{backend:?}");
 }
 
 /// Two sessions that take 50 row ids at a time: the order of row ids is 2, 4, 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
-    for backend in [Backend::Postgres, Backend::PostgresByDay] {
-        let Some(test) = TestDb::open(backend, "cached").await else {
-            return;
-        };
-        let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
-        let sequence = text(&test.db, &sequence).await;
-        test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
-        let mut sessions = Vec::new();
-        for _ in 0..2 {
-            let db = test.connect_again(|options| {
-                options.max_connections(1);
-            });
-            sessions.push(OutboxConnection::new(db.await, test.config()));
-        }
-        // The second session takes the lower row ids.
-        for n in [0, 1, 2, 3, 4, 5, 6] {
-            let tx = sessions[(n + 1) % 2].begin().await.unwrap();
-            let event = Probe::noted(if n == 0 { "b" } else { "a" }, n as u64);
-            outbox_sea_orm::record(&tx, Events::new().with(event))
-                .await
-                .unwrap();
-            tx.commit().await.unwrap();
-        }
-        let row_ids = format!(
-            "SELECT string_agg(sequence::text, ' ' ORDER BY row_id) FROM {} WHERE aggregate_id = 'a'",
-            test.messages()
-        );
-        assert_eq!(text(&test.db, &row_ids).await, "2 4 6 1 3 5");
-        let (_, leases) = test.lease_all().await;
-        let mut numbers = Vec::new();
-        loop {
-            let request = outbox_core::FetchRequest {
-                leases: &leases,
-                limit: 2.try_into().unwrap(),
-                bytes: usize::MAX,
-                in_flight: &[],
-            };
-            let fetched = test.store().fetch(request).await.unwrap();
-            if fetched.due.is_empty() {
-                break;
-            }
-            let of_a = fetched.due.iter().filter(|row| row.aggregate.id == "a");
-            numbers.extend(of_a.map(|row| row.message.as_ref().unwrap().sequence));
-            let published = Verdict::Published { keep: true };
-            test.settle(&leases, &fetched.due, published).await;
-        }
-        assert_eq!(numbers.len(), 6, "{backend:?}: {numbers:?}");
-        assert!(numbers.is_sorted(), "{backend:?}: {numbers:?}");
+    let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {
+        return;
+    };
+    let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
+    let sequence = text(&test.db, &sequence).await;
+    test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let db = test.connect_again(|options| {
+            options.max_connections(1);
+        });
+        sessions.push(OutboxConnection::new(db.await, test.config()));
     }
+    // The second session takes the lower row ids.
+    for n in [0, 1, 2, 3, 4, 5, 6] {
+        let tx = sessions[(n + 1) % 2].begin().await.unwrap();
+        let event = Probe::noted(if n == 0 { "b" } else { "a" }, n as u64);
+        outbox_sea_orm::record(&tx, Events::new().with(event))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+    let row_ids = format!(
+        "SELECT string_agg(sequence::text, ' ' ORDER BY row_id) FROM {} WHERE aggregate_id = 'a'",
+        test.messages()
+    );
+    assert_eq!(text(&test.db, &row_ids).await, "2 4 6 1 3 5");
+    let (_, leases) = test.lease_all().await;
+    let mut numbers = Vec::new();
+    loop {
+        let request = outbox_core::FetchRequest {
+            leases: &leases,
+            limit: 2.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        let fetched = test.store().fetch(request).await.unwrap();
+        if fetched.due.is_empty() {
+            break;
+        }
+        let of_a = fetched.due.iter().filter(|row| row.aggregate.id == "a");
+        numbers.extend(of_a.map(|row| row.message.as_ref().unwrap().sequence));
+        let published = Verdict::Published { keep: true };
+        test.settle(&leases, &fetched.due, published).await;
+    }
+    assert_eq!(numbers.len(), 6, "{backend:?}: {numbers:?}");
+    assert!(numbers.is_sorted(), "{backend:?}: {numbers:?}");
 }

@@ -29,7 +29,7 @@ async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 20),
         Backend::Sqlite => (4, 20),
-        Backend::Postgres | Backend::PostgresByDay | Backend::MariaDb => (16, 40),
+        Backend::Postgres | Backend::MariaDb => (16, 40),
     };
     let test = Arc::new(test);
     let done = Arc::new(AtomicBool::new(false));
@@ -234,11 +234,8 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
         let error = test.record(batch).await.unwrap_err();
         assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
     }
-    // With daily tables no index covers the ids of all days.
-    if test.backend != Backend::PostgresByDay {
-        let error = test.record([plain]).await.unwrap_err();
-        assert!(matches!(error, RecordError::Database(_)), "{error:?}");
-    }
+    let error = test.record([plain]).await.unwrap_err();
+    assert!(matches!(error, RecordError::Database(_)), "{error:?}");
     test.record([keyed("l")]).await.unwrap();
     assert_eq!(test.fetch_all().await.len(), 3);
 }

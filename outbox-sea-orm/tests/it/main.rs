@@ -18,8 +18,6 @@ mod commit;
 mod connecting;
 mod damaged;
 #[cfg(unix)]
-mod day_settings;
-mod days;
 mod durable;
 mod failover;
 mod insert;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use outbox_sea_orm::migration::{self, OutboxMigrator, partitioned};
+use outbox_sea_orm::migration::{self, OutboxMigrator};
 use outbox_sea_orm::{TableNames, migrate};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DynIden, Statement};
@@ -23,7 +23,7 @@ async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnecti
     let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
     let pool = match backend {
         Backend::Sqlite | Backend::SqliteMemory => test.db.clone(),
-        Backend::Postgres | Backend::PostgresByDay => {
+        Backend::Postgres => {
             test.execute(&format!("CREATE SCHEMA {name}")).await;
             test.connect_again(|options| {
                 options.set_schema_search_path(name);
@@ -81,42 +81,6 @@ async fn migrations_go_up_down_and_up_again() {
                 assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
             }
         }
-    }
-}
-
-/// The same for the other layout; and one layout is not taken for the other.
-#[tokio::test]
-async fn partitioned_migrations_go_up_down_and_up_again() {
-    struct Migrator;
-
-    impl MigratorTrait for Migrator {
-        fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-            partitioned::migrations(&TableNames::new())
-        }
-
-        fn migration_table_name() -> DynIden {
-            OutboxMigrator::migration_table_name()
-        }
-    }
-
-    let Some((_test, db)) = empty(Backend::PostgresByDay, "up_down_partitioned").await else {
-        return;
-    };
-    let objects = "(SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
-                   UNION ALL SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace) objects";
-    for _ in 0..2 {
-        Migrator::up(&db, None).await.unwrap();
-        partitioned::migrate(&db).await.unwrap();
-        assert!(count(&db, "outbox_messages").await.is_some());
-        migrate(&db)
-            .await
-            .expect_err("the tables exist in another layout");
-        Migrator::down(&db, None).await.unwrap();
-        assert_eq!(
-            count(&db, objects).await,
-            Some(2),
-            "more is left than migrations and their index"
-        );
     }
 }
 
@@ -184,15 +148,12 @@ async fn many_processes_migrate_at_once() {
 /// A database administrator runs the SQL; the service migrates at its start all the same, and finds nothing to do. It needs no right to create then.
 #[tokio::test]
 async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
-    for backend in [BACKENDS.as_slice(), &[Backend::PostgresByDay]].concat() {
+    for backend in BACKENDS {
         let Some(test) = TestDb::empty(backend, "by_hand").await else {
             continue;
         };
-        let (sql, is_by_day) = match backend {
-            Backend::PostgresByDay => (partitioned::sql(&test.names), true),
-            _ => (migration::sql(test.sql_backend(), &test.names), false),
-        };
-        test.execute(&sql.unwrap()).await;
+        let sql = migration::sql(test.sql_backend(), &test.names).unwrap();
+        test.execute(&sql).await;
         let pool = match test.sql_backend() {
             DbBackend::Postgres => {
                 let role = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
@@ -214,10 +175,7 @@ async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
             }
             _ => test.db.clone(),
         };
-        let migrated = match is_by_day {
-            true => partitioned::migrate_with(&pool, &test.names).await,
-            false => migration::migrate_with(&pool, &test.names).await,
-        };
+        let migrated = migration::migrate_with(&pool, &test.names).await;
         migrated.unwrap_or_else(|error| panic!("{backend:?}: {error}"));
     }
 }
@@ -384,7 +342,6 @@ fn sql_files_are_current() {
     let writers = |backend| migration::writers::sql(backend, &names).unwrap();
     for (name, sql) in [
         ("postgres", sql(DbBackend::Postgres)),
-        ("postgres.partitioned", partitioned::sql(&names).unwrap()),
         ("mysql", sql(DbBackend::MySql)),
         ("sqlite", sql(DbBackend::Sqlite)),
         ("writers.postgres", writers(DbBackend::Postgres)),

@@ -46,14 +46,6 @@ mod postgres {
     );
 }
 
-mod postgres_by_day {
-    use super::*;
-    outbox_testing::store_conformance!(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        open(Backend::PostgresByDay).await
-    );
-}
-
 mod mariadb {
     use super::*;
     outbox_testing::store_conformance!(

@@ -307,12 +307,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
         let asked = store.acquire(OwnerId::fresh(), TTL, 64).await;
         assert!(matches!(asked, Err(StoreError::Setup { .. })), "{asked:?}");
     }
-    match test.backend {
-        Backend::PostgresByDay => migration::partitioned::migrate_with(&test.db, &test.names)
-            .await
-            .unwrap(),
-        _ => migration::migrate_with(&test.db, &test.names).await.unwrap(),
-    }
+    migration::migrate_with(&test.db, &test.names).await.unwrap();
     store.preflight(true).await.unwrap();
     let taken = store.acquire(OwnerId::fresh(), TTL, 64).await.unwrap();
     assert_eq!(taken.len(), 64);

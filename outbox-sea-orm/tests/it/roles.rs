@@ -14,7 +14,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
 
 use crate::support::{Backend, TTL, TestDb, settlements};
 
-const SERVERS: [Backend; 3] = [Backend::Postgres, Backend::PostgresByDay, Backend::MariaDb];
+const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
 
 /// A role without any right, and a pool of it with one connection.
 pub(crate) struct Role {
@@ -69,15 +69,6 @@ impl Role {
         self.grant(&format!("{rights} ON {table}")).await;
     }
 
-    /// With daily tables, the numbers of rows come from a sequence that is no identity.
-    async fn grant_row_ids(&self) {
-        let sequence = self
-            .test
-            .names
-            .table(DbBackend::Postgres, "outbox_messages_row_ids");
-        self.grant(&format!("USAGE ON SEQUENCE {sequence}")).await;
-    }
-
     async fn grant_usage(&self) {
         if let (DbBackend::Postgres, Some(schema)) = (self.test.sql_backend(), self.test.names.schema()) {
             self.grant(&format!("USAGE ON SCHEMA {schema}")).await;
@@ -116,12 +107,10 @@ async fn a_relay_that_keeps_all_messages_asks_for_no_right_to_delete_them() {
 pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, deletes: bool) {
     for _ in 0..5 {
         match store.preflight(deletes).await {
-            // Days are made and dropped by the owner of the tables.
             Ok(mut warnings) => {
                 // The test servers do not sync.
                 warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
-                let by_day = role.test.backend == Backend::PostgresByDay;
-                assert_eq!(warnings.len(), usize::from(by_day), "{warnings:?}");
+                assert!(warnings.is_empty(), "{warnings:?}");
                 return;
             }
             Err(StoreError::Setup(problem)) => {
@@ -183,15 +172,13 @@ async fn relay_with_its_rights(deletes: bool) {
             );
         }
         store.backlog().await.unwrap();
-        if backend != Backend::PostgresByDay {
-            let request = PurgeRequest {
-                older_than: deletes.then_some(Duration::ZERO),
-                keys_older_than: Duration::from_secs(3600),
-                after: None,
-                limit: 10.try_into().unwrap(),
-            };
-            store.purge(request).await.unwrap();
-        }
+        let request = PurgeRequest {
+            older_than: deletes.then_some(Duration::ZERO),
+            keys_older_than: Duration::from_secs(3600),
+            after: None,
+            limit: 10.try_into().unwrap(),
+        };
+        store.purge(request).await.unwrap();
         store.leave(owner).await.unwrap();
     }
 }
@@ -209,9 +196,6 @@ async fn the_documented_rights_of_writers_and_operators_are_enough() {
             .grant_on("SELECT, INSERT, UPDATE", "outbox_aggregates")
             .await;
         writer.grant_on("INSERT", "outbox_dedup_keys").await;
-        if backend == Backend::PostgresByDay {
-            writer.grant_row_ids().await;
-        }
         let outbox = OutboxConnection::new(writer.pool.clone(), writer.test.config());
         let tx = outbox.begin().await.unwrap();
         let keyed = NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
@@ -230,9 +214,6 @@ async fn the_documented_rights_of_writers_and_operators_are_enough() {
         operator
             .grant_on("SELECT, INSERT, UPDATE", "outbox_operations")
             .await;
-        if backend == Backend::PostgresByDay {
-            operator.grant_row_ids().await;
-        }
         let (test, store) = (&operator.test, operator.store());
         test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
             .await
@@ -287,12 +268,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
 /// A server may be the primary soon, so it counts as away; its error names what may be wrong. A file stays as it is.
 #[tokio::test]
 async fn a_database_that_only_reads_is_named_at_the_start() {
-    for backend in [
-        Backend::Sqlite,
-        Backend::Postgres,
-        Backend::PostgresByDay,
-        Backend::MariaDb,
-    ] {
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "read_only").await else {
             continue;
         };

@@ -9,29 +9,27 @@ use crate::support::Backend;
 /// A policy-free `ENABLE` hides all rows: the relay would find nothing to do for ever.
 #[tokio::test]
 async fn row_level_security_is_refused_at_the_start_by_table() {
-    for backend in [Backend::Postgres, Backend::PostgresByDay] {
-        let Some(role) = Role::open(backend, "row_security").await else {
-            continue;
+    let Some(role) = Role::open(Backend::Postgres, "row_security").await else {
+        return;
+    };
+    let store = role.store();
+    grant_what_is_asked_for(&role, &store, true).await;
+    for table in ["outbox_messages", "outbox_leases", "outbox_pauses"] {
+        let table = role.test.names.table(DbBackend::Postgres, table);
+        role.test
+            .execute(&format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
+            .await;
+        let refused = store.preflight(true).await;
+        let Err(StoreError::Setup(problem)) = refused else {
+            panic!("{table} passes: {refused:?}");
         };
-        let store = role.store();
-        grant_what_is_asked_for(&role, &store, true).await;
-        for table in ["outbox_messages", "outbox_leases", "outbox_pauses"] {
-            let table = role.test.names.table(DbBackend::Postgres, table);
-            role.test
-                .execute(&format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
-                .await;
-            let refused = store.preflight(true).await;
-            let Err(StoreError::Setup(problem)) = refused else {
-                panic!("{table} passes: {refused:?}");
-            };
-            assert_eq!(problem.kind, SetupKind::RowSecurity(vec![table.clone()]));
-            assert!(problem.repair.contains(&role.name), "{problem}");
-            // Policies do not bind the owner of the tables.
-            role.test.store().preflight(true).await.unwrap();
-            role.test
-                .execute(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"))
-                .await;
-        }
-        store.preflight(true).await.unwrap();
+        assert_eq!(problem.kind, SetupKind::RowSecurity(vec![table.clone()]));
+        assert!(problem.repair.contains(&role.name), "{problem}");
+        // Policies do not bind the owner of the tables.
+        role.test.store().preflight(true).await.unwrap();
+        role.test
+            .execute(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"))
+            .await;
     }
+    store.preflight(true).await.unwrap();
 }

@@ -48,13 +48,6 @@ mod conformance {
             Fixture::open(Backend::Postgres).await
         );
     }
-    mod postgres_by_day {
-        use super::*;
-        outbox_testing::store_conformance!(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            Fixture::open(Backend::PostgresByDay).await
-        );
-    }
     mod mariadb {
         use super::*;
         outbox_testing::store_conformance!(

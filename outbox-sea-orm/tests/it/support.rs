@@ -10,7 +10,7 @@ use outbox_core::{
     FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, SetupProblem,
     Verdict, WaitingRequest,
 };
-use outbox_sea_orm::migration::{self, partitioned};
+use outbox_sea_orm::migration;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
 use outbox_testing::backend_url;
 use sea_orm::sqlx::sqlite::SqliteSynchronous;
@@ -26,8 +26,6 @@ pub enum Backend {
     Sqlite,
     SqliteMemory,
     Postgres,
-    /// With daily tables.
-    PostgresByDay,
     MariaDb,
 }
 
@@ -38,7 +36,6 @@ macro_rules! on_every_backend {
         $crate::on_every_backend!(@module sqlite, Sqlite, [$($name),*]);
         $crate::on_every_backend!(@module sqlite_memory, SqliteMemory, [$($name),*]);
         $crate::on_every_backend!(@module postgres, Postgres, [$($name),*]);
-        $crate::on_every_backend!(@module postgres_by_day, PostgresByDay, [$($name),*]);
         $crate::on_every_backend!(@module mariadb, MariaDb, [$($name),*]);
     };
     (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
@@ -70,10 +67,7 @@ impl TestDb {
     /// A database with the tables of the outbox; `None` skips the test.
     pub async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
-        let migrated = match backend {
-            Backend::PostgresByDay => partitioned::migrate_with(&test.db, &test.names).await,
-            _ => migration::migrate_with(&test.db, &test.names).await,
-        };
+        let migrated = migration::migrate_with(&test.db, &test.names).await;
         migrated.expect("tables can be created");
         Some(test)
     }
@@ -91,7 +85,7 @@ impl TestDb {
                 )
             }
             Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
-            Backend::Postgres | Backend::PostgresByDay => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
+            Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
             Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
         };
         let db = connect(&url, backend, |_| {}).await;
@@ -103,7 +97,7 @@ impl TestDb {
                 TableNames::new()
             }
             Backend::SqliteMemory => TableNames::new(),
-            Backend::Postgres | Backend::PostgresByDay => {
+            Backend::Postgres => {
                 db.execute_unprepared(&format!("CREATE SCHEMA {name}"))
                     .await
                     .expect("a schema");
@@ -312,7 +306,7 @@ async fn connect(
     let connections = match backend {
         Backend::SqliteMemory => 1,
         Backend::Sqlite => 4,
-        Backend::Postgres | Backend::PostgresByDay | Backend::MariaDb => 16,
+        Backend::Postgres | Backend::MariaDb => 16,
     };
     options
         .max_connections(connections)

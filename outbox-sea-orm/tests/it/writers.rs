@@ -129,7 +129,7 @@ async fn writers_in_sql_and_in_rust_share_the_numbers(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 12),
         Backend::Sqlite => (4, 12),
-        Backend::Postgres | Backend::PostgresByDay | Backend::MariaDb => (8, 24),
+        Backend::Postgres | Backend::MariaDb => (8, 24),
     };
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {

@@ -36,9 +36,6 @@ pub struct GrantsCommand {
     /// Only rights on the tables of the outbox, or only of the inbox.
     #[arg(long, value_enum)]
     pub tables: Option<TablesArgument>,
-    /// The table of messages is partitioned by day.
-    #[arg(long)]
-    pub by_day: bool,
     /// The outbox has a log (`outbox relay log init`). The role `log-relay` implies this option.
     #[arg(long)]
     pub log: bool,
@@ -142,16 +139,12 @@ impl GrantsCommand {
             text.push_str("-- Such a user can read every publication of the database. On RDS, in place of the next line: GRANT rds_replication TO it.\n");
             let _ = writeln!(text, "ALTER ROLE {user} REPLICATION;");
         }
-        if self.by_day && (reads_log || roles.contains(&Role::Relay)) {
-            text.push_str("-- With daily tables it must be a member of the role that owns them, too: GRANT <owner> TO it, and CREATE on their schema.\n");
-        }
         let found = grants(&roles, |grant| {
             let is_asked = match self.tables {
                 None => true,
                 Some(tables) => (tables == TablesArgument::Inbox) == grant.object.is_of_inbox(),
             };
             let is_needed = match grant.when {
-                When::ByDay => self.by_day && is_postgres,
                 When::Log => self.log || reads_log,
                 _ => true,
             };
@@ -159,7 +152,6 @@ impl GrantsCommand {
         });
         for (object, privileges) in found {
             let kind = match (object, backend) {
-                (Object::Sequence(_), _) => "SEQUENCE ",
                 (Object::Routine(_), DbBackend::Postgres) => "FUNCTION ",
                 (Object::Routine(_), _) => "PROCEDURE ",
                 _ => "",

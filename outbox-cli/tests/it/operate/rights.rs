@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use outbox::core::Fitness;
-use outbox::sea_orm::migration::{partitioned, writers};
-use outbox::sea_orm::{OutboxConfig, OutboxConnection, TableNames};
+use outbox::sea_orm::migration::writers;
+use outbox::sea_orm::{OutboxConfig, OutboxConnection};
 use outbox::testing::eventually;
 use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
@@ -162,7 +162,7 @@ async fn each_role_may_do_what_the_table_says(kind: Kind) {
     let others = [Role::Http, Role::LogRelay];
     for role in Role::ALL.into_iter().filter(|role| !others.contains(role)) {
         let login = Login::new(kind, place, &[role]).await;
-        let granted = grants(&[role], |grant| !matches!(grant.when, When::ByDay | When::Log));
+        let granted = grants(&[role], |grant| grant.when != When::Log);
         for (table, column) in TABLES {
             let name = format!("{}.{table}", place.name);
             let tries = [
@@ -384,28 +384,6 @@ async fn a_viewer_of_postgres_reads_and_an_operator_changes() {
 #[tokio::test]
 async fn a_viewer_of_mariadb_reads_and_an_operator_changes() {
     a_viewer_reads_and_an_operator_changes(Kind::MariaDb).await;
-}
-
-/// With daily tables, the numbers of rows come from a sequence of its own.
-#[tokio::test]
-async fn the_rights_printed_for_daily_tables_are_enough_to_record() {
-    let Some(place) = Place::open(Kind::Postgres).await else {
-        return;
-    };
-    let names = TableNames::new().with_schema(&place.name).unwrap();
-    partitioned::migrate_with(&place.db, &names).await.unwrap();
-    for (more, is_enough) in [(&[][..], false), (&["--by-day"], true)] {
-        let writer = Login::with(Kind::Postgres, &place, &[Role::Writer], more).await;
-        let config = OutboxConfig::default().with_names(names.clone());
-        let outbox = OutboxConnection::new(writer.db.clone(), config);
-        let tx = outbox.begin().await.unwrap();
-        let (order_id, email) = ("1".to_owned(), String::new());
-        let recorded = outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }]).await;
-        assert_eq!(recorded.is_ok(), is_enough, "{recorded:?}");
-        drop(tx);
-        writer.close(Kind::Postgres, &place).await;
-    }
-    place.close().await;
 }
 
 #[test]

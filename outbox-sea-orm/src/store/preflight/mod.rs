@@ -89,7 +89,6 @@ fn warning(seen: impl Into<String>, repair: &str) -> SetupProblem {
     SetupProblem::new(SetupKind::Setting, seen, repair)
 }
 
-/// A user who may not make and drop days can still relay, so that is a warning.
 async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let encoding = text(db, "SELECT current_setting('server_encoding')")
         .await
@@ -102,23 +101,8 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
             "use a database with the encoding UTF8: `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`",
         ));
     }
-    let row = db.one(super::purge::day::sql::rights_on_days(&db.dialect)).await;
-    let row = row.map_err(failed(CONTEXT))?;
-    let may = match row {
-        Some(row) => row.try_get::<bool>("", "may").map_err(failed(CONTEXT))?,
-        None => true,
-    };
     let mut warnings = settings::durability(db).await?;
     warnings.extend(settings::row_ids(db).await?);
-    if !may {
-        warnings.push(warning(
-            format!(
-                "{} is partitioned by day, but this user may neither make nor drop days",
-                db.dialect.messages
-            ),
-            "make the relay's user a member of the role that owns the tables, with CREATE on their schema",
-        ));
-    }
     // What `outbox_log::PostgresLog::init` changes.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \

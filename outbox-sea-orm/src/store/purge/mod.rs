@@ -1,9 +1,8 @@
 //! Deletes old deduplication keys, and old published messages row by row.
 //!
 //! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
-//! delete them, without a lock in between. Daily tables: see `day`.
+//! delete them, without a lock in between.
 
-pub(super) mod day;
 mod sql;
 
 use std::time::Duration;
@@ -26,25 +25,28 @@ const ROWS_MAX: usize = 512;
 /// one leaves the rows of fast clocks to a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-/// The end of a call that has deleted keys, or dropped a day: the next one looks for more of them, before the rows.
-pub(super) fn before_rows(deleted: u64) -> Purged {
-    Purged {
-        deleted,
-        next: Some(MessageId::from(Uuid::nil())),
+/// The end of a call that has deleted keys: the next one looks for more of them, before the rows.
+const BEFORE_ROWS: Uuid = Uuid::nil();
+
+pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged, DbErr> {
+    let is_before_rows = request.after.is_none_or(|after| after.as_uuid() == BEFORE_ROWS);
+    if is_before_rows && purge_keys(db, &request).await? {
+        return Ok(Purged {
+            deleted: 0,
+            next: Some(MessageId::from(BEFORE_ROWS)),
+        });
+    }
+    match request.older_than {
+        Some(older_than) => purge_rows(db, request, older_than).await,
+        None => Ok(Purged {
+            deleted: 0,
+            next: None,
+        }),
     }
 }
 
-/// Whether a call is at the beginning of a round, or continues before the rows.
-pub(super) fn is_before_rows(request: &PurgeRequest) -> bool {
-    let next = before_rows(0).next;
-    request.after.is_none_or(|after| Some(after) == next)
-}
-
-/// Deletes old deduplication keys, at the beginning of a round. Returns whether more of them may be left.
-pub(super) async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr> {
-    if !is_before_rows(request) {
-        return Ok(false);
-    }
+/// Deletes old deduplication keys. Returns whether more of them may be left.
+async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr> {
     let limit = i64::from(request.limit.get());
     let tx = db.begin().await?;
     let purge = sql::purge_keys(&db.dialect, request.keys_older_than, limit);
@@ -53,21 +55,8 @@ pub(super) async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<b
     Ok(deleted.rows_affected() >= limit.unsigned_abs())
 }
 
-pub(super) async fn purge(
-    db: &Session,
-    request: PurgeRequest,
-    older_than: Duration,
-) -> Result<Purged, DbErr> {
-    purge_rows(db, &db.dialect.messages, request, older_than).await
-}
-
-/// Deletes old rows of a table or partition of messages.
-pub(super) async fn purge_rows(
-    db: &Session,
-    table: &str,
-    request: PurgeRequest,
-    older_than: Duration,
-) -> Result<Purged, DbErr> {
+/// Deletes old rows.
+async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -> Result<Purged, DbErr> {
     let newest = db.now_micros().await?.saturating_sub(micros(older_than));
     let newest = time_of(newest).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     // An upper bound of the ids of what was recorded before that time.
@@ -77,14 +66,7 @@ pub(super) async fn purge_rows(
     };
     let below = id_range::range(db, ids).await?.below;
     let limit = request.limit.get();
-    let statement = sql::purgeable(
-        &db.dialect,
-        table,
-        older_than,
-        request.after,
-        below,
-        i64::from(limit),
-    );
+    let statement = sql::purgeable(&db.dialect, older_than, request.after, below, i64::from(limit));
     let row = |row: &QueryResult| {
         Ok((
             row.try_get::<Uuid>("", "id")?,

@@ -12,7 +12,6 @@ use crate::sql::{Dialect, micros};
 /// Rows with ids below a bound, in the order of their ids, and whether each is old and published (index on `id`).
 pub(crate) fn purgeable(
     dialect: &Dialect,
-    table: &str,
     older_than: Duration,
     after: Option<MessageId>,
     below: Uuid,
@@ -27,7 +26,8 @@ pub(crate) fn purgeable(
     let after = after.map_or(Uuid::nil(), |after| after.as_uuid());
     let (one, zero) = (dialect.int("1"), dialect.int("0"));
     let text = format!(
-        " THEN {one} ELSE {zero} END AS is_old FROM {table} m WHERE m.id > ? AND m.id < ? ORDER BY m.id LIMIT ?"
+        " THEN {one} ELSE {zero} END AS is_old FROM {} m WHERE m.id > ? AND m.id < ? ORDER BY m.id LIMIT ?",
+        dialect.messages
     );
     sql.push_with(&text, [after.into(), below.into(), limit.into()])
         .statement()

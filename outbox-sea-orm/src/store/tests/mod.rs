@@ -21,11 +21,10 @@ use uuid::Uuid;
 use crate::names::TableNames;
 use crate::sql::{Dialect, Key};
 
-/// A database, and on PostgreSQL the layout of the messages.
+/// A database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Postgres,
-    ByDay,
     MariaDb,
     Sqlite,
 }
@@ -39,11 +38,6 @@ macro_rules! each_layout {
             #[tokio::test]
             async fn postgres() {
                 $check(Layout::Postgres).await;
-            }
-
-            #[tokio::test]
-            async fn postgres_by_day() {
-                $check(Layout::ByDay).await;
             }
 
             #[tokio::test]
@@ -85,7 +79,7 @@ struct World {
 impl World {
     async fn open(layout: Layout) -> Option<Self> {
         let url = match layout {
-            Layout::Postgres | Layout::ByDay => backend_url("OUTBOX_TEST_POSTGRES_URL")?,
+            Layout::Postgres => backend_url("OUTBOX_TEST_POSTGRES_URL")?,
             Layout::MariaDb => backend_url("OUTBOX_TEST_MARIADB_URL")?,
             Layout::Sqlite => "sqlite::memory:".to_owned(),
         };
@@ -97,7 +91,7 @@ impl World {
         let db = Database::connect(options).await.unwrap();
         let name = format!("p{}", &Uuid::now_v7().simple().to_string()[14..]);
         let names = match layout {
-            Layout::Postgres | Layout::ByDay => {
+            Layout::Postgres => {
                 db.execute_unprepared(&format!("CREATE SCHEMA {name}"))
                     .await
                     .unwrap();
@@ -106,12 +100,7 @@ impl World {
             Layout::MariaDb => TableNames::new().with_prefix(format!("{name}_")).unwrap(),
             Layout::Sqlite => TableNames::new(),
         };
-        match layout {
-            Layout::ByDay => crate::migration::partitioned::migrate_with(&db, &names)
-                .await
-                .unwrap(),
-            _ => crate::migration::migrate_with(&db, &names).await.unwrap(),
-        }
+        crate::migration::migrate_with(&db, &names).await.unwrap();
         let dialect = Arc::new(Dialect::new(db.get_database_backend(), &names));
         Some(Self { layout, db, dialect })
     }
@@ -134,7 +123,7 @@ impl World {
         let Dialect { messages, blocks, .. } = &*self.dialect;
         match self.layout {
             // Outside of a transaction, for each table.
-            Layout::Postgres | Layout::ByDay => {
+            Layout::Postgres => {
                 for table in [messages, blocks] {
                     self.run(&format!("VACUUM ANALYZE {table}")).await;
                 }
@@ -205,7 +194,7 @@ impl World {
             } in cases
             {
                 let (read, plan) = match self.layout {
-                    Layout::Postgres | Layout::ByDay => self.read_on_postgres(statement).await,
+                    Layout::Postgres => self.read_on_postgres(statement).await,
                     Layout::MariaDb => (self.read_on_mariadb(statement).await, String::new()),
                     Layout::Sqlite => (0, self.plan_on_sqlite(name, statement).await),
                 };

@@ -51,7 +51,7 @@ async fn scan_of_pending_messages(layout: Layout) {
         in_flight: &in_flight,
         limit: 50,
     };
-    // 50 rows and their blocks; with daily tables each day gives a row to the merge. MariaDB reads rows in flight, too.
+    // 50 rows and their blocks. MariaDB reads rows in flight, too.
     let most = if world.is_postgres() { 120 } else { 1_000 };
     let mut cases = vec![case("scan", fetch::scan(dialect, scope), most)];
     if world.is_postgres() {
