@@ -3,7 +3,7 @@
 //! Strategy `external`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
 //! store remembers what was done; if the process dies between the effect and the record, the effect happens again. So the handler
 //! sends a stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
-//! use `outbox::inbox::redis::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox::nats::KvDedupStore`; both expire what they keep.
+//! use `outbox::inbox::redis::RedisDedupStore` (feature `redis`), which expires what it keeps.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -14,14 +14,12 @@
 //!
 //! So pass a stable key to the external service as well, if it accepts one.
 //!
-//! Implementations: Redis (`outbox-inbox`, feature `redis`), NATS key-value buckets (`outbox-nats`), in memory
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::dedup_store`. Not here: running handlers and counting attempts, see
+//! Implementations: Redis (`outbox-inbox`, feature `redis`), in memory (`outbox-testing`). Each runs `outbox_testing::conformance::dedup_store`. Not here: running handlers and counting attempts, see
 //! `outbox-inbox`.
 //!
 //! | store | choose it when | durability |
 //! |---|---|---|
 //! | Redis | the service already has one, or the rate of calls is high | in RAM; Redis's configuration decides what survives a crash or a failover |
-//! | NATS bucket | NATS is in use anyway, and no further server is wanted | on disk, replicated like the bucket |
 //! | none of these | the effect is in the service's database | strategy `message_id`, which has none of these gaps |
 
 use std::error::Error;

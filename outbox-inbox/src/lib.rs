@@ -90,7 +90,7 @@
 //! | order, or none | [`Order`] |
 //! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`] |
 //! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
-//! | effects outside the database | [`StableKey`], [`DedupStore`]: `redis` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
+//! | effects outside the database | [`StableKey`], [`DedupStore`]: `redis` (features `redis`, `redis-tls`) |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
 //! | probes for liveness and readiness | [`Inbox::health`] |
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |

@@ -39,7 +39,6 @@
 //! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
 //! | see where a consumer stands, place it anew | [`ConsumerAdmin`](outbox_core::ConsumerAdmin) |
 //! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
-//! | keep handlers from acting twice outside their database | [`KvDedupStore`], [`DedupBucketSpec`] |
 //! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
 //!
@@ -54,7 +53,6 @@ mod stream;
 mod subscribe;
 
 mod dead_letters;
-mod dedup;
 
 pub mod hints;
 
@@ -66,7 +64,6 @@ pub use connect::{
     ConnectError, connect, connect_options, connect_with_events, inbox_prefix, inbox_prefix_of,
 };
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
-pub use dedup::{DedupBucketSpec, KvDedupStore};
 pub use publish::{JetStreamPublisher, PublisherConfig};
 pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
 pub use stream::consumers::StreamReading;

@@ -9,16 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox::testing::{backend_url, free_port};
+use outbox::testing::{MemoryDedupStore, backend_url, free_port};
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx,
     idempotent_handler,
 };
 use outbox_nats::async_nats::{Client, jetstream};
-use outbox_nats::{
-    DedupBucketSpec, EventStream, JetStreamSubscriber, KvDedupStore, connect, connect_options,
-};
+use outbox_nats::{EventStream, JetStreamSubscriber, connect, connect_options};
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
 use tempfile::TempDir;
@@ -54,6 +52,7 @@ struct Depot {
     effects: String,
     markers: String,
     mended: bool,
+    handled: MemoryDedupStore,
 }
 
 impl Depot {
@@ -113,7 +112,7 @@ async fn by_nature_outside(event: Event<Sent>, depot: HandlerState<Depot>) -> Re
     depot.note(&depot.db, "by_nature_outside", &event).await
 }
 
-/// The bucket holds the record that the message took effect. The database stands for the external system.
+/// The store in memory holds the record that the message took effect. The database stands for the external system.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 async fn by_external(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_external", &event).await
@@ -241,24 +240,22 @@ async fn depot(database_url: &str) -> (Depot, TableNames) {
         effects,
         markers,
         mended: false,
+        handled: MemoryDedupStore::new(),
     };
     (depot, names)
 }
 
-async fn inbox(
+fn inbox(
     depot: &Depot,
     names: &TableNames,
     client: Client,
     config: InboxConfig,
 ) -> Inbox<JetStreamSubscriber> {
-    let store = KvDedupStore::open(client.clone(), &DedupBucketSpec::default())
-        .await
-        .unwrap();
     Inbox::new(depot.db.clone(), EventStream::new(STREAM).subscriber(client))
         .with_router(router())
         .with_names(names.clone())
         .with_config(config)
-        .with_dedup_store(store)
+        .with_dedup_store(depot.handled.clone())
         .with_state(depot.clone())
 }
 
@@ -345,7 +342,7 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
         _ => depot.effects.replace("_effects", "_inbox_messages"),
     };
 
-    let unheard = inbox(&depot, &names, loser, config()).await;
+    let unheard = inbox(&depot, &names, loser, config());
     run_until_delivered(unheard, &free, deliveries, SOON).await;
     // Each consumer dead-letters the broken parcel at once, and no other message.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
@@ -356,7 +353,7 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
     assert_eq!(dead_letters.len(), CONSUMERS.len());
 
     depot.mended = true;
-    let mended = inbox(&depot, &names, free.clone(), config()).await;
+    let mended = inbox(&depot, &names, free.clone(), config());
     mended.drain().await.unwrap();
     assert_eq!(
         letters.retry(&DeadLetterSelection::all()).await.unwrap(),

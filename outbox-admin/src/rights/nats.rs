@@ -16,8 +16,6 @@ pub enum NatsRole {
     Consumer,
     /// What an inbox that makes its consumer needs beside the rights of [`Self::Consumer`].
     MakeConsumer,
-    /// A deduplication bucket.
-    Bucket,
     /// What strategy `sequence` needs beside the rights of a consumer, and an inbox that shows how old its oldest message is.
     Sequence,
     /// Moves consumers.
@@ -41,8 +39,6 @@ pub struct Stream<'a> {
     pub consumers: &'a [String],
     /// The user. Its answers arrive on subjects of its own.
     pub user: &'a str,
-    /// The deduplication bucket.
-    pub bucket: &'a str,
 }
 
 /// What a user may publish on and subscribe to.
@@ -57,14 +53,13 @@ pub struct Permissions {
 
 impl NatsRole {
     /// All roles.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Relay,
         Self::Strong,
         Self::Reader,
         Self::Provision,
         Self::Consumer,
         Self::MakeConsumer,
-        Self::Bucket,
         Self::Sequence,
         Self::Operator,
         Self::Viewer,
@@ -81,7 +76,6 @@ impl NatsRole {
             Self::Provision => "provision",
             Self::Consumer => "consumer",
             Self::MakeConsumer => "make-consumer",
-            Self::Bucket => "bucket",
             Self::Sequence => "sequence",
             Self::Operator => "operator",
             Self::Viewer => "viewer",
@@ -133,11 +127,6 @@ impl NatsRole {
                 "$JS.API.CONSUMER.CREATE.{stream}.{consumer}.>",
                 "$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{consumer}",
             ],
-            Self::Bucket => &[
-                "$KV.{bucket}.>",
-                "$JS.API.STREAM.INFO.KV_{bucket}",
-                "$JS.API.STREAM.MSG.GET.KV_{bucket}",
-            ],
             Self::Operator => &[
                 "$JS.API.STREAM.INFO.{stream}",
                 "$JS.API.STREAM.MSG.GET.{stream}",
@@ -176,7 +165,6 @@ pub fn permissions(roles: &[NatsRole], stream: &Stream<'_>) -> Permissions {
         template
             .replace("{prefix}", stream.prefix)
             .replace("{stream}", stream.name)
-            .replace("{bucket}", stream.bucket)
             .replace("{user}", stream.user)
     };
     let mut permissions = Permissions::default();
@@ -221,7 +209,6 @@ mod tests {
             subjects: &["legacy.orders".to_owned()],
             consumers: &["billing".to_owned(), "shipping".to_owned()],
             user: "relay",
-            bucket: "outbox-dedup",
         };
         let of_relay = permissions(&[NatsRole::Relay, NatsRole::Reader], &stream);
         assert_eq!(

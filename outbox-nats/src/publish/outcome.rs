@@ -36,11 +36,6 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     else {
         return false;
     };
-    is_refused_expectation(error)
-}
-
-/// As [`is_wrong_last_sequence`], for an error of async-nats.
-pub(crate) fn is_refused_expectation(error: &SendError) -> bool {
     error.kind() == PublishErrorKind::WrongLastSequence
         || matches!(
             Cause::of(error),

@@ -27,7 +27,7 @@ use crate::subscribe::JetStreamSubscriber;
 /// Most shards of [`EventStream::with_subject_shards`]. More would cost as much memory as they save.
 const SHARDS_MAX: u32 = 65_536;
 
-/// Whether this process may create and change streams, buckets and consumers.
+/// Whether this process may create and change streams and consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Provisioning {
     /// Create missing streams, and add missing subjects and settings.

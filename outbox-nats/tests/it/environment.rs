@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use outbox_core::dedup::{ClaimToken, DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
 use outbox_core::{
     Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, FailureClass, Headers, Message, MessageId,
     PublishError, Publisher as _, Receipt, Subscriber as _, SubscriberError, Subscription as _,
@@ -18,7 +17,7 @@ use outbox_nats::async_nats::jetstream::{self, stream};
 use outbox_nats::async_nats::{Client, ConnectOptions};
 use outbox_nats::{
     EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
-    KvDedupStore, ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
+    ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
@@ -294,12 +293,6 @@ impl Failure for SubscriberError {
     }
 }
 
-impl Failure for DedupStoreError {
-    fn passes(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
-    }
-}
-
 impl Failure for PublishError {
     fn passes(&self) -> bool {
         matches!(self.class(), FailureClass::Unknown | FailureClass::Transient)
@@ -368,18 +361,6 @@ pub(crate) async fn subscribe(
 /// Whether somebody has asked for a message. That nobody has is known only after the list has been read without a pause for 3 s.
 pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
     answered(async || delivery.is_asked_for().await).await
-}
-
-/// A claim of a new key. Each try takes another key, because the first claim of a key may have no answer.
-pub(crate) async fn claim(store: &KvDedupStore, lease: Duration) -> (DedupKey, ClaimToken) {
-    answered(async || {
-        let key = DedupKey::new("billing", MessageId::fresh().into());
-        match store.claim(&key, lease).await? {
-            StoreClaim::Mine(token) => Ok::<_, DedupStoreError>((key, token)),
-            other => panic!("{other:?}, and nobody else knows the key"),
-        }
-    })
-    .await
 }
 
 /// The next delivery, over interruptions.

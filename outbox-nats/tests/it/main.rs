@@ -21,7 +21,6 @@ mod conformance;
 mod consuming;
 mod continuity;
 mod dead_letters;
-mod dedup;
 mod durables;
 mod fencing;
 mod hints;

@@ -4,19 +4,18 @@
 
 use std::time::Duration;
 
-use outbox_core::dedup::{DedupStore as _, StoreClaim};
 use outbox_core::{
     ConsumerAdmin as _, Delivery as _, EventDescriptor, Publisher as _, StartAt, StreamLog as _,
     Subscriber as _, Subscription as _,
 };
-use outbox_nats::{DedupBucketSpec, EventStream, KvDedupStore, Provisioning};
+use outbox_nats::{EventStream, Provisioning};
 
 use crate::environment::{
-    Nats, PLACED, SHIPPED, answered, asked_for, claim, consumer, event_on, message, receive, subscribe,
+    Nats, PLACED, SHIPPED, answered, asked_for, consumer, event_on, message, receive, subscribe,
 };
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 
-const USERS: [User; 8] = [
+const USERS: [User; 7] = [
     User::new("provision", &["provision"]),
     User::new("relay", &["relay"]),
     User::new("reader", &["reader"]),
@@ -24,7 +23,6 @@ const USERS: [User; 8] = [
     User::new("consumer", &["consumer"]),
     User::new("creator", &["consumer", "make-consumer"]),
     User::new("operator", &["operator"]),
-    User::new("bucket", &["bucket"]),
 ];
 
 async fn consume(nats: &Nats, provisioning: Provisioning) {
@@ -63,22 +61,6 @@ async fn move_consumer(nats: &Nats) {
     // Its oldest message is asked for now.
     let standing = answered(async || operator.standing("billing").await).await;
     assert!(standing.is_some_and(|standing| standing.undelivered > 0));
-}
-
-async fn remember(admin: &Nats, bucket: &Nats) {
-    let open = async |nats: &Nats, spec: DedupBucketSpec| {
-        answered(async || KvDedupStore::open(nats.client.clone(), &spec).await).await
-    };
-    open(admin, DedupBucketSpec::default()).await;
-    let spec = DedupBucketSpec::default().provisioning(Provisioning::VerifyOnly);
-    let store = open(bucket, spec).await;
-    answered(async || store.preflight(Duration::from_secs(60)).await).await;
-    let lease = Duration::from_mins(10);
-    let (key, token) = claim(&store, lease).await;
-    let again = async || answered(async || store.claim(&key, lease).await).await;
-    assert_eq!(again().await, StoreClaim::InProgress);
-    answered(async || store.complete(&key, token, lease).await).await;
-    assert_eq!(again().await, StoreClaim::Done);
 }
 
 async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
@@ -123,8 +105,6 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
 
     move_consumer(&users.nats("operator").await).await;
-
-    remember(&admin, &users.nats("bucket").await).await;
 
     assert_eq!(
         users.refused(),

@@ -7,8 +7,7 @@ use std::thread::panicking;
 use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, Message};
-use outbox_nats::{DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning};
-use outbox_testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber};
 use outbox_testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
 use outbox_testing::conformance::stream_log::StreamLogFixture;
 use outbox_testing::conformance::subscriber::SubscriberFixture;
@@ -25,7 +24,7 @@ const CONSUMERS: [&str; 16] = [
     "two", "widened",
 ];
 
-const USERS: [User; 7] = [
+const USERS: [User; 6] = [
     User::new("provision", &["provision"]),
     User::new("relay", &["relay"]),
     User::new("strong", &["relay", "strong", "reader"]),
@@ -33,7 +32,6 @@ const USERS: [User; 7] = [
     // It is asked for predecessors, and for the age of what waits.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
     User::new("operator", &["consumer", "make-consumer", "operator"]).of_consumers(&CONSUMERS),
-    User::new("bucket", &["bucket"]),
 ];
 
 /// Fails the test at its end if the server has refused anything.
@@ -176,40 +174,6 @@ impl SubscriberFixture for Fixture {
     }
 }
 
-struct Bucket {
-    _users: NothingRefused,
-    stores: [KvDedupStore; 2],
-}
-
-impl Bucket {
-    async fn new(variable: &'static str) -> Option<Self> {
-        let users = Users::start(variable, &USERS).await?;
-        let spec = DedupBucketSpec::default();
-        // The table has no role that makes a bucket.
-        let admin = users.client("admin").await;
-        answered(async || KvDedupStore::open(admin.clone(), &spec).await).await;
-        let spec = spec.provisioning(Provisioning::VerifyOnly);
-        let open = async || {
-            let client = users.client("bucket").await;
-            answered(async || KvDedupStore::open(client.clone(), &spec).await).await
-        };
-        let stores = [open().await, open().await];
-        Some(Self {
-            stores,
-            _users: NothingRefused(users),
-        })
-    }
-}
-
-impl DedupStoreFixture for Bucket {
-    type Store = KvDedupStore;
-
-    fn stores(&self) -> [&KvDedupStore; 2] {
-        let [here, there] = &self.stores;
-        [here, there]
-    }
-}
-
 mod publisher {
     outbox_testing::publisher_conformance!(
         #[tokio::test]
@@ -254,13 +218,6 @@ mod subscriber_on_old {
     );
 }
 
-mod bucket {
-    outbox_testing::dedup_store_conformance!(
-        #[tokio::test]
-        super::Bucket::new(super::NEWEST).await
-    );
-}
-
 /// What belongs to another role, or to nobody.
 async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
@@ -280,9 +237,8 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("consumer", "$JS.ACK.EVENTS.billing.1"),
         ("operator", "$JS.API.STREAM.DELETE.EVENTS"),
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
-        ("bucket", "$JS.API.STREAM.MSG.GET.EVENTS"),
     ];
-    let users_of_streams = ["relay", "reader", "consumer", "bucket"];
+    let users_of_streams = ["relay", "reader", "consumer"];
     // The answers of others, payloads among them.
     let foreign = ["events.>", "_INBOX.>", "_INBOX.admin.>", "_INBOX.*.*"];
     let subscribes = users_of_streams.map(|user| foreign.map(|subject| (user, subject)));

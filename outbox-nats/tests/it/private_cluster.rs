@@ -158,7 +158,7 @@ impl Nats {
     }
 
     /// `None` if nobody answers, or the answer is an error: while a leader is elected.
-    async fn request(&self, what: &str, of: &str) -> Option<Value> {
+    pub(crate) async fn request(&self, what: &str, of: &str) -> Option<Value> {
         let kind = if of.contains('.') { "CONSUMER" } else { "STREAM" };
         let subject = format!("{kind}.{what}.{of}");
         let answer: Value = self.impatient().request(subject, &json!({})).await.ok()?;

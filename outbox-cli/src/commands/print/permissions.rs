@@ -77,7 +77,6 @@ impl PermissionsCommand {
             subjects: &self.subject,
             consumers: &self.consumer,
             user: &encode_token(&user),
-            bucket: "outbox-dedup",
         };
         let variable: String = user
             .chars()

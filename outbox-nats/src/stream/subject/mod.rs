@@ -367,7 +367,7 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
     })
 }
 
-/// Whether a name of a stream, bucket or consumer can be part of a subject of the JetStream API.
+/// Whether a name of a stream or consumer can be part of a subject of the JetStream API.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     (1..=255).contains(&name.len()) && name.bytes().all(is_plain)
 }

@@ -1,7 +1,6 @@
 //! Three nodes: leaders change, nodes die, and the majority goes away and comes back.
 
 mod consuming;
-mod dedup;
 mod fencing;
 mod provisioning;
 mod publishing;

@@ -1,19 +1,12 @@
-//! Streams and buckets on three nodes, and the errors while they cannot be created.
-
-use std::time::Duration;
+//! Streams on three nodes, and the errors while they cannot be created.
 
 use futures_util::future::{join, join_all};
-use outbox_core::dedup::DedupStore as _;
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
-use outbox_nats::{
-    DeadLetterConfig, DeadLetterStream, DedupBucketSpec, EventStream, KvDedupStore, ProvisionError,
-};
+use outbox_nats::{DeadLetterConfig, DeadLetterStream, EventStream, ProvisionError};
 use outbox_testing::eventually;
 
 use crate::environment::{LONG, Nats, PLACED, SHIPPED, answered, consumer, subscribe};
 use crate::private_cluster::{PrivateCluster, others};
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 async fn replicas(nats: &Nats, stream: &str) -> usize {
     let stream = nats.jetstream().get_stream(stream).await.unwrap();
@@ -22,7 +15,7 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
 
 /// There is no warning if everything is on three nodes.
 #[tokio::test]
-async fn eight_processes_make_replicated_streams_and_buckets_once() {
+async fn eight_processes_make_replicated_streams_once() {
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -44,16 +37,6 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
         let warnings = answered(async || publisher.preflight().await).await;
         assert_eq!(warnings, Vec::<String>::new());
     }
-
-    let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
-    let open = async |process: &Nats| {
-        answered(async || KvDedupStore::open(process.client.clone(), &bucket).await).await
-    };
-    for store in join_all(processes.iter().map(open)).await {
-        let warnings = answered(async || store.preflight(DAY).await).await;
-        assert_eq!(warnings, Vec::<String>::new());
-    }
-    assert_eq!(replicas(nats, &format!("KV_{}", nats.name)).await, 3);
 
     let letters = DeadLetterConfig::default().replicas(3);
     let letters = DeadLetterStream::new(nats.client.clone(), letters);
@@ -79,13 +62,6 @@ async fn one_replica_in_a_cluster_is_warned_about() {
             "{warnings:?}"
         );
     }
-
-    let bucket = DedupBucketSpec::default().bucket(&nats.name);
-    let store = answered(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
-    let [warning] = &answered(async || store.preflight(DAY).await).await[..] else {
-        panic!("one warning");
-    };
-    assert!(warning.contains("1 replica in a cluster"), "{warning}");
 }
 
 /// Goal: a service that starts while the majority is away waits instead of ending. Method: kill the nodes that lead stream and consumer, so that
