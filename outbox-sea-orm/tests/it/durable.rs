@@ -2,7 +2,7 @@
 //!
 //! MariaDB needs a server with a slow disk: see `stress/tests/it/durable.rs`.
 
-use outbox_core::{Events, OutboxStore as _, SetupProblem, Verdict};
+use outbox_core::{Events, OutboxStore as _, Verdict};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
@@ -60,34 +60,6 @@ async fn commits_are_durable_before_they_are_fetched() {
     }
 }
 
-/// A relay copes, so these are warnings.
-#[tokio::test]
-async fn a_counter_of_row_ids_behind_the_rows_is_named() {
-    let Some(test) = TestDb::open(Backend::Postgres, "counter").await else {
-        return;
-    };
-    let named = async |what: &str| {
-        let warnings = test.store().preflight(true).await.unwrap();
-        let is_named =
-            |warning: &SetupProblem| warning.seen.contains("counter") && warning.seen.contains(what);
-        warnings.into_iter().filter(is_named).collect::<Vec<_>>()
-    };
-    assert_eq!(named("").await, []);
-    for n in 1..=3 {
-        test.record([Probe::noted("a", n)]).await.unwrap();
-    }
-    test.set_back_row_ids().await;
-    let warnings = named("below the row id 3").await;
-    assert_eq!(warnings.len(), 1, "{backend:?}");
-    let repair = &warnings[0].repair;
-    text(&test.db, &format!("SELECT ({repair})::text")).await;
-    assert_eq!(named("").await, [], "the printed statement repairs it");
-    let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
-    let sequence = text(&test.db, &sequence).await;
-    test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
-    assert_eq!(named("CACHE 50").await.len(), 1, "{backend:?}");
-}
-
 /// Two sessions that take 50 row ids at a time: the order of row ids is 2, 4, 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
@@ -136,6 +108,6 @@ async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
         let published = Verdict::Published { keep: true };
         test.settle(&leases, &fetched.due, published).await;
     }
-    assert_eq!(numbers.len(), 6, "{backend:?}: {numbers:?}");
-    assert!(numbers.is_sorted(), "{backend:?}: {numbers:?}");
+    assert_eq!(numbers.len(), 6, "{numbers:?}");
+    assert!(numbers.is_sorted(), "{numbers:?}");
 }

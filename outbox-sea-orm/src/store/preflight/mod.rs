@@ -102,7 +102,6 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
         ));
     }
     let mut warnings = settings::durability(db).await?;
-    warnings.extend(settings::row_ids(db).await?);
     // What `outbox_log::PostgresLog::init` changes.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \

@@ -107,79 +107,6 @@ pub(super) async fn durability(db: &Session) -> Result<Vec<SetupProblem>, StoreE
     Ok(warnings)
 }
 
-/// The counter of row ids on PostgreSQL.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RowIdCounter {
-    name: String,
-    cache: i64,
-    /// The last value; `None` if this user may not read it.
-    last: Option<i64>,
-    /// The highest row id of the rows that are not published.
-    highest: i64,
-}
-
-impl RowIdCounter {
-    /// A relay copes, because it orders by `sequence`. But its fetches take longer, and the rows of
-    /// different messages are hard to tell apart.
-    fn warnings(&self) -> Vec<SetupProblem> {
-        let Self {
-            name,
-            cache,
-            last,
-            highest,
-        } = self;
-        let mut warnings = Vec::new();
-        if last.is_some_and(|last| last < *highest) {
-            let last = last.unwrap_or_default();
-            let seen = format!(
-                "the counter {name} of row ids is at {last}, below the row id {highest} of a message that is not published, so row ids are assigned twice"
-            );
-            let repair = format!("SELECT pg_catalog.setval('{name}', {highest})");
-            warnings.push(SetupProblem::new(SetupKind::Setting, seen, repair));
-        }
-        if *cache > 1 {
-            let seen = format!(
-                "the counter {name} of row ids has CACHE {cache}, so row ids are not in the order of commits and fetches are slower"
-            );
-            let repair = format!("ALTER SEQUENCE {name} CACHE 1");
-            warnings.push(SetupProblem::new(SetupKind::Setting, seen, repair));
-        }
-        warnings
-    }
-}
-
-/// Warns of a counter of row ids that is behind the rows, or cached by sessions. MySQL and SQLite
-/// assign a row id above those in the table.
-pub(super) async fn row_ids(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
-    let messages = &db.dialect.messages;
-    let highest = |status: &str| {
-        format!("COALESCE((SELECT row_id FROM {messages} WHERE {status} ORDER BY row_id DESC LIMIT 1), 0)")
-    };
-    let sql = format!(
-        "SELECT s.seqrelid::regclass::text AS name, s.seqcache AS cache, CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT, USAGE') \
-         THEN COALESCE(pg_catalog.pg_sequence_last_value(s.seqrelid), 0) END AS last, GREATEST({}, {}, {}) AS highest \
-         FROM pg_sequence s WHERE s.seqrelid = pg_get_serial_sequence('{}', 'row_id')::regclass::oid",
-        highest("status = 0"),
-        highest("status = 2"),
-        highest("status = 3"),
-        messages.replace('\'', "''"),
-    );
-    let row = db
-        .one(Statement::from_string(db.dialect.backend, sql))
-        .await
-        .map_err(failed(CONTEXT))?;
-    let read = |row: sea_orm::QueryResult| {
-        Ok::<_, DbErr>(RowIdCounter {
-            name: row.try_get("", "name")?,
-            cache: row.try_get("", "cache")?,
-            last: row.try_get("", "last")?,
-            highest: row.try_get("", "highest")?,
-        })
-    };
-    let counter = row.map(read).transpose().map_err(failed(CONTEXT))?;
-    Ok(counter.map(|counter| counter.warnings()).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,25 +126,5 @@ mod tests {
             );
             assert!(setting.warning(lossy).seen.contains(setting.name()));
         }
-    }
-
-    #[test]
-    fn a_counter_behind_the_rows_is_named() {
-        let counter = |cache, last, highest| RowIdCounter {
-            name: "ids".to_owned(),
-            cache,
-            last,
-            highest,
-        };
-        assert_eq!(counter(1, Some(7), 7).warnings().len(), 0);
-        assert_eq!(counter(1, None, 7).warnings().len(), 0, "the value is not known");
-        assert_eq!(
-            counter(1, Some(6), 7).warnings()[0].repair,
-            "SELECT pg_catalog.setval('ids', 7)"
-        );
-        assert_eq!(
-            counter(50, Some(7), 7).warnings()[0].repair,
-            "ALTER SEQUENCE ids CACHE 1"
-        );
     }
 }
