@@ -41,13 +41,6 @@ struct OrderPlaced {
 }
 
 #[test]
-fn default_names_work_where_no_others_are_in_use() {
-    in_a_process_of_its_own("default_names_work_where_no_others_are_in_use", async |db| {
-        check_taken(&db).await;
-    });
-}
-
-#[test]
 fn a_store_with_names_of_its_own_closes_the_default_tables() {
     in_a_process_of_its_own(
         "a_store_with_names_of_its_own_closes_the_default_tables",
@@ -103,27 +96,6 @@ fn default_names_that_were_chosen_stay_open_beside_others() {
             check_taken(&db).await;
         },
     );
-}
-
-#[test]
-fn a_store_of_the_default_tables_keeps_them_open() {
-    in_a_process_of_its_own("a_store_of_the_default_tables_keeps_them_open", async |db| {
-        let _ = OutboxConfig::default().with_names(own());
-        // Not yet a use of the default names: `with_names` could follow.
-        let store = SqlStore::new(db.clone());
-        check_refused(&db).await;
-        store.backlog().await.unwrap();
-        check_taken(&db).await;
-    });
-}
-
-#[test]
-fn a_migration_of_the_default_tables_keeps_them_open() {
-    in_a_process_of_its_own("a_migration_of_the_default_tables_keeps_them_open", async |db| {
-        migration::migrate(&db).await.unwrap();
-        migration::migrate_with(&db, &own()).await.unwrap();
-        check_taken(&db).await;
-    });
 }
 
 fn own() -> TableNames {

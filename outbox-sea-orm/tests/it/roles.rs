@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use outbox_core::{
-    Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest,
-    Selection, SetupKind, StoreError, Verdict,
+    Fitness, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest, Selection, SetupKind,
+    StoreError, Verdict,
 };
-use outbox_sea_orm::{OutboxConnection, SqlStore};
+use outbox_sea_orm::SqlStore;
 use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{self, Executor};
@@ -183,66 +183,6 @@ async fn relay_with_its_rights(deletes: bool) {
     }
 }
 
-/// A writer and an operator with the rights of the documentation, which are none on the numbers of rows.
-#[tokio::test]
-async fn the_documented_rights_of_writers_and_operators_are_enough() {
-    for backend in SERVERS {
-        let Some(writer) = Role::open(backend, "writer_rights").await else {
-            continue;
-        };
-        writer.grant_usage().await;
-        writer.grant_on("INSERT", "outbox_messages").await;
-        writer
-            .grant_on("SELECT, INSERT, UPDATE", "outbox_aggregates")
-            .await;
-        writer.grant_on("INSERT", "outbox_dedup_keys").await;
-        let outbox = OutboxConnection::new(writer.pool.clone(), writer.test.config());
-        let tx = outbox.begin().await.unwrap();
-        let keyed = NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
-        outbox_sea_orm::record(&tx, [keyed]).await.unwrap();
-        outbox_sea_orm::record(&tx, [Probe::noted("a", 2), Probe::noted("b", 1)])
-            .await
-            .unwrap();
-        tx.commit().await.unwrap();
-
-        let operator = Role::open(backend, "operator_rights").await.unwrap();
-        operator.grant_usage().await;
-        operator
-            .grant_on("SELECT, INSERT, UPDATE", "outbox_messages")
-            .await;
-        operator.grant_on("SELECT, UPDATE, DELETE", "outbox_blocks").await;
-        operator
-            .grant_on("SELECT, INSERT, UPDATE", "outbox_operations")
-            .await;
-        let (test, store) = (&operator.test, operator.store());
-        test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
-            .await
-            .unwrap();
-        let (_, leases) = test.lease_all().await;
-        let rows = test.scan(&leases, 10).await.due;
-        test.settle(&leases, &rows[..1], Verdict::Published { keep: true })
-            .await;
-        let dead = Verdict::Dead {
-            error: "no".to_owned(),
-            halt: true,
-        };
-        test.settle(&leases, &rows[1..], dead).await;
-        let published = Selection::all().status(MessageStatus::Published);
-        assert_eq!(store.replay(&published).await.unwrap(), 1, "{backend:?}");
-        assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
-        assert_eq!(
-            store
-                .list(&Selection::all(), 10.try_into().unwrap())
-                .await
-                .unwrap()
-                .len(),
-            3
-        );
-        store.blocked(10.try_into().unwrap()).await.unwrap();
-        store.resume(&rows[0].aggregate).await.unwrap();
-    }
-}
-
 /// Makes the sessions of a server, or the file, one that only reads.
 async fn read_only(test: &TestDb) -> DatabaseConnection {
     match test.sql_backend() {
@@ -311,68 +251,6 @@ async fn a_connection_to_a_former_primary_is_replaced() {
             .expect_err("a server that only reads");
         let leases = store.acquire(OwnerId::fresh(), TTL, 64).await;
         assert_eq!(leases.unwrap().len(), 64, "{backend:?}");
-    }
-}
-
-/// A relay whose role is SERIALIZABLE by default takes no part in the conflicts of business transactions. Here its fetch would be the third one that makes
-/// two others fail: it sees what the second has written, and not what the first will record.
-#[tokio::test]
-async fn a_relay_makes_no_business_transaction_fail() {
-    for level in ["serializable", "repeatable read"] {
-        let Some(test) = TestDb::open(Backend::Postgres, "serializable").await else {
-            return;
-        };
-        let table = test
-            .names
-            .table(DbBackend::Postgres, "outbox_leases")
-            .replace("outbox_leases", "stock");
-        test.execute(&format!(
-            "CREATE TABLE {table} (units int); INSERT INTO {table} VALUES (1)"
-        ))
-        .await;
-        let begin = format!("SET default_transaction_isolation = '{level}'");
-        let relay = session_of(&test, begin).await;
-        let relay = SqlStore::new(relay).with_names(&test.names).unwrap();
-        let leases = relay.acquire(OwnerId::fresh(), TTL, 64).await.unwrap();
-
-        let config = test.config();
-        let outbox = OutboxConnection::new(test.db.clone(), config);
-        let first = outbox.begin().await.unwrap();
-        first
-            .execute_unprepared("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
-            .await
-            .unwrap();
-        first
-            .execute_unprepared(&format!("SELECT units FROM {table}"))
-            .await
-            .unwrap();
-        let second = test.db.begin().await.unwrap();
-        second
-            .execute_unprepared("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
-            .await
-            .unwrap();
-        second
-            .execute_unprepared(&format!("UPDATE {table} SET units = 0"))
-            .await
-            .unwrap();
-        second.commit().await.unwrap();
-        let request = outbox_core::FetchRequest {
-            leases: &leases,
-            limit: 10.try_into().unwrap(),
-            bytes: usize::MAX,
-            in_flight: &[],
-        };
-        relay.fetch(request).await.unwrap();
-        outbox_sea_orm::record(&first, [Probe::noted("a", 1)])
-            .await
-            .unwrap();
-        first
-            .commit()
-            .await
-            .unwrap_or_else(|error| panic!("{level}: {error}"));
-        let rows = relay.fetch(request).await.unwrap().due;
-        let published = settlements(&rows, &Verdict::Published { keep: true });
-        assert_eq!(relay.settle(&leases, &published).await.unwrap(), 1);
     }
 }
 
