@@ -1,60 +1,32 @@
-//! Who asks, and what they may do.
+//! Who asks, and what they see.
 
-/// What somebody may do. A later role may do all that an earlier one may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Role {
-    /// Reads everything but payloads.
-    Viewer,
-    /// Also makes changes.
-    Operator,
-    /// Also sees payloads, with their sensitive fields masked.
-    Admin,
-}
-
-impl Role {
-    /// All roles, the weakest first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    /// The role as a lower-case word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-/// Who asks. The application puts it into the extensions of each request, after it has found out who that is; a request without it is refused.
+/// Who asks. The application puts it into the extensions of each request, after it has found out who that is. A request
+/// without it is refused.
 ///
 /// ```
-/// use outbox_admin::web::{Access, Role};
+/// use outbox_admin::web::Access;
 ///
-/// let access = Access::new("ada", Role::Operator);
+/// let access = Access::new("ada");
 /// assert!(!access.sees_payloads());
 /// assert!(access.with_payloads(true).sees_payloads());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     user: String,
-    role: Role,
     sees_payloads: bool,
 }
 
 impl Access {
-    /// Somebody with a role.
+    /// Somebody who sees everything but payloads.
     #[must_use]
-    pub fn new(user: impl Into<String>, role: Role) -> Self {
+    pub fn new(user: impl Into<String>) -> Self {
         Self {
             user: user.into(),
-            role,
-            sees_payloads: role >= Role::Admin,
+            sees_payloads: false,
         }
     }
 
-    /// Whether they see payloads, with their sensitive fields masked, whatever their role is.
+    /// Whether they see payloads, with their sensitive fields masked.
     #[must_use]
     pub fn with_payloads(mut self, sees_payloads: bool) -> Self {
         self.sees_payloads = sees_payloads;
@@ -67,21 +39,9 @@ impl Access {
         &self.user
     }
 
-    /// Their role.
-    #[must_use]
-    pub fn role(&self) -> Role {
-        self.role
-    }
-
     /// Whether they see payloads.
     #[must_use]
     pub fn sees_payloads(&self) -> bool {
         self.sees_payloads
-    }
-
-    /// Whether they may make changes.
-    #[must_use]
-    pub fn may_change(&self) -> bool {
-        self.role >= Role::Operator
     }
 }

@@ -1,6 +1,4 @@
-//! Which messages: the query of a list, and the fields of a form that changes what the list shows.
-
-use std::time::Duration;
+//! Which messages: the query of a list.
 
 use outbox_core::{Aggregate, MessageStatus, PageFrom, Selection};
 use serde::Deserialize;
@@ -8,15 +6,10 @@ use serde::Deserialize;
 use super::visit::Problem;
 use crate::input;
 
-/// The longest and the shortest pause that a form begins.
-const LASTS_MAX: Duration = Duration::from_secs(36_525 * 86_400);
-const LASTS_MIN: Duration = Duration::from_secs(1);
-
 /// A filter as an address has it. An empty field narrows nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
-    pub(super) id: String,
     pub(super) status: String,
     pub(super) aggregate: String,
     #[serde(rename = "type")]
@@ -31,9 +24,8 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Its fields, without the place in a list.
-    pub(super) fn fields(&self) -> [(&'static str, &str); 6] {
+    pub(super) fn fields(&self) -> [(&'static str, &str); 5] {
         [
-            ("id", &self.id),
             ("status", &self.status),
             ("aggregate", &self.aggregate),
             ("type", &self.event_type),
@@ -52,20 +44,11 @@ impl Filter {
         ))
     }
 
-    /// Whether nothing but the status narrows it.
-    pub(super) fn is_wide(&self) -> bool {
-        let mut fields = self.fields().into_iter();
-        fields.all(|(name, value)| name == "status" || value.is_empty())
-    }
-
     pub(super) fn selection(&self) -> Result<Selection, Problem> {
         for (_, value) in self.fields() {
             storable(value)?;
         }
-        let mut selection = match given(&self.id) {
-            Some(id) => Selection::id(input::message_id(id).map_err(Problem::Malformed)?),
-            None => Selection::all(),
-        };
+        let mut selection = Selection::all();
         if let Some(word) = given(&self.status) {
             selection = selection.status(status(word)?);
         }
@@ -135,16 +118,6 @@ fn status(word: &str) -> Result<MessageStatus, Problem> {
     })
 }
 
-/// How long something lasts: `2h`; more than nothing, and at most a century.
-pub(super) fn lasts(text: &str) -> Result<Duration, Problem> {
-    let lasts = input::duration(text).filter(|lasts| (LASTS_MIN..=LASTS_MAX).contains(lasts));
-    lasts.ok_or_else(|| {
-        Problem::Malformed(
-            "this is no duration; write `90s`, `30m`, `2h` or `7d`, at most a century".to_owned(),
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,11 +136,9 @@ mod tests {
             dead.selection().unwrap(),
             Selection::all().status(MessageStatus::Dead)
         );
-        assert!(dead.is_wide());
         let one = filter(|filter| filter.aggregate = " order/47/11 ".to_owned());
         let order = Aggregate::new("order", "47/11");
         assert_eq!(one.selection().unwrap(), Selection::all().aggregate(&order));
-        assert!(!one.is_wide());
         let kind = filter(|filter| filter.aggregate = "order".to_owned());
         assert_eq!(
             kind.selection().unwrap(),
@@ -178,7 +149,6 @@ mod tests {
     #[test]
     fn a_field_that_is_malformed_is_refused_and_never_left_out() {
         for filter in [
-            filter(|filter| filter.id = "1".to_owned()),
             filter(|filter| filter.status = "lost".to_owned()),
             filter(|filter| filter.aggregate = "/1".to_owned()),
             filter(|filter| filter.after = "x".to_owned()),
@@ -189,14 +159,6 @@ mod tests {
         ] {
             let refused = filter.selection();
             assert!(matches!(refused, Err(Problem::Malformed(_))), "{filter:?}");
-        }
-    }
-
-    #[test]
-    fn a_duration_has_a_unit_and_bounds() {
-        assert_eq!(lasts("2h").unwrap(), Duration::from_secs(7_200));
-        for wrong in ["", "2", "h", "0s", "-1h", "é", "36526d", "9223372036854775807d"] {
-            assert!(matches!(lasts(wrong), Err(Problem::Malformed(_))), "{wrong}");
         }
     }
 }

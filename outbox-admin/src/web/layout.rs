@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::visit::{Page, Visit};
 pub(super) use crate::words::in_words as duration;
 use crate::words::utc;
-use crate::{Column, Columns, Command, Holds, Next, Reason, State};
+use crate::{Column, Columns, Command, Next, Reason, State};
 
 /// The pages that the menu names.
 const MENU: &[(&str, &str)] = &[
@@ -44,7 +44,7 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
                             a href=(visit.link(path, &[])) aria-current=[(visit.path == *path).then_some("page")] { (title) }
                         }
                     }
-                    span.who { (visit.access.user()) " (" (visit.access.role().as_str()) ")" }
+                    span.who { (visit.access.user()) }
                 }
                 main id="content" {
                     h1 { (page.title) }
@@ -115,52 +115,12 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
         }
         ("outbox dead-letters show", [id]) => visit.link(&format!("/dead-letters/{id}"), &[]),
         ("outbox audit show", [id]) => visit.link(&format!("/operations/{id}"), &[]),
-        ("outbox retry --skip", [id]) => visit.link("/change", &[("change", "skip"), ("id", id)]),
-        ("outbox retry", [id]) => visit.link("/change", &[("change", "retry"), ("id", id)]),
-        ("outbox resume", []) => visit.link("/change", &[("change", "unpause")]),
-        ("outbox resume", [of]) => match command.arguments() {
-            [(Some(_), _)] => visit.link("/change", &[("change", "unpause"), ("aggregate_type", of)]),
-            _ => visit.link("/change", &[("change", "resume"), ("aggregate", of)]),
-        },
         ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
             visit.link(&format!("/messages/{id}"), &[])
         }
         ("outbox why", [of]) => visit.link("/aggregate", &[("of", of)]),
-        ("outbox consumers resume", [name]) => {
-            let query = [("change", "resume-consumer"), ("consumer", *name)];
-            visit.link("/change", &query)
-        }
         _ => return None,
     })
-}
-
-/// Whether the causes of failures still hold: each with its sentence and the next step.
-pub(super) fn causes(visit: &Visit, items: &[Cause]) -> Markup {
-    html! {
-        @if !items.is_empty() {
-            h2 { "Does the cause still hold?" }
-            ul.reasons {
-                @for cause in items {
-                    @let class = match cause.holds {
-                        Holds::Still => "stuck",
-                        Holds::Unknown => "idle",
-                        Holds::Gone => "well",
-                    };
-                    li {
-                        span class={ "state " (class) } { (cause.holds) } " " (cause.what) " "
-                        @if cause.holds != Holds::Gone { (next(visit, &cause.next)) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The cause of a failure in a preview.
-pub(super) struct Cause {
-    pub(super) holds: Holds,
-    pub(super) what: String,
-    pub(super) next: Next,
 }
 
 /// What could not be looked at.
@@ -170,15 +130,7 @@ pub(super) fn not_seen(unseen: &str) -> Markup {
 
 /// Why a page shows no payload.
 pub(super) fn no_payload(visit: &Visit) -> Markup {
-    html! { p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." } }
-}
-
-/// A link to an aggregate.
-pub(super) fn aggregate(visit: &Visit, aggregate_type: &str, id: &str) -> Markup {
-    let name = format!("{aggregate_type}/{id}");
-    html! {
-        a href=(visit.link("/aggregate", &[("of", &name)])) { (name) }
-    }
+    html! { @if !visit.access.sees_payloads() { p { "Payloads are not shown to you." } } }
 }
 
 /// A status as a word with a colour.
@@ -203,30 +155,15 @@ pub(super) fn table<'a, T: Columns>(
     caption: &str,
     rows: impl IntoIterator<Item = &'a T>,
 ) -> Markup {
-    table_with(visit, caption, rows, None)
-}
-
-/// Makes the last cell of a row.
-pub(super) type LastCell<'f, T> = &'f dyn Fn(&T) -> Markup;
-
-/// As [`table`], with a last cell of links.
-pub(super) fn table_with<'a, T: Columns>(
-    visit: &Visit,
-    caption: &str,
-    rows: impl IntoIterator<Item = &'a T>,
-    last: Option<LastCell<'_, T>>,
-) -> Markup {
     html! {
         div.scroll role="region" aria-label=(caption) tabindex="0" {
             table {
                 caption { (caption) }
                 thead { tr {
                     @for column in T::COLUMNS { th scope="col" { (title(column.name)) } }
-                    @if last.is_some() { th scope="col" { "Next" } }
                 } }
                 tbody { @for row in rows { tr {
                     @for column in T::COLUMNS { td { (cell(visit, column, row)) } }
-                    @if let Some(last) = last { td { (last(row)) } }
                 } } }
             }
         }

@@ -5,23 +5,21 @@
 //!
 //! ```
 //! use axum::{Extension, Router};
-//! use outbox_admin::web::{Access, Dashboard, Role};
+//! use outbox_admin::web::{Access, Dashboard};
 //! # use outbox_core::OutboxAudit;
 //!
 //! # fn mounted(store: impl OutboxAudit) -> Router {
 //! let pages = Dashboard::new("orders", store).router();
 //! // A real application puts the user here that its own login has found out.
-//! let pages = pages.layer(Extension(Access::new("ada", Role::Viewer)));
+//! let pages = pages.layer(Extension(Access::new("ada")));
 //! Router::new().nest("/ops/outbox", pages)
 //! # }
 //! ```
 //!
-//! **Promised**: a request whose extensions hold no [`Access`] is refused. Only a `POST` of an operator changes something, from a page of this router that showed
-//! the preview, and only if the application has called [`Dashboard::with_changes`] or its like. Payloads are shown only to users who may see payloads, with
-//! sensitive fields masked. A browser loads nothing from other sites, and runs no script of a message. Open pages share their reads: a thousand open pages
-//! cost the database as much as one.
-//!
-//! **Not promised**: that a change took what its preview had counted. The change takes what its selection finds later.
+//! **Promised**: a request whose extensions hold no [`Access`] is refused. No page changes anything: pages name the command
+//! that does. Payloads are shown only to users who may see payloads, with sensitive fields masked. A browser loads nothing from
+//! other sites, and runs no script of a message. Open pages share their reads: a thousand open pages cost the database as much as
+//! one.
 //!
 //! Not here: authentication. The application does it, or `outbox serve`.
 
@@ -33,7 +31,6 @@ mod guard;
 mod layout;
 mod pages;
 mod sampler;
-mod token;
 mod visit;
 
 use std::fmt;
@@ -41,22 +38,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get};
 use outbox_core::{OutboxAudit, SensitiveFields};
-use outbox_inbox::{DeadLetters, InboxOperations, PausedConsumers};
+use outbox_inbox::{DeadLetters, InboxOperations};
 
-pub use crate::stream_view::{InboxView, Refuses, StreamView};
-pub use access::{Access, Role};
+pub use crate::stream_view::{InboxView, StreamView};
+pub use access::Access;
 
 use crate::stream_view::NoStream;
 use sampler::Sampler;
-use token::Tokens;
 use visit::Problem;
 
 /// How long an answer of the database is waited for, unless the application says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a dashboard shows, and what may be done there.
+/// What a dashboard shows.
 #[must_use = "call `router`"]
 pub struct Dashboard<S>(App<S>);
 
@@ -67,7 +63,6 @@ pub(crate) struct Site {
     /// How commands are called.
     program: String,
     shown: SensitiveFields,
-    tokens: Tokens,
 }
 
 /// The state of the router.
@@ -77,16 +72,8 @@ pub(crate) struct App<S> {
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
     inbox_operations: Option<InboxOperations>,
-    changes: Changes<S>,
     sampler: Sampler,
     timeout: Duration,
-}
-
-/// What changes go through. Pages read through other sessions.
-pub(crate) struct Changes<S> {
-    store: Option<S>,
-    letters: Option<DeadLetters>,
-    consumers: Option<PausedConsumers>,
 }
 
 impl<S> fmt::Debug for Dashboard<S> {
@@ -97,13 +84,12 @@ impl<S> fmt::Debug for Dashboard<S> {
 }
 
 impl<S: OutboxAudit> Dashboard<S> {
-    /// A dashboard that only reads. The name stands on each page; the store should have a connection whose transactions are read-only.
+    /// A dashboard. The name stands on each page; the store should have a connection whose transactions are read-only.
     pub fn new(name: impl Into<String>, store: S) -> Self {
         let site = Site {
             name: name.into(),
             program: "outbox".to_owned(),
             shown: SensitiveFields::linked(),
-            tokens: Tokens::new(),
         };
         Self(App {
             site: Arc::new(site),
@@ -111,11 +97,6 @@ impl<S: OutboxAudit> Dashboard<S> {
             stream: Arc::new(NoStream),
             letters: None,
             inbox_operations: None,
-            changes: Changes {
-                store: None,
-                letters: None,
-                consumers: None,
-            },
             sampler: Sampler::default(),
             timeout: TIMEOUT,
         })
@@ -123,12 +104,6 @@ impl<S: OutboxAudit> Dashboard<S> {
 
     fn site(&mut self) -> &mut Site {
         Arc::make_mut(&mut self.0.site)
-    }
-
-    /// Lets operators retry, skip, resume and pause, through this store.
-    pub fn with_changes(mut self, store: S) -> Self {
-        self.0.changes.store = Some(store);
-        self
     }
 
     /// Shows where messages are on the stream, and its consumers.
@@ -140,18 +115,6 @@ impl<S: OutboxAudit> Dashboard<S> {
     /// Shows the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
-        self
-    }
-
-    /// Lets operators retry and discard dead letters of consumers, through this value.
-    pub fn with_dead_letter_changes(mut self, letters: DeadLetters) -> Self {
-        self.0.changes.letters = Some(letters);
-        self
-    }
-
-    /// Lets operators pause and resume consumers, through this value.
-    pub fn with_consumer_changes(mut self, consumers: PausedConsumers) -> Self {
-        self.0.changes.consumers = Some(consumers);
         self
     }
 
@@ -173,7 +136,7 @@ impl<S: OutboxAudit> Dashboard<S> {
         self
     }
 
-    /// How long an answer of the database is waited for. Default: five seconds. A change is waited for until it ends.
+    /// How long an answer of the database is waited for. Default: five seconds.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout;
         self
@@ -181,7 +144,7 @@ impl<S: OutboxAudit> Dashboard<S> {
 
     /// The pages.
     pub fn router(self) -> Router {
-        use pages::{aggregate, audit, change, letters, messages, nothing, overview};
+        use pages::{aggregate, audit, letters, messages, nothing, overview};
         let router = Router::new()
             .route("/", get(overview::get::<S>))
             .route("/overview.json", get(overview::get::<S>))
@@ -189,15 +152,11 @@ impl<S: OutboxAudit> Dashboard<S> {
             .route("/dead-letters/{id}", get(letters::one::<S>))
             .route("/operations/{id}", get(audit::one::<S>))
             .route("/assets/{name}", get(assets::get));
-        let pages: [(&str, MethodRouter<Arc<App<S>>>); 5] = [
+        let pages: [(&str, MethodRouter<Arc<App<S>>>); 4] = [
             ("/messages", get(messages::list::<S>)),
             ("/aggregate", get(aggregate::get::<S>)),
             ("/dead-letters", get(letters::list::<S>)),
             ("/audit", get(audit::list::<S>)),
-            (
-                "/change",
-                get(change::preview::<S>).merge(post(change::apply::<S>)),
-            ),
         ];
         let with_json = |router: Router<Arc<App<S>>>, (path, page): (&str, MethodRouter<Arc<App<S>>>)| {
             router

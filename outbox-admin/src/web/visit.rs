@@ -62,10 +62,8 @@ impl Page {
 pub(super) enum Problem {
     /// There is nothing here.
     NotFound(String),
-    /// The address or the form is wrong.
+    /// The address is wrong.
     Malformed(String),
-    /// Whoever asks may not do this.
-    Forbidden(String),
     /// The database does not answer, or refuses.
     Failed(String),
     /// No answer came in time.
@@ -77,7 +75,6 @@ impl Problem {
         match self {
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Failed(_) => StatusCode::BAD_GATEWAY,
             Self::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -86,7 +83,6 @@ impl Problem {
     pub(super) fn text(&self) -> &str {
         let (Self::NotFound(text)
         | Self::Malformed(text)
-        | Self::Forbidden(text)
         | Self::Failed(text)
         | Self::Silent(text)) = self;
         text
@@ -96,7 +92,6 @@ impl Problem {
         match self {
             Self::NotFound(_) => "Not found",
             Self::Malformed(_) => "Malformed",
-            Self::Forbidden(_) => "Not allowed",
             Self::Failed(_) => "Database unavailable",
             Self::Silent(_) => "No answer in time",
         }
@@ -116,27 +111,6 @@ impl From<DbErr> for Problem {
 }
 
 impl Visit {
-    /// The token of whoever asks, for a form that this page sends.
-    pub(super) fn token_field(&self) -> Markup {
-        let token = self.site.tokens.of(self.access.user());
-        html! { input type="hidden" name="token" value=(token); }
-    }
-
-    /// Whether a page of this program has made the form, for somebody who may send it.
-    pub(super) fn check_token(&self, token: &str) -> Result<(), Problem> {
-        // The guard has asked the same of each request that is no read.
-        if !self.access.may_change() {
-            return Err(Problem::Forbidden("your role may not make changes".to_owned()));
-        }
-        if !self.site.tokens.is_of(self.access.user(), token) {
-            return Err(Problem::Forbidden(
-                "the form is older than this program, or of another user; load the page with the form again"
-                    .to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
     /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
         // A router that is mounted at `/ops` answers there, and not at `/ops/`.

@@ -42,11 +42,6 @@ impl Place {
         Self::open_for(arguments, Sessions::Reading).await
     }
 
-    /// The same over an ordinary session, for whoever may change it later on.
-    pub(super) async fn open_to_write(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        Self::open_for(arguments, Sessions::Writing).await
-    }
-
     /// The same for the command that makes the tables, which may make a file of SQLite for them.
     pub(super) async fn open_to_make(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Self::open_for(arguments, Sessions::Making).await
@@ -64,7 +59,7 @@ impl Place {
 
     /// Opens the outbox that the arguments name, or the only one, for a command that may change it, as [`Self::for_change`] has it.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        Ok(Self::open_to_write(arguments).await?.for_change())
+        Ok(Self::open_for(arguments, Sessions::Writing).await?.for_change())
     }
 
     /// Says which outbox may be changed.

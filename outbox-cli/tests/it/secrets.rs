@@ -5,7 +5,7 @@ use std::process::Command;
 
 use outbox::testing::{backend_url, eventually};
 
-use crate::operate::serve::{PASSWORD, Served, basic, users_in};
+use crate::operate::serve::Served;
 use crate::place::{Kind, Place, Program};
 
 const OF_DATABASE: &str = "hunter2";
@@ -115,24 +115,15 @@ async fn the_dashboard_logs_no_secret_at_level_trace() {
             "--config",
         ])
         .arg(&file)
-        .args(["--users", &users_in(place.folder.path(), &["vera:viewer"])])
         .env_clear()
         .envs(servers(&place));
     let served = Served::launch(command);
-    let login = basic("vera", PASSWORD);
-    let wrong = basic(&"é".repeat(5_000), "the wrong one");
     for path in ["/messages", "/"] {
-        served.get(path, &[&login]).await;
-        served.get(path, &[&wrong]).await;
+        served.get(path, &[]).await;
     }
     let log = served.ended();
-    assert!(log.contains("TRACE") && log.contains("a login was refused"));
+    assert!(log.contains("TRACE"));
     assert_secret_free(&log);
-    for login in [&login, &wrong] {
-        let (_, encoded) = login.rsplit_once(' ').unwrap();
-        assert!(!log.contains(encoded) && !log.contains(PASSWORD) && !log.contains("the wrong one"));
-    }
-    assert_eq!(log.lines().find(|line| line.len() > 16 * 1024), None);
     place.close().await;
 }
 

@@ -2,8 +2,8 @@
 "use strict";
 setInterval(async () => {
   const old = document.querySelector("[data-fresh]");
-  // A reader who has opened a detail or stands on a link keeps it.
-  if (!old || old.querySelector("details[open]") || old.contains(document.activeElement)) return;
+  // A reader who stands on a link keeps it.
+  if (!old || old.contains(document.activeElement)) return;
   const answer = await fetch(window.location.href).catch(() => null);
   if (!answer || !answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -53,11 +53,10 @@ async fn make<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Pa
         let after = event.row_id.to_string();
         visit.link("/aggregate", &[("of", &of.of), ("after", &after)])
     });
-    let resume = visit.link("/change", &[("change", "resume"), ("aggregate", &of.of)]);
     let body = html! {
         (messages::explanation(visit, &why))
         @if let Some(left) = block.blocked_for {
-            p { "It is blocked for " (layout::duration(left)) ". " a.button href=(resume) { "Preview resume" } }
+            p { "It is blocked for " (layout::duration(left)) "." }
         }
         h2 { "Timeline" }
         (events(visit, &timeline))

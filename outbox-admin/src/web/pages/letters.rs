@@ -17,7 +17,7 @@ use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
 use crate::{
-    GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters, show_letter,
+    Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters, show_letter,
 };
 
 /// Most dead letters that are read for the groups.
@@ -36,7 +36,7 @@ pub(in crate::web) struct Of {
 }
 
 /// The fingerprint of a group, if one is given.
-pub(super) fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
+fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
     let parsed = given(text).map(str::parse).transpose();
     parsed.map_err(|_| {
         Problem::Malformed("this is no fingerprint of a group; it has 16 hexadecimal digits".to_owned())
@@ -44,12 +44,12 @@ pub(super) fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Proble
 }
 
 /// The dead letters of one consumer, or of all.
-pub(super) fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
+fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
     storable(consumer)?;
     Ok(given(consumer).map_or_else(DeadLetterSelection::all, DeadLetterSelection::consumer))
 }
 
-pub(super) fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
+fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
     let letters = app.letters.as_ref();
     letters.ok_or_else(|| {
         Problem::NotFound("this dashboard does not know the inboxes of its consumers".to_owned())
@@ -96,7 +96,7 @@ async fn all_groups<S>(
     Ok((body, json!({ "groups": groups, "is_complete": is_complete })))
 }
 
-/// A page of a group, with what can be done with all of it.
+/// A page of a group, with the commands that change all of it.
 async fn of_group<S>(
     app: &App<S>,
     visit: &Visit,
@@ -130,24 +130,18 @@ async fn of_group<S>(
         ];
         visit.link("/dead-letters", &query)
     };
-    let change = |change: &str, first: &str| {
-        let query = [
-            ("change", change),
-            ("consumer", of.consumer.as_str()),
-            ("fingerprint", &fingerprint),
-            ("first", first),
-        ];
-        visit.link("/change", &query)
-    };
+    let commands = ["outbox dead-letters retry", "outbox dead-letters discard"].map(|command| {
+        let command = Command::from(command).option("--group", group);
+        match given(&of.consumer) {
+            Some(consumer) => command.option("--consumer", consumer),
+            None => command,
+        }
+    });
     let next = (page < pages).then(|| link(page + 1));
     let body = html! {
         p.sentence { (total) " dead letters of the group " code { (fingerprint) } "." }
         @if !rows.is_empty() {
-            p {
-                a.button href=(change("retry-letters", "1")) { "Preview retry of the oldest" } " "
-                a.button href=(change("retry-letters", "")) { "Preview retry of all" } " "
-                a.button href=(change("discard-letters", "")) { "Preview discard of all" }
-            }
+            p { @for command in &commands { (layout::command(visit, command)) " " } }
             (layout::table(visit, "Dead letters, oldest first", shown.iter().copied()))
             p {
                 "Page " (page) " of " (pages) ". "
@@ -186,13 +180,13 @@ async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Prob
 }
 
 fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
-    let id = letter.row.id.to_string();
+    let of_letter = |command: &'static str| Command::from(command).arg(letter.row.id);
     html! {
         (layout::facts(visit, letter))
-        @if letter.payload.is_none() { (layout::no_payload(visit)) }
+        (layout::no_payload(visit))
         p {
-            a.button href=(visit.link("/change", &[("change", "retry-letters"), ("id", &id)])) { "Preview retry" } " "
-            a.button href=(visit.link("/change", &[("change", "discard-letters"), ("id", &id)])) { "Preview discard" }
+            (layout::command(visit, &of_letter("outbox dead-letters retry"))) " "
+            (layout::command(visit, &of_letter("outbox dead-letters discard")))
         }
     }
 }

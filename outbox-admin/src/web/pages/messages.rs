@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::{MessageStatus, OutboxAudit};
+use outbox_core::OutboxAudit;
 use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
@@ -15,7 +15,7 @@ use crate::web::App;
 use crate::web::filter::{Filter, STATUSES};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{Explanation, MessageDetail, MessageOrAggregate, MessageRow, Question};
+use crate::{Explanation, MessageOrAggregate, Question};
 
 pub(in crate::web) async fn list<S: OutboxAudit>(
     State(app): State<Arc<App<S>>>,
@@ -42,7 +42,6 @@ async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, filter: &Filter)
         (form(visit, filter))
         @if rows.is_empty() { p { "No message matches." } } @else { (layout::table(visit, "Messages", &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        (actions(visit, filter, &rows))
     };
     let data = json!({ "messages": rows, "next": next });
     Ok(Page::new("Messages", &data, body))
@@ -81,28 +80,6 @@ fn form(visit: &Visit, filter: &Filter) -> Markup {
     }
 }
 
-/// What can be done with all messages of a list of dead letters.
-fn actions(visit: &Visit, filter: &Filter, rows: &[MessageRow]) -> Markup {
-    let is_dead = filter.status == MessageStatus::Dead.as_str() && !rows.is_empty();
-    let link = |change: &'static str| {
-        let mut query = vec![("change", change)];
-        query.extend(filter.fields());
-        if filter.is_wide() {
-            query.push(("all", "yes"));
-        }
-        visit.link("/change", &query)
-    };
-    html! {
-        @if is_dead {
-            h2 { "All dead letters of this list" }
-            p {
-                a.button href=(link("retry")) { "Preview retry" }
-                a.button href=(link("skip")) { "Preview skip" }
-            }
-        }
-    }
-}
-
 pub(in crate::web) async fn one<S: OutboxAudit>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
@@ -130,7 +107,9 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
     }
     let body = html! {
         (explanation(visit, &why))
-        (details(visit, &message))
+        h2 { "Message" }
+        (layout::facts(visit, &message))
+        (layout::no_payload(visit))
     };
     let data = json!({ "message": message, "why": why });
     Ok(Page::new(format!("Message {id}"), &data, body))
@@ -162,25 +141,6 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
                 }
             }
             @for unseen in &why.unseen { (layout::not_seen(unseen)) }
-        }
-    }
-}
-
-/// The message, and what may be done about it.
-fn details(visit: &Visit, message: &MessageDetail) -> Markup {
-    let row = &message.row;
-    let id = row.id.to_string();
-    html! {
-        h2 { "Message" }
-        (layout::facts(visit, message))
-        @if !visit.access.sees_payloads() { (layout::no_payload(visit)) }
-        @if row.status == MessageStatus::Dead {
-            p {
-                a.button href=(visit.link("/change", &[("change", "retry"), ("id", &id)])) { "Preview retry" }
-                @if row.halts {
-                    a.button href=(visit.link("/change", &[("change", "skip"), ("id", &id)])) { "Preview skip" }
-                }
-            }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 pub(super) mod aggregate;
 pub(super) mod audit;
-pub(super) mod change;
 pub(super) mod letters;
 pub(super) mod messages;
 pub(super) mod overview;

@@ -13,7 +13,7 @@ use crate::web::layout;
 use crate::web::sampler::{Sample, latest};
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
-use crate::{BacklogCounts, ConsumerRow, ListedConsumer, PauseRow, Status};
+use crate::{BacklogCounts, ListedConsumer, Status};
 
 pub(in crate::web) async fn get<S: OutboxAudit>(
     Extract(app): Extract<Arc<App<S>>>,
@@ -25,11 +25,7 @@ pub(in crate::web) async fn get<S: OutboxAudit>(
 
 async fn make<S: OutboxAudit>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
     let sample = latest(app).await?;
-    let may_pause = app.changes.store.is_some() && visit.access.may_change();
-    let body = html! {
-        div data-fresh { (present(visit, &sample)) }
-        @if may_pause { (pause_form(visit)) }
-    };
+    let body = html! { div data-fresh { (present(visit, &sample)) } };
     let mut page = Page::new("Overview", &*sample, body);
     page.is_live = true;
     Ok(page)
@@ -70,7 +66,7 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         ("Partitions owned", partitions),
     ];
     html! {
-        @if !status.pauses.is_empty() { div.paused { (pauses(visit, &status.pauses)) } }
+        @if !status.pauses.is_empty() { div.paused { (layout::table(visit, "Publishing is paused", &status.pauses)) } }
         p.sentence role="status" { (layout::state(status.state)) " " (sentence(status)) }
         (layout::reasons(visit, &status.reasons))
         dl.counts { @for (title, value) in counts { div { dt { (title) } dd { (value) } } } }
@@ -81,15 +77,6 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         @if let Some(error) = &sample.log_error { (layout::not_seen(&format!("the log: {error}"))) }
         p.quiet { "Read at " (layout::time(sample.sampled_at)) "." }
     }
-}
-
-fn pauses(visit: &Visit, pauses: &[PauseRow]) -> Markup {
-    let resume = |row: &PauseRow| {
-        let aggregate_type = row.aggregate_type.as_deref().unwrap_or_default();
-        let query = [("change", "unpause"), ("aggregate_type", aggregate_type)];
-        html! { a href=(visit.link("/change", &query)) { "Preview resume" } }
-    };
-    layout::table_with(visit, "Publishing is paused", pauses, Some(&resume))
 }
 
 /// All consumers, or why they are not known.
@@ -104,48 +91,14 @@ fn consumers(visit: &Visit, sample: &Sample) -> Markup {
     let rows: Vec<ListedConsumer> = rows
         .map(|row| ListedConsumer::new(row, Some(&sample.forecast)))
         .collect();
-    let next = |listed: &ListedConsumer| {
-        let ConsumerRow {
-            consumer,
-            paused,
-            dead_letters_open,
-            ..
-        } = &listed.row;
-        let change = |change: &str| visit.link("/change", &[("change", change), ("consumer", consumer)]);
-        html! {
-            @match (paused, dead_letters_open) {
-                (Some(_), _) => { a href=(change("resume-consumer")) { "Preview resume" } }
-                (None, None) => { "pause not checked" }
-                (None, Some(_)) => { a href=(change("pause-consumer")) { "Preview pause" } }
-            }
-        }
-    };
     let unseen: BTreeSet<&str> = rows
         .iter()
         .filter_map(|listed| listed.row.unseen.as_deref())
         .collect();
     html! {
-        (layout::table_with(visit, "Consumers of the stream", &rows, Some(&next)))
+        (layout::table(visit, "Consumers of the stream", &rows))
         @for reason in unseen {
             (layout::not_seen(&format!("dead letters and pauses of consumers: {reason}")))
-        }
-    }
-}
-
-fn pause_form(visit: &Visit) -> Markup {
-    html! {
-        h2 { "Pause publishing" }
-        form.filter method="get" action=(visit.link("/change", &[])) {
-            input type="hidden" name="change" value="pause";
-            div {
-                label for="aggregate_type" { "Aggregate type (empty: all messages)" }
-                input id="aggregate_type" name="aggregate_type" placeholder="order";
-            }
-            div {
-                label for="lasts" { "Duration (optional)" }
-                input id="lasts" name="lasts" placeholder="2h";
-            }
-            button type="submit" { "Preview pause" }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::BrokerCheck;
-use outbox_admin::web::{Access, Dashboard, Role, StreamView};
+use outbox_admin::web::{Access, Dashboard, StreamView};
 use outbox_testing::MemoryStore;
 
 use super::get;
@@ -28,7 +28,7 @@ fn counted(store: &MemoryStore) -> (Router, Arc<AtomicU32>) {
     let dashboard = Dashboard::new("orders", store.clone()).with_stream(Counted(looks.clone()));
     let router = dashboard
         .router()
-        .layer(Extension(Access::new("ada", Role::Viewer)));
+        .layer(Extension(Access::new("ada")));
     (router, looks)
 }
 

@@ -1,23 +1,32 @@
-//! The dashboard in a real browser: Debian's chromium, by its driver. Pictures of the pages: [`super::browser_pages`].
+//! Every page of the dashboard in a real browser (Debian's chromium, by its driver): axe-core finds nothing that keeps
+//! somebody from using it. `OUTBOX_BLESS=1` keeps the pictures for the documents.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use fantoccini::{Client, ClientBuilder, Locator};
-use outbox::core::{Fitness, Lease, MessageId, MessageStatus, OutboxReader as _, OwnerId};
-use outbox::testing::{backend_url, eventually};
-use serde_json::json;
+use fantoccini::{Client, ClientBuilder};
+use outbox::core::Fitness;
+use outbox::testing::backend_url;
+use serde_json::{Value, json};
 
-use super::plant::{Planted, dead};
-use super::serve::{PASSWORD, Served, users};
+use super::answer::ask;
+use super::plant::{Planted, dead, failed};
+use super::serve::Served;
 use crate::place::Kind;
 
 /// Chrome does not start each time that it is asked ("session not created").
 const STARTS_MAX: u32 = 3;
 
+/// How often a page may load itself anew while it is looked at.
+const ANEW_MAX: u32 = 10;
+
+/// The pages whose pictures the guide shows.
+const SHOWN: [&str; 5] = ["overview", "messages", "aggregate", "dead-letters", "audit"];
+
 /// The driver of a browser. Killing it ends the browser.
-pub(super) struct Driver {
+struct Driver {
     child: Child,
     address: String,
     _folder: tempfile::TempDir,
@@ -32,7 +41,7 @@ impl Drop for Driver {
 
 impl Driver {
     /// `None` if there is no driver, and the test is skipped.
-    pub(super) fn start() -> Option<Self> {
+    fn start() -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_CHROMEDRIVER_BIN")?;
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(program)
@@ -58,12 +67,8 @@ impl Driver {
         })
     }
 
-    async fn browser(&self) -> Client {
-        self.browser_of(1200, false).await
-    }
-
     /// A browser of this width, on a system that is dark or not. A window has a least width, so a narrow one is that of a phone.
-    pub(super) async fn browser_of(&self, width: u32, is_dark: bool) -> Client {
+    async fn browser(&self, width: u32, is_dark: bool) -> Client {
         // A browser of root has no sandbox; what it opens here is only ours.
         let size = format!("--window-size={width},800");
         let mut words = vec![
@@ -93,147 +98,125 @@ impl Driver {
     }
 }
 
-/// Follows the link with this text to another page.
-async fn follow(browser: &Client, text: &str) {
-    let before = browser.current_url().await.unwrap();
-    eventually(&format!("a page behind the link `{text}`"), async || {
-        if browser.current_url().await.is_ok_and(|url| url != before) {
-            return true;
+/// Something of everything: handled, refused by a consumer, in back-off, halted, waiting, skipped by an operator. Returns
+/// the pages with the names of their pictures.
+async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
+    let handled = planted.placed("4710").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (in_back_off, halting) = (planted.placed("4711").await, planted.placed("4712").await);
+    planted.placed("4712").await;
+    let skipped = planted.placed("4713").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, in_back_off, failed()).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    planted.settle(&leases, skipped, dead(true)).await;
+    let place = &planted.place;
+    let id = skipped.to_string();
+    let why = ["--reason", "INC-2231", "--actor", "olga", "--yes"];
+    ask(place, &[&["retry", "--skip", id.as_str()][..], &why].concat()).expect(0);
+    let operation = ask(place, &["audit", "-o", "name"]).expect(0).out;
+    let letter = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
+    let groups = ask(place, &["dead-letters", "groups", "-o", "name"]).expect(0).out;
+    vec![
+        ("overview", "/".to_owned()),
+        ("messages", "/messages".to_owned()),
+        ("message", format!("/messages/{handled}")),
+        ("aggregate", "/aggregate?of=order/4712".to_owned()),
+        ("dead-letters", "/dead-letters".to_owned()),
+        (
+            "dead-letters-alike",
+            format!("/dead-letters?consumer=billing&fingerprint={}", groups.trim()),
+        ),
+        ("dead-letter", format!("/dead-letters/{}", letter.trim())),
+        ("audit", "/audit".to_owned()),
+        ("operation", format!("/operations/{}", operation.trim())),
+        ("nothing", "/nothing".to_owned()),
+    ]
+}
+
+/// What axe-core finds wrong with the page: each rule with the elements.
+async fn violations(browser: &Client, axe: &str) -> Vec<String> {
+    let script = format!(
+        "const done = arguments[arguments.length - 1]; {axe}; axe.run(document, {{ resultTypes: ['violations'] }}).then(\
+         (found) => done(found.violations.map((rule) => rule.id + ': ' + rule.nodes.map((node) => node.html).join(' | '))),\
+         (error) => done([String(error)]));"
+    );
+    let mut anew = 0;
+    let found = loop {
+        match browser.execute_async(&script, Vec::new()).await {
+            // The overview replaces its values. The driver calls that a timeout at once.
+            Err(error) if error.is_script_timeout() && anew < ANEW_MAX => anew += 1,
+            found => break found.unwrap(),
         }
-        // The page may be made anew at any time. What was found on it is gone then, and a click may be lost.
-        if let Ok(link) = browser.find(Locator::LinkText(text)).await {
-            let _ = link.click().await;
+    };
+    let found = found.as_array().unwrap().iter();
+    found.map(|rule| rule.as_str().unwrap().to_owned()).collect()
+}
+
+async fn evaluate(browser: &Client, script: &str) -> Value {
+    let mut anew = 0;
+    loop {
+        match browser.execute(script, Vec::new()).await {
+            // A page that loads itself anew, as above. The driver has several names for that.
+            Err(_) if anew < ANEW_MAX => anew += 1,
+            value => return value.unwrap(),
         }
-        false
-    })
-    .await;
-}
-
-/// Waits for a page with this text: a click returns before its page is there.
-async fn shows(browser: &Client, expected: &str) {
-    eventually(&format!("a page with `{expected}`"), async || {
-        let Ok(page) = browser.find(Locator::Css("main")).await else {
-            return false;
-        };
-        page.text().await.is_ok_and(|text| text.contains(expected))
-    })
-    .await;
-}
-
-/// Whether the pictures of the documents are made anew.
-pub(super) fn keeps_pictures() -> bool {
-    std::env::var_os("OUTBOX_BLESS").is_some()
-}
-
-/// Keeps a picture of the page.
-pub(super) async fn picture(browser: &Client, name: &str) {
-    let picture = browser.screenshot().await.unwrap();
-    assert!(picture.starts_with(b"\x89PNG"));
-    if keeps_pictures() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/images");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), picture).unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-async fn status(planted: &Planted, id: MessageId) -> MessageStatus {
-    planted.store.find(id).await.unwrap().unwrap().stored.status
-}
-
-/// A dead letter that halts order 4711, one event behind it, and the relay that has made it.
-async fn stuck(planted: &Planted) -> (MessageId, (OwnerId, Vec<Lease>)) {
-    let id = planted.placed("4711").await;
-    planted.placed("4711").await;
-    let relay = planted.relay(Fitness::Fit).await;
-    planted.settle(&relay.1, id, dead(true)).await;
-    (id, relay)
-}
-
 #[tokio::test]
-async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
-    let Some(driver) = Driver::start() else {
+async fn nothing_keeps_anybody_from_using_a_page() {
+    let (Some(driver), Some(axe)) = (Driver::start(), backend_url("OUTBOX_TEST_AXE_SCRIPT")) else {
         return;
     };
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let (id, relay) = stuck(&planted).await;
-    let file = users(&planted.place, &["olga:operator"]);
-    let served = Served::start(&planted.place, &["--users", &file]);
-    let browser = driver.browser().await;
-    let password = PASSWORD.replace(' ', "%20");
-    let url = format!("http://olga:{password}@{}/", served.address);
-    browser.goto(&url).await.unwrap();
-    shows(&browser, "1 aggregate is halted by a dead letter").await;
-    follow(&browser, "outbox list --status dead").await;
-    follow(&browser, "order/4711").await;
-    shows(&browser, "dead-letter").await;
-    shows(&browser, "maximum payload exceeded").await;
-    follow(&browser, &format!("outbox retry {id}")).await;
-    shows(&browser, "It would retry 1 message of 1 aggregate.").await;
-    // Its relay is alive, and the stream was never made.
-    shows(&browser, "Does the cause still hold?").await;
-    shows(&browser, "still 1 message: there is no stream").await;
-    assert_eq!(status(&planted, id).await, MessageStatus::Dead);
-    let button = browser.find(Locator::Css("button.do")).await.unwrap();
-    button.click().await.unwrap();
-    shows(&browser, "retry: 0 published, 1 to be published, 0 failed again.").await;
-    assert_ne!(status(&planted, id).await, MessageStatus::Dead);
-    let operation = browser.current_url().await.unwrap();
-    follow(&browser, "Overview").await;
-    // The script has its values from the server, under the policy that forbids all others.
-    planted.placed("1").await;
-    eventually(
-        "a page that shows the event without being loaded again",
-        async || {
-            // The page may be made anew at any time, and what was found on it is gone then.
-            let Ok(pending) = browser.find(Locator::Css("[data-fresh] .counts dd")).await else {
-                return false;
-            };
-            pending.text().await.is_ok_and(|pending| pending == "3")
-        },
-    )
-    .await;
-    // The stream is made, and the relay goes on: the page of the retry says that it has worked.
-    planted.publish_after(&relay).await;
-    browser.goto(operation.as_str()).await.unwrap();
-    shows(&browser, "retry: 1 published, 0 to be published, 0 failed again.").await;
-    assert_eq!(status(&planted, id).await, MessageStatus::Published);
-    browser.close().await.unwrap();
+    let axe = std::fs::read_to_string(axe).unwrap();
+    let pages = fill(&planted).await;
+    let served = Served::start(&planted.place, &[]);
+    let mut found = Vec::new();
+    for (width, is_dark) in [(1200, false), (400, true)] {
+        let browser = driver.browser(width, is_dark).await;
+        for (name, path) in &pages {
+            let url = format!("http://{}{path}", served.address);
+            browser.goto(&url).await.unwrap();
+            for violation in violations(&browser, &axe).await {
+                found.push(format!("{path}, {width} pixels: {violation}"));
+            }
+            // One column: nothing but a table, which scrolls by itself, is wider than the window.
+            let wider = "return document.documentElement.scrollWidth - window.innerWidth";
+            let wider = evaluate(&browser, wider).await.as_i64().unwrap();
+            if wider > 0 {
+                found.push(format!("{path}: {wider} pixels wider than the window"));
+            }
+            if !is_dark && SHOWN.contains(name) && std::env::var_os("OUTBOX_BLESS").is_some() {
+                keep_picture(&browser, name, width).await;
+            }
+        }
+        browser.close().await.unwrap();
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
     drop(served);
     planted.close().await;
 }
 
-#[tokio::test]
-async fn a_viewer_in_a_browser_has_no_form_and_cannot_make_one() {
-    let Some(driver) = Driver::start() else {
-        return;
-    };
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    let (id, _) = stuck(&planted).await;
-    let file = users(&planted.place, &["vera:viewer"]);
-    let served = Served::start(&planted.place, &["--users", &file]);
-    let browser = driver.browser().await;
-    let password = PASSWORD.replace(' ', "%20");
-    let url = format!(
-        "http://vera:{password}@{}/change?change=retry&id={id}",
-        served.address
-    );
-    browser.goto(&url).await.unwrap();
-    shows(&browser, "Your role (viewer) may not make changes.").await;
-    assert!(browser.find(Locator::Css("form")).await.is_err());
-    // A request by hand, from the page itself: same site, own login.
-    let script = "const [id, done] = arguments; fetch(`${location.protocol}//${location.host}/change`, { method: 'POST', body: new URLSearchParams({ change: 'retry', id }) })\
-                  .then((answer) => done(answer.status), (error) => done(String(error)));";
-    let answered = browser
-        .execute_async(script, vec![json!(id.to_string())])
+/// Keeps a picture of the page from its beginning to its end.
+async fn keep_picture(browser: &Client, name: &str, width: u32) {
+    // A page is never lower than its window, which is as high as the page before it.
+    browser.set_window_size(width, 500).await.unwrap();
+    // The bars of the browser are part of the window.
+    let height =
+        "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight";
+    let height = evaluate(browser, height).await;
+    let height = u32::try_from(height.as_u64().unwrap()).unwrap();
+    browser
+        .set_window_size(width, height.clamp(500, 2200))
         .await
         .unwrap();
-    assert_eq!(answered, json!(403));
-    assert_eq!(status(&planted, id).await, MessageStatus::Dead);
-    browser.close().await.unwrap();
-    drop(served);
-    planted.close().await;
+    let picture = browser.screenshot().await.unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/images");
+    std::fs::write(folder.join(format!("dashboard-{name}.png")), picture).unwrap();
 }

@@ -7,8 +7,7 @@ use outbox::prelude::*;
 use serde_json::Value;
 
 use super::answer::{Answer, ask, at};
-use super::plant::{LONG, OrderPlaced, Planted, failed};
-use super::serve::Served;
+use super::plant::{LONG, OrderPlaced, Planted};
 use crate::place::{Kind, Place};
 
 /// The stream of a place, with these settings changed.
@@ -240,34 +239,5 @@ async fn a_retry_of_dead_letters_says_whether_their_consumer_can_try_them() {
         (&"unknown".into(), &"handler".into()),
         "{away}"
     );
-    planted.close().await;
-}
-
-/// What the dashboard says of the same is read by sessions that only read, over one connection to NATS.
-#[tokio::test]
-async fn a_preview_in_a_browser_names_the_causes_that_the_command_names() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    let place = &planted.place;
-    stream(place, |config| config.max_message_size = 2_000).await;
-    refused(&planted, "1", "a".repeat(5_000)).await;
-    let waits = planted.placed("2").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
-    planted.settle(&leases, waits, failed()).await;
-    let served = Served::start(place, &["--role", "operator"]);
-    let shown = async |query: &str| served.json(&format!("/change.json?{query}")).await["causes"].clone();
-    let told = retry(place).json()["causes"].clone();
-    assert_eq!(told[0]["obstacle"], "too-large", "{told}");
-    assert_eq!(shown("change=retry&all=yes").await, told);
-    let told = ask(place, &["resume", "order/2", "-o", "json"]).expect(0).json()["causes"].clone();
-    assert_eq!(told[0]["holds"], "unknown", "{told}");
-    assert_eq!(shown("change=resume&aggregate=order/2").await, told);
-    let (_, page) = served.get("/change?change=retry&all=yes", &[]).await;
-    assert!(
-        page.contains("still</span> 1 message: it has ") && page.contains("at most 2000 are taken"),
-        "{page}"
-    );
-    drop(served);
     planted.close().await;
 }

@@ -3,7 +3,6 @@
 pub(crate) mod answer;
 mod audit;
 mod browser;
-mod browser_pages;
 mod causes;
 mod changes;
 mod denied;
@@ -13,7 +12,6 @@ mod forget;
 mod hints;
 mod inbox;
 mod keys;
-mod letter_group;
 mod lists;
 mod migrate;
 mod no_stream;

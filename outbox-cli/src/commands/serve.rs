@@ -1,0 +1,196 @@
+//! `outbox serve`: the dashboard of an outbox, for people with a browser.
+//!
+//! Invariants: the dashboard is reached from this machine only; a proxy on this machine lets others in. Its sessions cannot
+//! write.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::HOST;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use clap::Args;
+use outbox::core::shutdown;
+use outbox::inbox::{DeadLetters, InboxOperations};
+use outbox::sea_orm::SqlStore;
+use outbox_admin::web::{Access, Dashboard};
+use tokio::net::TcpListener;
+
+use super::arguments::{EXIT_CODES, PlaceArguments, parse_timeout};
+use super::http_server::{self, Bounds};
+use super::place::{Place, configured};
+use super::relay::logging;
+use super::stream_view::Stream;
+use crate::config::Environment;
+use crate::failure::{CommandError, Outcome};
+use crate::invocation;
+use crate::output::{Format, say};
+
+/// Sessions that pages read with.
+const READERS: u32 = 4;
+
+/// A browser opens up to six connections.
+const BOUNDS: Bounds = Bounds {
+    connections: 256,
+    patience: Duration::from_secs(30),
+};
+
+/// How long open pages may hold up the end of the program.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Arguments of `outbox serve`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
+#[non_exhaustive]
+pub struct ServeCommand {
+    /// The configuration file of the relay program. Without a file all settings have their defaults.
+    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The outbox, by its name in the file. Needed if the file has several.
+    #[arg(long, value_name = "NAME")]
+    pub outbox: Option<String>,
+    /// How long an answer of the database or of NATS is waited for.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
+    pub timeout: Duration,
+    /// Where it answers: an address of this machine only. Port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9188")]
+    pub address: SocketAddr,
+    /// A further name by which a browser may call it, such as the name of the proxy in front of it.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Show payloads too, with their sensitive fields masked.
+    #[arg(long)]
+    pub payloads: bool,
+}
+
+impl ServeCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        if !self.address.ip().is_loopback() {
+            return Err(CommandError::configuration(format!(
+                "the dashboard has no login and answers on this machine only, and {} is reached from others; \
+                 choose 127.0.0.1, and put a proxy with a login in front of it",
+                self.address.ip()
+            )));
+        }
+        let environment = Environment::of_process();
+        let config = configured(&self.arguments()).map_err(CommandError::configuration)?;
+        let filter = logging::filter(&environment).map_err(CommandError::configuration)?;
+        let dashboard = self.dashboard().await?;
+        logging::start(&config.log, filter);
+        let visitors = Arc::new(Visitors {
+            access: Access::new("local").with_payloads(self.payloads),
+            hosts: self.host.clone(),
+        });
+        let router = dashboard.router();
+        self.serve(router.layer(middleware::from_fn_with_state(visitors, let_in)))
+            .await
+    }
+
+    /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is
+    /// configured. The application lets people in, and gives each request an [`Access`]; without one a request is refused.
+    /// So `address`, `host` and `payloads` are not looked at. The commands that pages name are called `outbox`, unless the
+    /// application sets another name with [`Dashboard::with_program`].
+    ///
+    /// # Errors
+    ///
+    /// Exit code 2: the configuration is wrong, for example several outboxes without `outbox`. The database and NATS are
+    /// connected to when a page first asks for them.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is left behind.
+    pub async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
+        let arguments = self.arguments();
+        let place = Place::open(&arguments).await?.reading(READERS).await?;
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let connection = place.store.connection().clone();
+        let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
+        let operations = InboxOperations::new(connection).with_names(names);
+        Ok(Dashboard::new(place.outbox.name(), place.store.clone())
+            .with_dead_letters(letters)
+            .with_inbox_operations(operations)
+            .with_program(invocation::name())
+            .with_shown(place.shown())
+            .with_timeout(self.timeout)
+            .with_stream(Stream::new(&place, &arguments)))
+    }
+
+    fn arguments(&self) -> PlaceArguments {
+        PlaceArguments {
+            config: self.config.clone(),
+            outbox: self.outbox.clone(),
+            timeout: self.timeout,
+            output: Format::default(),
+        }
+    }
+
+    async fn serve(&self, router: Router) -> Result<Outcome, CommandError> {
+        let failed = |error: std::io::Error| {
+            CommandError::failed(format!(
+                "the dashboard cannot be served on {}: {error}; choose another `--address`",
+                self.address
+            ))
+        };
+        let listener = TcpListener::bind(self.address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        say(&format!("the dashboard is on http://{address}"));
+        let stop = shutdown::on_signals();
+        tokio::select! {
+            () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
+            // A page that is open keeps its connection, and would keep the program.
+            () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+/// Who may look: whoever reaches this machine by a known name.
+struct Visitors {
+    access: Access,
+    hosts: Vec<String>,
+}
+
+/// Refuses a name that is not known: a foreign page can give its own name the address of this machine, and its browser then
+/// sends that name.
+async fn let_in(State(visitors): State<Arc<Visitors>>, mut request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.map(without_port).unwrap_or_default();
+    let local = ["localhost", "127.0.0.1", "[::1]"];
+    let mut known = local.into_iter().chain(visitors.hosts.iter().map(String::as_str));
+    if !known.any(|known| known.eq_ignore_ascii_case(host)) {
+        let why = "this name of the machine is not known; call it localhost, or start it with `--host NAME`\n";
+        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    }
+    request.extensions_mut().insert(visitors.access.clone());
+    next.run(request).await
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_known_with_and_without_its_port() {
+        for (host, expected) in [
+            ("localhost", "localhost"),
+            ("localhost:9188", "localhost"),
+            ("[::1]:9188", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("evil.example:80", "evil.example"),
+        ] {
+            assert_eq!(without_port(host), expected);
+        }
+    }
+}
