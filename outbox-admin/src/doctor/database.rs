@@ -1,18 +1,14 @@
-//! Reads what a database says of itself: its clock, what is open in it, and what it keeps.
+//! Reads what a database says of itself and of the numbers of messages.
 //!
-//! Invariant: system views only, and at most 1,000 rows by an index; no row of the outbox is locked.
-//! What the login may not see is left out, and named.
+//! Invariant: at most 1,000 rows by an index; no row of the outbox is locked. What the login may not see is left out, and
+//! named.
 
 use std::time::Duration;
 
-use outbox_inbox::DatabaseAnswer;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement};
 use time::OffsetDateTime;
 
 use super::Check;
-
-/// Where autovacuum may be off, beside tables.
-pub(super) const SERVER: &str = "the server";
 
 /// What a database says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,16 +18,6 @@ pub struct DatabaseFacts {
     pub clock_ahead: f64,
     /// How exact that is, in seconds: half of the time that the answer took.
     pub clock_error: f64,
-    /// The transaction of another session that has been open longest.
-    pub oldest_transaction: Option<OldTransaction>,
-    /// The oldest prepared transaction.
-    pub oldest_prepared: Option<OldTransaction>,
-    /// Replication slots.
-    pub slots: Vec<ReplicationSlot>,
-    /// Where autovacuum is off: `the server`, or names of tables.
-    pub without_autovacuum: Vec<String>,
-    /// Tables of which row-level security filters the rows for this login.
-    pub row_security: Vec<String>,
     /// How many of the newest messages have a higher number than `outbox_aggregates` has assigned.
     pub ahead_of_aggregates: u64,
     /// The statement that sets `outbox_aggregates` to the highest numbers.
@@ -42,48 +28,19 @@ pub struct DatabaseFacts {
     pub not_checked: Vec<Check>,
 }
 
-/// A transaction that is open.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OldTransaction {
-    /// What the server calls its session, or the name of a prepared one.
-    pub id: String,
-    /// Whose it is, if the server says so.
-    pub owner: Option<String>,
-    /// How long it has been open.
-    pub age: Duration,
-    /// The statement that ends it.
-    pub remedy: String,
-}
-
-/// A replication slot of PostgreSQL.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReplicationSlot {
-    /// Its name.
-    pub name: String,
-    /// Whether something reads it.
-    pub is_active: bool,
-    /// Bytes of the server's disk that it keeps; `None` if that is not known.
-    pub retained: Option<u64>,
-}
-
-/// Reads the facts. `tables` are the outbox's tables as SQL writes them.
+/// Reads the facts. `messages` and `aggregates` are the outbox's tables as SQL writes them.
 ///
 /// # Errors
 ///
 /// The database's error.
-pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Result<DatabaseFacts, DbErr> {
+pub async fn database_facts(
+    db: &DatabaseConnection,
+    messages: &str,
+    aggregates: &str,
+) -> Result<DatabaseFacts, DbErr> {
     let mut facts = DatabaseFacts::default();
     read_clock(db, &mut facts).await?;
-    match db.get_database_backend() {
-        DbBackend::Postgres => of_postgres(db, tables, &mut facts).await?,
-        DbBackend::MySql => of_mysql(db, &mut facts).await?,
-        _ => {}
-    }
-    if let [messages, aggregates, ..] = tables {
-        read_numbers(db, messages, aggregates, &mut facts).await;
-    }
+    read_numbers(db, messages, aggregates, &mut facts).await;
     Ok(facts)
 }
 
@@ -197,122 +154,6 @@ fn seconds(time: OffsetDateTime) -> f64 {
 async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, DbErr> {
     db.query_one_raw(Statement::from_string(db.get_database_backend(), sql))
         .await
-}
-
-fn transaction(row: &QueryResult) -> Result<OldTransaction, DbErr> {
-    let age: f64 = row.try_get("", "age")?;
-    Ok(OldTransaction {
-        id: row.try_get("", "id")?,
-        owner: row.try_get("", "owner")?,
-        age: Duration::try_from_secs_f64(age).unwrap_or_default(),
-        remedy: row.try_get("", "remedy")?,
-    })
-}
-
-async fn of_postgres(
-    db: &DatabaseConnection,
-    tables: &[String],
-    facts: &mut DatabaseFacts,
-) -> Result<(), DbErr> {
-    // A login sees no times of other users' sessions, unless it is a member of `pg_read_all_stats`.
-    let hidden = "SELECT NOT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER') AS hidden";
-    if let Some(row) = one(db, hidden).await?
-        && row.try_get("", "hidden")?
-    {
-        facts.not_checked.push(Check::LongTransaction);
-        facts.unseen.push(
-            "transactions of other users: GRANT pg_read_all_stats to this login to have them looked at"
-                .to_owned(),
-        );
-    }
-    let open = "SELECT CAST(pid AS text) AS id, CAST(usename AS text) AS owner, 'SELECT pg_terminate_backend(' || pid::text || ')' AS remedy, \
-                CAST(extract(epoch FROM pg_catalog.now() - xact_start) AS double precision) AS age FROM pg_stat_activity \
-                WHERE datname = pg_catalog.current_database() AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid() \
-                AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1";
-    facts.oldest_transaction = one(db, open).await?.as_ref().map(transaction).transpose()?;
-    let prepared = "SELECT gid AS id, CAST(owner AS text) AS owner, 'ROLLBACK PREPARED ' || pg_catalog.quote_literal(gid) AS remedy, \
-                    CAST(extract(epoch FROM pg_catalog.now() - prepared) AS double precision) AS age FROM pg_prepared_xacts \
-                    WHERE database = pg_catalog.current_database() ORDER BY prepared LIMIT 1";
-    facts.oldest_prepared = one(db, prepared).await?.as_ref().map(transaction).transpose()?;
-    // A standby has no position of its own that could be compared.
-    let slots = "SELECT CAST(slot_name AS text) AS name, active, CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
-                 ELSE CAST(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn) AS bigint) END AS retained \
-                 FROM pg_replication_slots ORDER BY slot_name";
-    for row in db
-        .query_all_raw(Statement::from_string(DbBackend::Postgres, slots))
-        .await?
-    {
-        let retained: Option<i64> = row.try_get("", "retained")?;
-        facts.slots.push(ReplicationSlot {
-            name: row.try_get("", "name")?,
-            is_active: row.try_get("", "active")?,
-            retained: retained.and_then(|bytes| u64::try_from(bytes).ok()),
-        });
-    }
-    let server = one(
-        db,
-        "SELECT pg_catalog.current_setting('autovacuum') AS autovacuum",
-    )
-    .await?;
-    if let Some(row) = server
-        && row.try_get::<String>("", "autovacuum")? == "off"
-    {
-        facts.without_autovacuum.push(SERVER.to_owned());
-    }
-    for table in tables {
-        let sql = "SELECT EXISTS (SELECT FROM pg_class c, pg_catalog.unnest(c.reloptions) AS option WHERE c.oid = pg_catalog.to_regclass($1)::oid \
-                   AND option ~ '^autovacuum_enabled=(off|false|no|0|f|n)') AS is_off";
-        let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
-        if let Some(row) = db.query_one_raw(asked).await?
-            && row.try_get("", "is_off")?
-        {
-            facts.without_autovacuum.push(table.clone());
-        }
-        let sql =
-            "SELECT pg_catalog.to_regclass($1) IS NOT NULL AND pg_catalog.row_security_active($1) AS is_on";
-        let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
-        if let Some(row) = db.query_one_raw(asked).await?
-            && row.try_get("", "is_on")?
-        {
-            facts.row_security.push(table.clone());
-        }
-    }
-    Ok(())
-}
-
-async fn of_mysql(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<(), DbErr> {
-    // The view has the time zone of the server, whatever that of the session is. A prepared transaction has no session.
-    let open = |is_prepared: bool| {
-        let (session, remedy) = match is_prepared {
-            true => ("= 0", "'XA RECOVER, then XA ROLLBACK of what it names'"),
-            false => (
-                "NOT IN (0, CONNECTION_ID())",
-                "CONCAT('KILL ', trx_mysql_thread_id)",
-            ),
-        };
-        format!(
-            "SELECT CAST(trx_mysql_thread_id AS CHAR) AS id, NULL AS owner, {remedy} AS remedy, \
-             CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP()) AS DOUBLE) AS age \
-             FROM information_schema.innodb_trx WHERE trx_mysql_thread_id {session} ORDER BY trx_started LIMIT 1"
-        )
-    };
-    match one(db, &open(false)).await {
-        Ok(row) => {
-            facts.oldest_transaction = row.as_ref().map(transaction).transpose()?;
-            let prepared = one(db, &open(true)).await?;
-            facts.oldest_prepared = prepared.as_ref().map(transaction).transpose()?;
-        }
-        Err(error) if matches!(DatabaseAnswer::of(&error), Some(DatabaseAnswer::Denied(_))) => {
-            facts
-                .not_checked
-                .extend([Check::LongTransaction, Check::PreparedTransaction]);
-            facts.unseen.push(
-                "open transactions: GRANT PROCESS ON *.* to this login to have them looked at".to_owned(),
-            );
-        }
-        Err(error) => return Err(error),
-    }
-    Ok(())
 }
 
 /// How long the inbox of a consumer remembers what it has handled, by the newest row of its table; `None` if there is none. `table` is the table of inbox

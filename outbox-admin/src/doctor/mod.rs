@@ -11,14 +11,11 @@ mod stream;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
 pub use broker::{ConsumerFacts, MAX_BYTES, of_consumer, of_stream};
-pub use database::{
-    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, inbox_memory, only_reads,
-};
+pub use database::{DatabaseFacts, database_facts, inbox_memory, only_reads};
 pub use rules::{PauseFacts, of_database, of_leases, of_pauses, of_relays, of_setup};
 pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT, Wanted};
 
@@ -43,14 +40,6 @@ pub enum Check {
     DatabaseSetting,
     /// The clocks of the database and of this machine agree.
     Clock,
-    /// No transaction has been open for long.
-    LongTransaction,
-    /// No prepared transaction was left behind.
-    PreparedTransaction,
-    /// No replication slot keeps much of the server's disk.
-    ReplicationSlot,
-    /// PostgreSQL removes dead rows by itself.
-    Autovacuum,
     /// `outbox_aggregates` has assigned the numbers of the newest messages.
     Numbers,
     /// A relay is alive, live relays do their work, and all publish to one destination.
@@ -105,17 +94,13 @@ impl fmt::Display for Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 28] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
         Self::Rights,
         Self::DatabaseSetting,
         Self::Clock,
-        Self::LongTransaction,
-        Self::PreparedTransaction,
-        Self::ReplicationSlot,
-        Self::Autovacuum,
         Self::Numbers,
         Self::Relays,
         Self::Leases,
@@ -149,7 +134,7 @@ pub struct Diagnosis {
     pub check: Check,
     /// How bad it is.
     pub state: State,
-    /// What it is about: a consumer, a table, a slot; empty if the check says it.
+    /// What it is about: a consumer, a table; empty if the check says it.
     pub subject: String,
     /// What was seen.
     pub seen: String,
@@ -212,7 +197,7 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// How many checks were made, and how many findings there are: `32 checks, 1 finding`, or `31 of 32 checks, 1 finding; 1 check was not made`.
+    /// How many checks were made, and how many findings there are: `28 checks, 1 finding`, or `27 of 28 checks, 1 finding; 1 check was not made`.
     #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
@@ -224,30 +209,6 @@ impl Examination {
                 all - unmade,
                 counted(count(unmade), "check was not made", "checks were not made")
             ),
-        }
-    }
-}
-
-/// From where on something is a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest time that a transaction may be open. Default: 10 minutes.
-    pub transaction: Duration,
-    /// The most bytes that a replication slot may keep. Default: 1 GiB.
-    pub slot_bytes: u64,
-    /// The largest difference of the clocks. Default: 5 seconds.
-    pub clocks: Duration,
-    /// The longest time that publishing may be paused. Default: a day.
-    pub pause: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            transaction: Duration::from_mins(10),
-            slot_bytes: 1 << 30,
-            clocks: Duration::from_secs(5),
-            pause: Duration::from_hours(24),
         }
     }
 }

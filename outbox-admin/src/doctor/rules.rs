@@ -9,14 +9,18 @@ use outbox_core::{
 };
 use time::OffsetDateTime;
 
-use super::database::SERVER;
-use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
+use super::{Check, DatabaseFacts, Diagnosis};
 use crate::failing::Failing;
 use crate::next::{Command, Next};
 use crate::pause::unpause_command;
 use crate::relay_causes;
 use crate::verdict::State;
 use crate::words::quoted;
+
+/// The largest difference of the clocks.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(5);
+/// The longest time that publishing may be paused.
+const PAUSED_MAX: Duration = Duration::from_hours(24);
 
 /// Findings of the check that a relay makes at its start.
 #[must_use]
@@ -94,35 +98,8 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
 
 /// What is wrong with the database.
 #[must_use]
-pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
-    let mut found: Vec<Diagnosis> = of_clock(facts, limits).into_iter().collect();
-    found.extend(facts.row_security.iter().map(|table| {
-        warning(
-            Check::RowSecurity,
-            (
-                table,
-                format!("row-level security filters the rows of {table} for this login"),
-            ),
-            "off, or a login with BYPASSRLS: a relay or an inbox with such a login does not start, and \
-             other commands do not see hidden rows",
-            sql(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")),
-        )
-    }));
-    found.extend(of_transactions(facts, limits));
-    found.extend(facts.slots.iter().filter_map(|slot| of_slot(slot, limits)));
-    found.extend(facts.without_autovacuum.iter().map(|place| {
-        let next = match place.as_str() {
-            SERVER => "ALTER SYSTEM SET autovacuum = on".to_owned(),
-            table => format!("ALTER TABLE {table} RESET (autovacuum_enabled)"),
-        };
-        let next = sql(&next);
-        warning(
-            Check::Autovacuum,
-            (place, format!("autovacuum is off for {place}")),
-            "on: each published message leaves dead rows",
-            next,
-        )
-    }));
+pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
+    let mut found: Vec<Diagnosis> = of_clock(facts).into_iter().collect();
     if facts.ahead_of_aggregates > 0 {
         let seen = format!(
             "{} of the newest messages have a number that outbox_aggregates has not assigned yet",
@@ -133,7 +110,8 @@ pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
             State::Stuck,
             ("", seen),
             "the number of the last message of each aggregate: the next messages get numbers of earlier ones",
-            sql(&facts.raise_numbers),
+            // No shell runs a statement.
+            Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
     }
     found
@@ -148,14 +126,9 @@ fn warning(
     Diagnosis::new(check, State::Degraded, what, needed, next)
 }
 
-/// A statement, which no shell runs.
-fn sql(statement: &str) -> Next {
-    Next::advice(format!("run in the database: {statement}"))
-}
-
-fn of_clock(facts: &DatabaseFacts, limits: &Limits) -> Option<Diagnosis> {
+fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
     let seconds = facts.clock_ahead.abs();
-    if seconds <= limits.clocks.as_secs_f64() + facts.clock_error {
+    if seconds <= CLOCKS_APART_MAX.as_secs_f64() + facts.clock_error {
         return None;
     }
     let way = if facts.clock_ahead > 0.0 {
@@ -168,70 +141,9 @@ fn of_clock(facts: &DatabaseFacts, limits: &Limits) -> Option<Diagnosis> {
         ("", format!("the database is {seconds:.1}s {way} of this machine")),
         format!(
             "at most {}: delays, ages and retention compare clocks",
-            span(limits.clocks)
+            span(CLOCKS_APART_MAX)
         ),
         Next::and_advice("chronyc tracking", "on both machines"),
-    ))
-}
-
-fn of_transactions(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
-    let is_old = |transaction: &&OldTransaction| transaction.age > limits.transaction;
-    let open = facts.oldest_transaction.as_ref().filter(is_old).map(|open| {
-        let (id, owner) = (&open.id, open.owner.as_deref().unwrap_or("somebody"));
-        warning(
-            Check::LongTransaction,
-            (
-                id,
-                format!(
-                    "session {id} of {owner} has a transaction open for {}",
-                    span(open.age)
-                ),
-            ),
-            format!(
-                "at most {}: dead rows stay, and reading what is pending gets slower",
-                span(limits.transaction)
-            ),
-            sql(&open.remedy),
-        )
-    });
-    let prepared = facts.oldest_prepared.as_ref().filter(is_old).map(|prepared| {
-        let age = span(prepared.age);
-        warning(
-            Check::PreparedTransaction,
-            (
-                &prepared.id,
-                format!("prepared for {age}, and neither committed nor rolled back"),
-            ),
-            format!(
-                "at most {}: it keeps its locks through restarts",
-                span(limits.transaction)
-            ),
-            sql(&prepared.remedy),
-        )
-    });
-    open.into_iter().chain(prepared).collect()
-}
-
-fn of_slot(slot: &ReplicationSlot, limits: &Limits) -> Option<Diagnosis> {
-    let (name, retained) = (&slot.name, slot.retained?);
-    if retained <= limits.slot_bytes {
-        return None;
-    }
-    let reader = if slot.is_active {
-        "is read too slowly"
-    } else {
-        "nobody reads it"
-    };
-    Some(warning(
-        Check::ReplicationSlot,
-        (
-            name,
-            format!("slot {name} keeps {retained} bytes of the server's disk, and {reader}"),
-        ),
-        format!("at most {} bytes, or the disk fills up", limits.slot_bytes),
-        Next::advice(format!(
-            "start its reader, or run in the database: SELECT pg_drop_replication_slot('{name}')"
-        )),
     ))
 }
 
@@ -315,11 +227,9 @@ pub struct PauseFacts {
 
 /// What is wrong with the pauses of publishing, and with what is held. `now`: the time, by which the age of a pause is counted.
 #[must_use]
-pub fn of_pauses(held: &PauseFacts, limits: &Limits, now: OffsetDateTime) -> Vec<Diagnosis> {
+pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
     let standing = held.pauses.iter().filter(|pause| pause.stands());
-    let mut found: Vec<Diagnosis> = standing
-        .filter_map(|pause| of_pause(pause, limits, now))
-        .collect();
+    let mut found: Vec<Diagnosis> = standing.filter_map(|pause| of_pause(pause, now)).collect();
     found.extend(held.unknown_types.iter().map(|name| {
         warning(
             Check::Pauses,
@@ -346,9 +256,9 @@ pub fn of_pauses(held: &PauseFacts, limits: &Limits, now: OffsetDateTime) -> Vec
     found
 }
 
-fn of_pause(pause: &Pause, limits: &Limits, now: OffsetDateTime) -> Option<Diagnosis> {
+fn of_pause(pause: &Pause, now: OffsetDateTime) -> Option<Diagnosis> {
     let age = Duration::try_from(now - pause.since).unwrap_or_default();
-    if age <= limits.pause {
+    if age <= PAUSED_MAX {
         return None;
     }
     let subject = pause.aggregate_type.as_deref();
@@ -360,10 +270,7 @@ fn of_pause(pause: &Pause, limits: &Limits, now: OffsetDateTime) -> Option<Diagn
             subject.unwrap_or_default(),
             format!("publishing of {scope} has been paused for {hours} by {by}: {reason}"),
         ),
-        format!(
-            "at most {}, or a pause that somebody remembers",
-            span(limits.pause)
-        ),
+        format!("at most {}, or a pause that somebody remembers", span(PAUSED_MAX)),
         unpause(subject),
     ))
 }
@@ -440,11 +347,31 @@ mod tests {
             clock_error: 3.0,
             ..DatabaseFacts::default()
         };
-        let limits = Limits::default();
-        assert_eq!(of_database(&facts(7.5), &limits), []);
+        assert_eq!(of_database(&facts(7.5)), []);
         for (ahead, word) in [(8.5, "ahead"), (-8.5, "behind")] {
-            let found = of_database(&facts(ahead), &limits);
+            let found = of_database(&facts(ahead));
             assert!(found.len() == 1 && found[0].seen.contains(word), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_pause_of_more_than_a_day_is_a_finding() {
+        let since = OffsetDateTime::UNIX_EPOCH;
+        let held = PauseFacts {
+            pauses: vec![Pause {
+                aggregate_type: None,
+                reason: "overrun".to_owned(),
+                by: "alice".to_owned(),
+                since,
+                ends_in: None,
+            }],
+            ..PauseFacts::default()
+        };
+        assert_eq!(of_pauses(&held, since + PAUSED_MAX), []);
+        let found = of_pauses(&held, since + 2 * PAUSED_MAX);
+        assert!(
+            found.len() == 1 && found[0].seen.contains("48h by alice: overrun"),
+            "{found:?}"
+        );
     }
 }

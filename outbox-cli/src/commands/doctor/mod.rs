@@ -12,15 +12,15 @@ use clap::Args;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, SetupKind, SetupProblem};
 use outbox::sea_orm::{DatabaseAnswer, reach};
 use outbox_admin::doctor::{
-    Check, Diagnosis, Examination, Limits, PauseFacts, Wanted, database_facts, of_database, of_leases,
-    of_pauses, of_relays, of_setup,
+    Check, Diagnosis, Examination, PauseFacts, Wanted, database_facts, of_database, of_leases, of_pauses,
+    of_relays, of_setup,
 };
 use outbox_admin::{Next, State};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::advice::Advice;
-use super::arguments::{PlaceArguments, parse_duration};
+use super::arguments::PlaceArguments;
 use super::place::Place;
 use super::relay::log;
 use crate::failure::{CommandError, Outcome};
@@ -37,35 +37,18 @@ pub struct DoctorCommand {
     /// The login is no relay's login: do not try a relay's rights.
     #[arg(long)]
     pub viewer: bool,
-    /// The longest time that a transaction may be open.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
-    pub transaction: Duration,
-    /// The longest time that publishing may be paused.
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
-    pub pause: Duration,
-    /// The most bytes that a replication slot may keep.
-    #[arg(long, value_name = "BYTES", default_value = "1073741824")]
-    pub slot_bytes: u64,
-}
-
-/// How closely is looked, and from where on something is a finding.
-#[derive(Debug, Clone, Copy)]
-struct Closely {
-    /// Whether the rights of a relay and the tables are tried.
-    as_relay: bool,
-    limits: Limits,
 }
 
 /// Runs all checks of an outbox.
-async fn examine(place: &Place, closely: Closely) -> Result<Examination, CommandError> {
+async fn examine(place: &Place, as_relay: bool) -> Result<Examination, CommandError> {
     let mut found = Examination::default();
-    look_at_database(place, closely, &mut found).await?;
+    look_at_database(place, as_relay, &mut found).await?;
     let retention = match place.outbox.section.relay.retention {
         Retention::Keep => None,
         Retention::KeepFor(time) => Some(time),
         _ => Some(Duration::ZERO),
     };
-    nats::look(place, &Wanted { retention }, closely.as_relay, &mut found).await?;
+    nats::look(place, &Wanted { retention }, as_relay, &mut found).await?;
     // The worst first; among equals, in the order of the checks.
     found
         .findings
@@ -77,14 +60,7 @@ impl DoctorCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut rows = Vec::new();
         for place in Place::open_all_to_examine(&self.place).await? {
-            let limits = Limits {
-                transaction: self.transaction,
-                pause: self.pause,
-                slot_bytes: self.slot_bytes,
-                ..Limits::default()
-            };
-            let as_relay = !self.viewer;
-            let found = examine(&place, Closely { as_relay, limits }).await?;
+            let found = examine(&place, !self.viewer).await?;
             rows.push(DoctorRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
@@ -118,14 +94,6 @@ fn away(advice: &Advice) -> Diagnosis {
             Check::Tables,
             "the tables of this version, where `schema` and `prefix` say",
         ),
-        Some(DatabaseAnswer::Locked) => (
-            Check::Database,
-            "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
-        ),
-        Some(DatabaseAnswer::NotOpened | DatabaseAnswer::NoDatabase) => (
-            Check::Database,
-            "a file that is a database, and that the user of this program may read and write",
-        ),
         _ => (Check::Database, "a database that answers"),
     };
     let next = match advice.next.is_empty() {
@@ -141,7 +109,7 @@ fn unanswered(place: &Place) -> Diagnosis {
 
 async fn look_at_database(
     place: &Place,
-    closely: Closely,
+    as_relay: bool,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
     // Each question would wait for the same.
@@ -164,7 +132,7 @@ async fn look_at_database(
             Next::advice("turn the setting off for the database or the server"),
         ));
     }
-    if closely.as_relay {
+    if as_relay {
         look_as_relay(place, found).await;
     }
     // Without tables, nothing else can be asked.
@@ -175,11 +143,9 @@ async fn look_at_database(
     {
         return Ok(());
     }
-    if !look_at_relays(place, closely.as_relay, found).await {
-        return Ok(());
-    }
-    look_at_messages(place, &closely, found).await;
-    match log::findings(place, closely.as_relay).await {
+    look_at_relays(place, as_relay, found).await;
+    look_at_messages(place, found).await;
+    match log::findings(place, as_relay).await {
         Ok(findings) => {
             found.made([Check::Log]);
             found.findings.extend(findings);
@@ -188,7 +154,7 @@ async fn look_at_database(
             "the log: {failure}; `outbox print grants --log` has the right to look at it"
         )),
     }
-    look_at_server(place, &closely, found).await
+    look_at_server(place, found).await
 }
 
 /// Whether a setting lets every new session of the database only read. An error is no proof of
@@ -201,9 +167,6 @@ pub(super) async fn only_reads(place: &Place) -> bool {
 async fn look_as_relay(place: &Place, found: &mut Examination) {
     let deletes = place.outbox.section.relay.retention != Retention::Keep;
     match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-        Ok(Err(error)) if place.advice(&error).is_of_file() => {
-            found.findings.push(away(&place.advice(&error)));
-        }
         Ok(checked) => {
             let reads_log = place.outbox.section.log.read;
             if checked.is_ok() {
@@ -213,6 +176,7 @@ async fn look_as_relay(place: &Place, found: &mut Examination) {
                     Check::Tables,
                     Check::Rights,
                     Check::DatabaseSetting,
+                    Check::RowSecurity,
                 ];
                 found.made(checks);
             }
@@ -224,8 +188,7 @@ async fn look_as_relay(place: &Place, found: &mut Examination) {
     }
 }
 
-/// Returns whether further questions make sense.
-async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) -> bool {
+async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) {
     let registry = async {
         let relays = place.store.relays().await?;
         let expired = place.store.expired_relays().await?;
@@ -239,66 +202,24 @@ async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) 
             found.findings.extend(of_relays(&relays, &expired, as_relay));
         }
         Ok(Err(error)) => {
-            let advice = place.advice(&error);
-            found.findings.push(away(&advice));
-            // Each further question would meet the same, and may wait for it.
-            if advice.is_of_file() {
-                return false;
-            }
+            found.findings.push(away(&place.advice(&error)));
         }
         Err(_) => found.findings.push(unanswered(place)),
     }
-    true
 }
 
-/// What the server reports of itself and of the tables.
-async fn look_at_server(
-    place: &Place,
-    closely: &Closely,
-    found: &mut Examination,
-) -> Result<(), CommandError> {
+/// The clock of the server, and the numbers of messages.
+async fn look_at_server(place: &Place, found: &mut Examination) -> Result<(), CommandError> {
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let db = place.store.connection();
     let backend = db.get_database_backend();
-    let tables = [
-        names.messages(backend),
-        names.aggregates(backend),
-        names.blocks(backend),
-        names.leases(backend),
-        names.relays(backend),
-        names.pauses(backend),
-        names.table(backend, "outbox_dedup_keys"),
-        names.table(backend, "inbox_messages"),
-        names.table(backend, "inbox_dead_letters"),
-        names.table(backend, "inbox_sequences"),
-        names.table(backend, "inbox_pauses"),
-        names.table(backend, "inbox_requests"),
-    ];
-    match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
+    let (messages, aggregates) = (names.messages(backend), names.aggregates(backend));
+    let asked = database_facts(db, &messages, &aggregates);
+    match tokio::time::timeout(place.timeout, asked).await {
         Ok(Ok(facts)) => {
-            let checks = [
-                Check::Clock,
-                Check::LongTransaction,
-                Check::PreparedTransaction,
-                Check::ReplicationSlot,
-                Check::Autovacuum,
-                Check::Numbers,
-                Check::RowSecurity,
-            ];
-            found.made(
-                checks
-                    .into_iter()
-                    .filter(|check| !facts.not_checked.contains(check)),
-            );
-            // The preflight of a relay has named its tables.
-            let is_known = |finding: &Diagnosis| {
-                let is_it =
-                    |known: &Diagnosis| known.check == finding.check && known.subject == finding.subject;
-                finding.check == Check::RowSecurity && found.findings.iter().any(is_it)
-            };
-            let mut of_facts = of_database(&facts, &closely.limits);
-            of_facts.retain(|finding| !is_known(finding));
-            found.findings.extend(of_facts);
+            let checks = [Check::Clock, Check::Numbers].into_iter();
+            found.made(checks.filter(|check| !facts.not_checked.contains(check)));
+            found.findings.extend(of_database(&facts));
             found.unseen.extend(facts.unseen);
         }
         Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
@@ -308,7 +229,7 @@ async fn look_at_server(
 }
 
 /// Findings about messages that are held back or fail repeatedly. The database has answered before, so an error here means that a right or a table is missing.
-async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examination) {
+async fn look_at_messages(place: &Place, found: &mut Examination) {
     match tokio::time::timeout(place.timeout, place.store.held()).await {
         Ok(Ok(held)) => {
             let facts = PauseFacts {
@@ -318,7 +239,7 @@ async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examinat
             };
             found.made([Check::Pauses]);
             let now = OffsetDateTime::now_utc();
-            found.findings.extend(of_pauses(&facts, &closely.limits, now));
+            found.findings.extend(of_pauses(&facts, now));
         }
         Ok(Err(error)) => found.unseen.push(format!("pauses: {}", place.explain(&error))),
         Err(_) => found
