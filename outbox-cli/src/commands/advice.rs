@@ -4,15 +4,12 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::ErrorKind;
-use std::path::Path;
 
 use outbox::core::{SetupKind, StoreError, describe};
 use outbox::log::LogError;
 use outbox::sea_orm::DatabaseAnswer;
 use outbox_admin::rights::{Object, Role, grants};
-use outbox_admin::{Command, Next, quoted};
-use percent_encoding::percent_decode_str;
+use outbox_admin::{Command, Next};
 use sea_orm::DbBackend;
 use url::Url;
 
@@ -39,21 +36,10 @@ impl Advice {
         }
     }
 
-    /// Whether the error is about the file of SQLite as a whole, so that each further question would meet it again.
-    pub(super) fn is_of_file(&self) -> bool {
-        use DatabaseAnswer::{Locked, NoDatabase, NotOpened};
-        matches!(self.answer, Some(Locked | NotOpened | NoDatabase))
-    }
-
     /// What the error means, if its text does not have it.
     fn meaning(&self) -> Option<&'static str> {
-        match self.answer.as_ref()? {
-            DatabaseAnswer::Locked => Some("another process holds the file locked"),
-            DatabaseAnswer::NotOpened => Some("the file of the database cannot be opened"),
-            DatabaseAnswer::NoDatabase => Some("the file is no database of SQLite"),
-            DatabaseAnswer::ColumnMissing => Some("the tables are those of an older version"),
-            DatabaseAnswer::TableMissing(_) | DatabaseAnswer::Denied(_) => None,
-        }
+        let is_older = self.answer == Some(DatabaseAnswer::ColumnMissing);
+        is_older.then_some("the tables are those of an older version")
     }
 
     /// The error, its meaning and the advice.
@@ -126,13 +112,10 @@ pub(super) fn of_setup(kind: &SetupKind) -> Option<Command> {
 
 fn advised(answer: Option<DatabaseAnswer>, error: String, login: &Login<'_>) -> Advice {
     let next = match &answer {
-        Some(DatabaseAnswer::Locked) => login.locked(),
-        Some(DatabaseAnswer::NotOpened) => login.not_opened(false),
-        Some(DatabaseAnswer::NoDatabase) => login.not_opened(true),
         Some(DatabaseAnswer::Denied(name)) => login.missing_right(name),
         Some(DatabaseAnswer::ColumnMissing) => Next::advice("create them again (CHANGELOG.md)"),
         Some(DatabaseAnswer::TableMissing(name)) => of_missing_table(login.bare(name)),
-        None => Next::default(),
+        _ => Next::default(),
     };
     Advice { answer, error, next }
 }
@@ -155,62 +138,10 @@ fn of_missing_table(name: &str) -> Next {
 }
 
 impl Login<'_> {
-    /// The file of SQLite.
-    fn file(&self) -> String {
-        let address = self.outbox.database_url.expose();
-        let file = address.strip_prefix("sqlite:").unwrap_or(address);
-        let file = file.strip_prefix("//").unwrap_or(file);
-        let file = file.split('?').next().unwrap_or_default();
-        percent_decode_str(file).decode_utf8_lossy().into_owned()
-    }
-
     /// The name of a table without the prefix of this outbox.
     fn bare<'n>(&self, name: &'n str) -> &'n str {
         let prefix = self.outbox.section.prefix.as_str();
         name.strip_prefix(prefix).unwrap_or(name)
-    }
-
-    /// What a person does about a file that is locked.
-    fn locked(&self) -> Next {
-        Next::and_advice(
-            Command::from("fuser").arg(self.file()),
-            "end the process whose transaction stays open, or wait for it with a longer `--timeout`",
-        )
-    }
-
-    /// What a person does about a file that cannot be opened, or is no database: that depends on what is there.
-    fn not_opened(&self, was_read: bool) -> Next {
-        const MIGRATE: &str = "outbox migrate --yes";
-        let file = self.file();
-        let name = quoted(&file);
-        let folder = Path::new(&file)
-            .parent()
-            .filter(|folder| *folder != Path::new(""));
-        let is_made = self.outbox.database_url.expose().contains("mode=rwc");
-        match std::fs::metadata(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => match folder {
-                Some(folder) if !folder.exists() => Next::advice(format!(
-                    "correct DATABASE_URL, or make the folder {}",
-                    quoted(&folder.to_string_lossy())
-                )),
-                _ if is_made => {
-                    Next::and_advice(MIGRATE, "correct DATABASE_URL, or make the file with its tables")
-                }
-                _ => Next::and_advice(
-                    MIGRATE,
-                    "correct DATABASE_URL, or append `?mode=rwc` to it and make the file with its tables",
-                ),
-            },
-            Err(error) => Next::advice(format!(
-                "correct DATABASE_URL, or give the user of this program the rights to the folders above {name}: {error}"
-            )),
-            Ok(found) if found.is_dir() => Next::advice(format!("correct DATABASE_URL: {name} is a folder")),
-            Ok(_) if was_read => Next::advice(format!("correct DATABASE_URL: {name} holds something else")),
-            Ok(_) => Next::and_advice(
-                Command::from("ls -l").arg(&file),
-                "the file is there: give the user of this program the rights to read and write it and its folder",
-            ),
-        }
     }
 
     /// The right that is missing, and the command that prints its statement.
@@ -303,17 +234,6 @@ mod tests {
         super::advised(Some(answer), "refused".to_owned(), &login).to_string()
     }
 
-    fn of_file(address: String, answer: DatabaseAnswer) -> Advice {
-        let mut outbox = outbox();
-        outbox.database_url = Secret::new(address);
-        let login = Login {
-            outbox: &outbox,
-            backend: DbBackend::Sqlite,
-            role: Role::Viewer,
-        };
-        super::advised(Some(answer), "refused".to_owned(), &login)
-    }
-
     #[test]
     fn a_missing_table_names_the_command_that_makes_it() {
         let said = |table: &str| {
@@ -332,47 +252,6 @@ mod tests {
         let said = advised(DatabaseAnswer::ColumnMissing, DbBackend::MySql, Role::Viewer);
         let expected = "the tables are those of an older version; create them again (CHANGELOG.md)";
         assert_eq!(said, format!("refused; {expected}"));
-    }
-
-    #[test]
-    fn a_file_that_another_process_holds_locked_is_named() {
-        let address = "sqlite:///var/lib/the%20shop.db?mode=rw".to_owned();
-        let advice = of_file(address, DatabaseAnswer::Locked);
-        assert!(advice.is_of_file());
-        let said = advice.to_string();
-        assert!(said.ends_with("; next: fuser '/var/lib/the shop.db'"), "{said}");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_opened_is_told_by_what_is_there() {
-        use DatabaseAnswer::{NoDatabase, NotOpened};
-        let folder = tempfile::tempdir().unwrap();
-        let (there, missing) = (folder.path().join("there.db"), folder.path().join("missing.db"));
-        std::fs::write(&there, "something else").unwrap();
-        let told = |path: &std::path::Path, answer: DatabaseAnswer| {
-            let advice = of_file(format!("sqlite://{}?mode=rwc", path.display()), answer);
-            assert!(advice.is_of_file());
-            advice.to_string()
-        };
-        for (path, answer, expected) in [
-            (
-                missing.as_path(),
-                NotOpened,
-                "cannot be opened; correct DATABASE_URL",
-            ),
-            (missing.as_path(), NotOpened, "outbox migrate --yes"),
-            (folder.path(), NotOpened, "is a folder"),
-            (there.as_path(), NotOpened, "the rights to read and write it"),
-            (there.as_path(), NoDatabase, "no database of SQLite; correct"),
-        ] {
-            let said = told(path, answer);
-            assert!(said.contains(expected), "{expected}: {said}");
-        }
-        let there = told(&there, NotOpened);
-        assert!(
-            !there.contains("DATABASE_URL") && !there.contains("outbox migrate"),
-            "{there}"
-        );
     }
 
     #[test]

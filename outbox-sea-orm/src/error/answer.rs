@@ -1,5 +1,5 @@
 //! What a database answers to a statement that an operator can mend: a missing table, a missing
-//! right, a locked file.
+//! right.
 //!
 //! Decided by SQLSTATE, by the numbers of MySQL and by the result codes of SQLite. Only names of
 //! objects, and the two conditions that SQLite reports with one code, are read from the server's text.
@@ -20,12 +20,6 @@ pub enum DatabaseAnswer {
     ColumnMissing,
     /// The login lacks a right on this object, named as above.
     Denied(String),
-    /// SQLite: another process holds the file locked.
-    Locked,
-    /// SQLite: the file cannot be opened.
-    NotOpened,
-    /// SQLite: the file is no database.
-    NoDatabase,
 }
 
 impl DatabaseAnswer {
@@ -91,14 +85,6 @@ fn of_code(code: &str, text: &str) -> Option<DatabaseAnswer> {
             None => (text.starts_with("no such column") || text.contains("has no column named"))
                 .then_some(DatabaseAnswer::ColumnMissing),
         },
-        // Its other codes are about sessions of this process, and about snapshots that were overtaken.
-        "5" => Some(DatabaseAnswer::Locked),
-        // The higher bytes have the cause.
-        code if code.len() < 5 => match code.parse::<u32>().ok()? & 0xff {
-            14 => Some(DatabaseAnswer::NotOpened),
-            26 => Some(DatabaseAnswer::NoDatabase),
-            _ => None,
-        },
         _ => None,
     }
 }
@@ -115,7 +101,7 @@ mod tests {
 
     #[test]
     fn answers_follow_codes_and_keep_names() {
-        use DatabaseAnswer::{ColumnMissing, Denied, Locked, NoDatabase, NotOpened, TableMissing};
+        use DatabaseAnswer::{ColumnMissing, Denied, TableMissing};
         let messages = || "outbox_messages".to_owned();
         for (code, text, expected) in [
             (
@@ -140,10 +126,7 @@ mod tests {
                 Some(ColumnMissing),
             ),
             ("1", "near \"SELEC\": syntax error", None),
-            ("5", "database is locked", Some(Locked)),
-            ("517", "database is locked", None),
-            ("526", "unable to open database file", Some(NotOpened)),
-            ("26", "file is not a database", Some(NoDatabase)),
+            ("5", "database is locked", None),
             ("23505", "duplicate key", None),
         ] {
             assert_eq!(of_code(code, text), expected, "{code} {text}");
