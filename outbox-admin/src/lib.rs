@@ -94,7 +94,7 @@ pub use pause::{
     preview_pause, preview_unpause, unpause_operation,
 };
 pub use prove::{
-    ConsumerBooks, ConsumerFloor, Findings, Found, HoleOf, Holes, MEMORY_MAX, OutboxBooks, Proof, ProofError,
+    ConsumerBooks, ConsumerFloor, FACTS_MAX, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, ProofError,
     ProofRequest, RowsKept, StreamBooks, Verdict, prove,
 };
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};

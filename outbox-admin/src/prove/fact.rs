@@ -1,12 +1,9 @@
-//! What was read, as records of one size whose order brings together all that is known of an event.
-//!
-//! Invariant: `Fact::decode(fact.encode()) == fact`, and the order of the records is that of event, message, kind and stream sequence.
+//! What was read. The order of facts brings together all that is known of an event.
 
+use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use outbox_core::Aggregate;
-
-pub(super) const FACT_BYTES: usize = 79;
 
 /// What a fact is about. Rows of the outbox come before their places on the stream, and rows of inboxes come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,8 +13,9 @@ pub(super) enum Kind {
     Outcome,
 }
 
-/// A row of the outbox, a place on the stream, or a row of an inbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A row of the outbox, a place on the stream, or a row of an inbox, in the order of event, message, kind and stream
+/// sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fact {
     pub(super) event: u128,
     /// `u128::MAX` for an outcome.
@@ -57,45 +55,9 @@ impl Fact {
             micros: 0,
         }
     }
-
-    pub(super) fn encode(&self) -> [u8; FACT_BYTES] {
-        let mut bytes = [0; FACT_BYTES];
-        bytes[0..16].copy_from_slice(&self.event.to_be_bytes());
-        bytes[16..32].copy_from_slice(&self.message.to_be_bytes());
-        bytes[32] = self.kind as u8;
-        bytes[33..41].copy_from_slice(&self.position.to_be_bytes());
-        bytes[41..57].copy_from_slice(&self.aggregate.to_be_bytes());
-        bytes[57..65].copy_from_slice(&self.sequence.to_be_bytes());
-        bytes[65..67].copy_from_slice(&self.label.to_be_bytes());
-        bytes[67..69].copy_from_slice(&self.event_type.to_be_bytes());
-        bytes[69] = self.status;
-        bytes[70] = u8::from(self.is_kept);
-        bytes[71..79].copy_from_slice(&self.micros.to_be_bytes());
-        bytes
-    }
-
-    pub(super) fn decode(bytes: &[u8; FACT_BYTES]) -> Self {
-        Self {
-            event: u128::from_be_bytes(part(bytes, 0)),
-            message: u128::from_be_bytes(part(bytes, 16)),
-            kind: match bytes[32] {
-                0 => Kind::Row,
-                1 => Kind::Place,
-                _ => Kind::Outcome,
-            },
-            position: u64::from_be_bytes(part(bytes, 33)),
-            aggregate: u128::from_be_bytes(part(bytes, 41)),
-            sequence: u64::from_be_bytes(part(bytes, 57)),
-            label: u16::from_be_bytes(part(bytes, 65)),
-            event_type: u16::from_be_bytes(part(bytes, 67)),
-            status: bytes[69],
-            is_kept: bytes[70] == 1,
-            micros: i64::from_be_bytes(part(bytes, 71)),
-        }
-    }
 }
 
-/// An event with a number. The records are in the order of aggregates, and of each one the largest number comes first.
+/// An event with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) aggregate: u128,
@@ -109,39 +71,12 @@ pub(super) struct Numbered {
     pub(super) is_kept: bool,
 }
 
-pub(super) const NUMBERED_BYTES: usize = 51;
-
-/// The label of an event that is not on the stream: there are fewer names.
-const NO_LABEL: u16 = u16::MAX;
-
 impl Numbered {
-    pub(super) fn encode(&self) -> [u8; NUMBERED_BYTES] {
-        let mut bytes = [0; NUMBERED_BYTES];
-        bytes[0..16].copy_from_slice(&self.aggregate.to_be_bytes());
-        bytes[16..24].copy_from_slice(&(u64::MAX - self.sequence).to_be_bytes());
-        bytes[24..26].copy_from_slice(&self.label.unwrap_or(NO_LABEL).to_be_bytes());
-        bytes[26..34].copy_from_slice(&self.position.to_be_bytes());
-        bytes[34..50].copy_from_slice(&self.event.to_be_bytes());
-        bytes[50] = u8::from(self.is_kept);
-        bytes
+    /// The order of aggregates; of each one the largest number comes first, and its places before events without one.
+    pub(super) fn order(&self) -> (u128, Reverse<u64>, u16, u64) {
+        let label = self.label.unwrap_or(u16::MAX);
+        (self.aggregate, Reverse(self.sequence), label, self.position)
     }
-
-    pub(super) fn decode(bytes: &[u8; NUMBERED_BYTES]) -> Self {
-        Self {
-            aggregate: u128::from_be_bytes(part(bytes, 0)),
-            sequence: u64::MAX - u64::from_be_bytes(part(bytes, 16)),
-            label: Some(u16::from_be_bytes(part(bytes, 24))).filter(|label| *label != NO_LABEL),
-            position: u64::from_be_bytes(part(bytes, 26)),
-            event: u128::from_be_bytes(part(bytes, 34)),
-            is_kept: bytes[50] == 1,
-        }
-    }
-}
-
-fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
-    let mut part = [0; N];
-    part.copy_from_slice(&bytes[from..from + N]);
-    part
 }
 
 /// 128 bits that differ for different aggregates, but for one chance in 10^19 among a thousand million.
@@ -159,44 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_survive_their_records_and_come_in_the_order_of_events() {
-        let row = Fact {
-            position: u64::MAX - 1,
-            aggregate: hash(&Aggregate::new("order", "1")),
-            sequence: 7,
-            label: 300,
-            event_type: 301,
-            status: 4,
-            is_kept: false,
-            micros: -5,
-            ..Fact::new(Kind::Row, 9, 10)
-        };
-        assert_eq!(Fact::decode(&row.encode()), row);
+    fn facts_come_in_the_order_of_events() {
+        let row = Fact::new(Kind::Row, 9, 10);
         let place = Fact::new(Kind::Place, 9, 10);
         let outcome = Fact::new(Kind::Outcome, 9, u128::MAX);
         let later = Fact::new(Kind::Row, 10, 1);
-        let order = [row, place, outcome, later].map(|fact| fact.encode());
-        assert!(order.is_sorted());
-        let numbered = Numbered {
-            aggregate: 2,
-            sequence: 3,
-            label: Some(1),
-            position: 4,
-            event: 5,
-            is_kept: true,
-        };
-        assert_eq!(Numbered::decode(&numbered.encode()), numbered);
-        let unpublished = Numbered {
-            label: None,
-            position: 0,
-            ..numbered
-        };
-        assert_eq!(Numbered::decode(&unpublished.encode()), unpublished);
-        let larger = Numbered {
-            sequence: 4,
-            ..numbered
-        };
-        assert!(larger.encode() < numbered.encode());
+        assert!([row, place, outcome, later].is_sorted());
     }
 
     #[test]

@@ -29,16 +29,13 @@
 //! meanwhile is not taken for a fault; a ghost is looked for in the outbox once more. A transaction that is open for longer than the end of the span is past
 //! is not seen. Clocks of writers, database and broker may differ by an hour.
 //!
-//! Invariants: memory is bounded by [`MEMORY_MAX`], whatever the span, the rest goes to temporary files without a name, of about 80 bytes for each row and each
-//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`Timeline`](crate::Timeline).
+//! Invariants: memory is bounded: a span of more than [`FACTS_MAX`] rows and messages is refused. Nothing is changed
+//! anywhere. Not here: single aggregates, see [`Timeline`](crate::Timeline).
 
 mod fact;
 mod read;
 mod report;
-mod sorter;
 mod weigh;
-
-use std::io;
 
 use outbox_core::{OutboxReader, PublishError, Retention, StoreError, StreamReader};
 use outbox_inbox::EventOutcomes;
@@ -47,11 +44,8 @@ use time::OffsetDateTime;
 
 pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, StreamBooks, Verdict};
 
-/// The memory that [`prove`] takes at most, in bytes: 64 MiB. Drivers and allocators come on top.
-pub const MEMORY_MAX: usize = 64 * 1024 * 1024;
-
-/// The smallest memory that may be asked for, in bytes: 1 MiB.
-const MEMORY_MIN: usize = 1024 * 1024;
+/// Most rows of the outbox, messages of the stream and rows of inboxes of a span. Each takes about 150 bytes of memory.
+pub const FACTS_MAX: usize = 1 << 22;
 
 /// What to prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +61,8 @@ pub struct ProofRequest {
     pub shown: usize,
     /// The name of the stream, for the commands that look at it. Default: none.
     pub stream: Option<String>,
-    /// The memory for sorting, in bytes. Default: [`MEMORY_MAX`]; at least 1 MiB. With less, it takes more temporary files, and no more time worth noting.
-    pub memory: usize,
+    /// Most rows and messages. Default: [`FACTS_MAX`].
+    pub facts_max: usize,
 }
 
 impl ProofRequest {
@@ -81,7 +75,7 @@ impl ProofRequest {
             rows_kept: RowsKept::All,
             shown: 20,
             stream: None,
-            memory: MEMORY_MAX,
+            facts_max: FACTS_MAX,
         }
     }
 
@@ -92,21 +86,11 @@ impl ProofRequest {
         self
     }
 
-    /// Sets the memory for sorting, in bytes.
+    /// Sets the most rows and messages.
     #[must_use]
-    pub fn memory(mut self, bytes: usize) -> Self {
-        self.memory = bytes;
+    pub fn facts_max(mut self, facts_max: usize) -> Self {
+        self.facts_max = facts_max;
         self
-    }
-
-    /// Facts in memory: half of it.
-    fn facts_max(&self) -> usize {
-        self.memory.max(MEMORY_MIN) / 2 / fact::FACT_BYTES
-    }
-
-    /// Numbered events in memory: a quarter of it. The rest is for pages, and for the blocks of temporary files.
-    fn numbered_max(&self) -> usize {
-        self.memory.max(MEMORY_MIN) / 4 / fact::NUMBERED_BYTES
     }
 
     /// Sets since when the outbox keeps all rows.
@@ -210,10 +194,7 @@ pub enum ProofError {
         /// The cause.
         source: DbErr,
     },
-    /// A temporary file could not be written or read.
-    #[error("a temporary file failed; set TMPDIR to a folder with more space")]
-    File(#[from] io::Error),
-    /// There are more names than this program keeps in memory.
+    /// There is more than this program keeps in memory.
     #[error("the span has more than {max} {what}; choose a shorter one")]
     TooMany {
         /// Of what.
@@ -232,7 +213,7 @@ pub enum ProofError {
 ///
 /// # Cancellation
 ///
-/// Nothing is left behind: temporary files have no names.
+/// Nothing is left behind.
 pub async fn prove(
     store: &impl OutboxReader,
     stream: &impl StreamReader,
@@ -250,7 +231,7 @@ pub async fn prove(
     };
     let has_inbox = reading.inboxes(inboxes, &floors).await?;
     let facts = reading.facts();
-    let mut proof = weigh::weigh(store, facts, extent, &floors, request).await?;
+    let mut proof = weigh::weigh(store, &facts, extent, &floors, request).await?;
     if let Some(error) = unseen {
         proof.add_unseen(
             format!("the consumers of the stream cannot be listed: {error}"),

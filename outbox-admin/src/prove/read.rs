@@ -1,7 +1,7 @@
-//! Reads outbox, stream and inboxes into one sorted run of facts.
+//! Reads outbox, stream and inboxes into one list of facts.
 //!
-//! Invariants: each is read once, in pages or batches; what is in memory is a page and the sorter. The order of reading is that of a message's way, so that what
-//! goes on meanwhile is seen too late rather than too early.
+//! Invariants: each is read once, in pages or batches. The order of reading is that of a message's way, so that what goes
+//! on meanwhile is seen too late rather than too early.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,8 +13,7 @@ use sea_orm::DbErr;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use super::fact::{FACT_BYTES, Fact, Kind, hash};
-use super::sorter::Sorter;
+use super::fact::{Fact, Kind, hash};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 
 /// How far the clocks of writers, database and broker may differ.
@@ -52,19 +51,12 @@ impl<T: Hash + Eq> Names<T> {
     }
 }
 
-/// What was read.
-pub(super) struct Facts {
-    pub(super) sorter: Sorter<FACT_BYTES>,
-    pub(super) count: u64,
-}
-
-/// Reads into a sorter.
+/// Reads into a list.
 pub(super) struct Reading<'a> {
     request: &'a ProofRequest,
-    sorter: Sorter<FACT_BYTES>,
+    facts: Vec<Fact>,
     types: Names<String>,
     senders: Names<(String, String)>,
-    count: u64,
     /// Some ids name no time, because a writer has passed ids of another version than 7.
     has_foreign_ids: bool,
 }
@@ -94,17 +86,20 @@ impl<'a> Reading<'a> {
     pub(super) fn new(request: &'a ProofRequest) -> Self {
         Self {
             request,
-            sorter: Sorter::new(request.facts_max()),
+            facts: Vec::new(),
             types: Names::new("event types"),
             senders: Names::new("pairs of a source and an aggregate type"),
-            count: 0,
             has_foreign_ids: false,
         }
     }
 
-    fn push(&mut self, fact: &Fact) -> Result<(), ProofError> {
-        self.count += 1;
-        self.sorter.push(fact.encode())?;
+    fn push(&mut self, fact: Fact) -> Result<(), ProofError> {
+        let max = self.request.facts_max;
+        if self.facts.len() == max {
+            let what = "rows and messages";
+            return Err(ProofError::TooMany { what, max });
+        }
+        self.facts.push(fact);
         Ok(())
     }
 
@@ -116,7 +111,7 @@ impl<'a> Reading<'a> {
             for row in &page {
                 let event_type = self.types.number(row.event_type.clone())?;
                 self.has_foreign_ids |= row.event_id.as_uuid().get_version_num() != 7;
-                self.push(&Fact {
+                self.push(Fact {
                     aggregate: hash(&row.aggregate),
                     sequence: row.sequence.unwrap_or_default(),
                     event_type,
@@ -189,7 +184,7 @@ impl<'a> Reading<'a> {
                 message.id.as_uuid().as_u128(),
             )
         };
-        self.push(&fact)
+        self.push(fact)
     }
 
     /// Reads the rows of each consumer in each database. Returns whether one of them has tables of inboxes.
@@ -265,14 +260,13 @@ impl<'a> Reading<'a> {
             status,
             ..Fact::new(Kind::Outcome, event.as_uuid().as_u128(), u128::MAX)
         };
-        Ok(self.push(&fact)?)
+        Ok(self.push(fact)?)
     }
 
-    pub(super) fn facts(self) -> Facts {
-        Facts {
-            sorter: self.sorter,
-            count: self.count,
-        }
+    /// The facts in their order.
+    pub(super) fn facts(mut self) -> Vec<Fact> {
+        self.facts.sort_unstable();
+        self.facts
     }
 }
 

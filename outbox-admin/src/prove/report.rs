@@ -42,8 +42,6 @@ pub struct Proof {
     pub inversions: Findings,
     /// Rows and places that were read.
     pub facts: u64,
-    /// The largest number of them that were in memory at a time.
-    pub facts_held_max: u64,
 }
 
 /// Whether the books balance.
@@ -252,7 +250,6 @@ impl Proof {
             holes: Holes::default(),
             inversions: Findings::default(),
             facts: 0,
-            facts_held_max: 0,
         }
     }
 

@@ -1,7 +1,6 @@
 //! Goes through all facts once, event by event, and counts.
 //!
-//! Invariants: what is in memory is one event, the consumers' counts, and the first of each finding. A ghost or a hole that is counted by name was looked for in the
-//! outbox once more.
+//! Invariant: a ghost or a hole that is counted by name was looked for in the outbox once more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -10,10 +9,9 @@ use outbox_core::{Aggregate, MessageId, OutboxReader, StoreError, StoredMessage,
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::fact::{Fact, Kind, NUMBERED_BYTES, Numbered};
-use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, HANDLED_LATER, LOGGED, PENDING, PUBLISHED};
+use super::fact::{Fact, Kind, Numbered};
+use super::read::{CLOCKS_APART, DEAD, FAILED, HANDLED, HANDLED_LATER, LOGGED, PENDING, PUBLISHED};
 use super::report::{Findings, Holes, Proof};
-use super::sorter::Sorter;
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes::{self, Hole};
 
@@ -125,12 +123,12 @@ struct Weighing<'a, S> {
     senders: BTreeMap<u16, Sender>,
     /// Consumers and event types with a row of a first attempt, and the acknowledged events without a row since the last such row.
     kept: HashMap<(u16, u16), Findings>,
-    numbered: Sorter<NUMBERED_BYTES>,
+    numbered: Vec<Numbered>,
 }
 
 pub(super) async fn weigh<S: OutboxReader>(
     store: &S,
-    facts: Facts,
+    facts: &[Fact],
     extent: StreamExtent,
     floors: &[ConsumerFloor],
     request: &ProofRequest,
@@ -138,8 +136,7 @@ pub(super) async fn weigh<S: OutboxReader>(
     let consumers: Vec<String> = floors.iter().map(|floor| floor.consumer.clone()).collect();
     let mut proof = Proof::new(request.since, request.until, &consumers);
     proof.note_extent(extent);
-    proof.facts = facts.count;
-    proof.facts_held_max = facts.sorter.held_max() as u64;
+    proof.facts = facts.len() as u64;
     let first = extent
         .first_stored_at
         .filter(|_| extent.first_stream_sequence > 1);
@@ -155,23 +152,15 @@ pub(super) async fn weigh<S: OutboxReader>(
         proof,
         senders: BTreeMap::new(),
         kept: HashMap::new(),
-        numbered: Sorter::new(request.numbered_max()),
+        numbered: Vec::new(),
     };
-    let mut merge = facts.sorter.sorted()?;
-    let mut event = None::<Event>;
-    while let Some(record) = merge.next()? {
-        let fact = Fact::decode(&record);
-        if let Some(ended) = event.take_if(|event| event.id != fact.event) {
-            weighing.end(ended).await?;
+    for of_event in facts.chunk_by(|one, other| one.event == other.event) {
+        let mut event = Event::default();
+        for fact in of_event {
+            event.id = fact.event;
+            event.add(fact, horizon);
         }
-        let event = event.get_or_insert_with(|| Event {
-            id: fact.event,
-            ..Event::default()
-        });
-        event.add(&fact, horizon);
-    }
-    if let Some(ended) = event {
-        weighing.end(ended).await?;
+        weighing.end(event).await?;
     }
     weighing.finish().await
 }
@@ -188,19 +177,19 @@ impl<S: OutboxReader> Weighing<'_, S> {
         proof.stream.logged_absent += event.logged_absent;
         proof.outbox.replayed += event.replayed;
         match (event.row, event.first) {
-            (Some(row), _) => self.end_committed(&event, row)?,
+            (Some(row), _) => self.end_committed(&event, row),
             (None, Some(first)) if event.copy.is_none() => self.end_unknown(&event, first).await?,
             // A copy whose original is no longer kept, or an outcome of another span.
             _ => {
                 if let Some(copy) = event.copy {
-                    self.number(event.id, copy, None, false)?;
+                    self.number(event.id, copy, None, false);
                 }
             }
         }
         Ok(())
     }
 
-    fn end_committed(&mut self, event: &Event, row: Fact) -> Result<(), ProofError> {
+    fn end_committed(&mut self, event: &Event, row: Fact) {
         let outbox = &mut self.proof.outbox;
         outbox.committed += 1;
         match row.status {
@@ -211,7 +200,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         }
         let is_altered = event.is_altered();
         let first = event.first.filter(|_| !is_altered);
-        self.number(event.id, row, first, row.is_kept)?;
+        self.number(event.id, row, first, row.is_kept);
         if let Some(first) = event.first {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
@@ -225,7 +214,6 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         self.effects(event, row);
-        Ok(())
     }
 
     /// A message on the stream without a row.
@@ -234,7 +222,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
         let sender = self.senders.entry(first.label).or_default();
         if first.status == 0 {
             sender.unrecorded += event.places;
-            return self.number(event.id, first, Some(first), false);
+            self.number(event.id, first, Some(first), false);
+            return Ok(());
         }
         // Those that are named are looked for once more: their transactions may have been committed since.
         if sender.ghosts.first.len() < shown {
@@ -246,19 +235,14 @@ impl<S: OutboxReader> Weighing<'_, S> {
         sender.ghosts.add(event.id, Some(first.position), shown);
         // Its number is not missing, and its order is not judged.
         let of_ghost = Fact { position: 0, ..first };
-        self.number(event.id, first, Some(of_ghost), false)
+        self.number(event.id, first, Some(of_ghost), false);
+        Ok(())
     }
 
     /// Keeps the number of a row or a place.
-    fn number(
-        &mut self,
-        event: u128,
-        fact: Fact,
-        first: Option<Fact>,
-        is_kept: bool,
-    ) -> Result<(), ProofError> {
+    fn number(&mut self, event: u128, fact: Fact, first: Option<Fact>, is_kept: bool) {
         if fact.sequence == 0 {
-            return Ok(());
+            return;
         }
         let numbered = Numbered {
             aggregate: fact.aggregate,
@@ -268,7 +252,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             event,
             is_kept,
         };
-        self.numbered.push(numbered.encode())
+        self.numbered.push(numbered);
     }
 
     fn effects(&mut self, event: &Event, row: Fact) {
@@ -317,13 +301,10 @@ impl<S: OutboxReader> Weighing<'_, S> {
                 self.proof.stream.of_others += sender.ghosts.count + sender.unrecorded;
             }
         }
-        let held = self.numbered.held_max() as u64;
-        self.proof.facts_held_max = self.proof.facts_held_max.max(held);
-        let mut merge = self.numbered.sorted()?;
+        self.numbered.sort_unstable_by_key(Numbered::order);
         // Of the larger numbers of the aggregate, which come first: the earliest place of each sender, and the smallest number.
         let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
-        while let Some(record) = merge.next()? {
-            let numbered = Numbered::decode(&record);
+        for numbered in self.numbered {
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
                 continue;
             }

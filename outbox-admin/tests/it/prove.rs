@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use outbox_admin::{ConsumerFloor, Proof, ProofRequest, RowsKept, Verdict, prove};
-use outbox_core::{Events, Message, Relay, codec};
+use outbox_admin::{ConsumerFloor, Proof, ProofError, ProofRequest, RowsKept, Verdict, prove};
+use outbox_core::{Message, Relay, codec};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryStore};
 use time::OffsetDateTime;
@@ -311,32 +311,13 @@ async fn the_start_of_a_span_is_part_of_it_and_its_end_is_not() {
     assert_eq!(of_stream(&store, &broker, &empty).await.outbox.committed, 0);
 }
 
-/// 200,000 messages make 400,000 facts and 200,000 numbered events. A megabyte holds 6,636 of the former.
 #[tokio::test(start_paused = true)]
-async fn memory_is_bounded_whatever_the_span() {
-    const MESSAGES: u64 = 200_000;
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    for batch in 0..MESSAGES / 1_000 {
-        let mut events = Events::new();
-        for number in 0..1_000 {
-            events = events.with(Probe::noted(format!("a{}", number % 100), batch));
-        }
-        store.record(events).expect("it is recorded");
-    }
-    for row in store.rows() {
-        broker.store_message(&row.message);
-    }
-    let request = all().memory(1024 * 1024);
-    let proof = of_stream(&store, &broker, &request).await;
-    assert_eq!(
-        (proof.outbox.committed, proof.stream.events),
-        (MESSAGES, MESSAGES)
-    );
-    assert_eq!((proof.inversions.count, proof.ghosts.count), (0, 0));
-    assert_eq!(proof.facts, 2 * MESSAGES);
+async fn a_span_that_is_too_large_is_refused() {
+    let (store, broker) = published().await;
+    let request = all().facts_max(9);
+    let refused = prove(&store, &broker, &[], async || Ok(Vec::new()), &request).await;
     assert!(
-        proof.facts_held_max <= 6_700,
-        "{} facts were held",
-        proof.facts_held_max
+        matches!(refused, Err(ProofError::TooMany { max: 9, .. })),
+        "{refused:?}"
     );
 }
