@@ -39,6 +39,7 @@ enum Shop {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    outbox_cli::called_as("mounted outbox");
     outbox_cli::exit_code(match Shop::parse() {
         Shop::Outbox(command) => command.run().await,
         Shop::Pages(command) => pages(&command).await,
@@ -56,8 +57,7 @@ async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
         let why = "the pages of the shop have no login: `--address` has to be of this machine only";
         return Err(CommandError::configuration(why));
     }
-    let dashboard = command.dashboard().await?;
-    let dashboard = dashboard.with_program("mounted outbox").router();
+    let dashboard = command.dashboard().await?.router();
     // A login of the shop's own would name the user.
     let dashboard = dashboard.layer(Extension(Access::new("somebody")));
     let shop = Router::new()

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use clap::Command as Arguments;
-use outbox_admin::{Command, Next, quoted};
+use outbox_admin::{Command, Next};
 
 /// An option of the command line and its value.
 type Given = (&'static str, String);
@@ -17,66 +17,26 @@ type Given = (&'static str, String);
 /// too, so the first call counts.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-const NAME: &str = "outbox";
+/// The words by which people call the commands.
+static NAME: OnceLock<String> = OnceLock::new();
 
-/// The commands that can be named, and the words by which the program is called.
-#[derive(Debug)]
-struct Program {
-    commands: Arguments,
-    name: String,
+/// The commands that can be named. Commands stay as they are if these are not known.
+static COMMANDS: OnceLock<Arguments> = OnceLock::new();
+
+/// Sets the words by which people call the commands, in a program that mounts them: `shop outbox`. Answers name the next
+/// command by them. The first call counts; without one, commands are called `outbox`.
+pub fn called_as(name: impl Into<String>) {
+    NAME.get_or_init(|| name.into());
 }
 
-/// The program that runs. Commands stay as they are if it is not known.
-static PROGRAM: OnceLock<Program> = OnceLock::new();
-
-/// Keeps the commands of the program `outbox`.
-pub(crate) fn know(commands: Arguments) {
-    let name = NAME.to_owned();
-    PROGRAM.get_or_init(|| Program { commands, name });
+/// Keeps the commands.
+pub(crate) fn know(commands: impl FnOnce() -> Arguments) {
+    COMMANDS.get_or_init(commands);
 }
 
-/// Keeps the commands of a program that mounts them, unless it is the program `outbox`.
-pub(crate) fn know_mounted(commands: impl FnOnce() -> Arguments) {
-    if PROGRAM.get().is_some() {
-        return;
-    }
-    let commands = commands();
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    if let Some(name) = called(&words, &commands) {
-        PROGRAM.get_or_init(|| Program { commands, name });
-    }
-}
-
-/// The words of a command line that stand before one of the commands: `shop outbox`. Whatever follows has to be that command, because a word before it may be
-/// the value of an option.
-fn called(words: &[String], commands: &Arguments) -> Option<String> {
-    let is_command = |at: &usize| {
-        let command = words[*at..].iter().map(String::as_str);
-        let line = std::iter::once(NAME).chain(command);
-        commands.clone().try_get_matches_from(line).is_ok()
-    };
-    let at = (1..words.len()).find(is_command)?;
-    // An option before it may have a secret as its value, which is not repeated.
-    let is_plain = |word: &String| {
-        let is_of_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'-' || byte == b'_';
-        word.bytes().all(is_of_name) && !word.starts_with('-')
-    };
-    if !words[1..at].iter().all(is_plain) {
-        return None;
-    }
-    let program = quoted(&words[0]);
-    Some(
-        words[1..at]
-            .iter()
-            .fold(program, |name, word| format!("{name} {word}")),
-    )
-}
-
-/// The words by which the program is called; `outbox` if they are not known.
+/// The words by which people call the commands.
 pub(crate) fn name() -> &'static str {
-    PROGRAM.get().map_or(NAME, |program| program.name.as_str())
+    NAME.get().map_or("outbox", String::as_str)
 }
 
 /// Keeps what the command line has chosen.
@@ -92,8 +52,8 @@ pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
 /// A command as it can be copied: with the words by which the program was called, and with the options that have chosen the outbox.
 pub(crate) fn command(command: &Command) -> String {
     let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
-    match PROGRAM.get() {
-        Some(Program { commands, name }) => completed(command, given, commands).called_as(name),
+    match COMMANDS.get() {
+        Some(commands) => completed(command, given, commands).called_as(name()),
         None => command.to_string(),
     }
 }
@@ -101,7 +61,7 @@ pub(crate) fn command(command: &Command) -> String {
 /// Adds `--outbox` to a command about one of several outboxes.
 pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
     let given = [("--outbox", outbox.to_owned())];
-    if let (Some(command), Some(Program { commands, .. })) = (&mut next.command, PROGRAM.get()) {
+    if let (Some(command), Some(commands)) = (&mut next.command, COMMANDS.get()) {
         *command = completed(command, &given, commands);
     }
 }
@@ -173,21 +133,6 @@ mod tests {
         ] {
             let completed = completed(&command, &given, &commands());
             assert_eq!(completed.called_as("shop outbox"), expected);
-        }
-    }
-
-    #[test]
-    fn a_program_that_mounts_the_commands_is_called_by_the_words_before_them() {
-        for (line, name) in [
-            ("./shop outbox status --config a.toml", Some("./shop outbox")),
-            ("shop status", Some("shop")),
-            ("shop --token outbox outbox log drop", None),
-            ("shop postgres://u:p@db/shop outbox log drop", None),
-            ("shop outbox nothing", None),
-            ("shop", None),
-        ] {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            assert_eq!(called(&words, &commands()).as_deref(), name, "{line}");
         }
     }
 }

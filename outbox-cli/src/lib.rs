@@ -17,6 +17,7 @@
 //! #[tokio::main]
 //! async fn main() -> std::process::ExitCode {
 //!     let Shop::Outbox(command) = Shop::parse();
+//!     outbox_cli::called_as("shop outbox");
 //!     outbox_cli::exit_code(command.run().await)
 //! }
 //! ```
@@ -38,5 +39,6 @@ mod program;
 
 pub use commands::OutboxCommand;
 pub use failure::{CommandError, Outcome, exit_code};
+pub use invocation::called_as;
 pub use output::Format;
 pub use program::Program;

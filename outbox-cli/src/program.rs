@@ -1,10 +1,9 @@
 //! The command line of the program `outbox`.
 
-use clap::{CommandFactory as _, Parser};
+use clap::Parser;
 
 use crate::commands::OutboxCommand;
 use crate::failure::{CommandError, Outcome};
-use crate::invocation;
 
 /// Publishes what services record in their databases, and says why something does not arrive.
 #[derive(Debug, Parser)]
@@ -25,7 +24,6 @@ impl Program {
     ///
     /// As [`OutboxCommand::run`].
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        invocation::know(Self::command());
         self.command.run().await
     }
 }

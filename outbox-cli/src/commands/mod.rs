@@ -103,7 +103,7 @@ impl OutboxCommand {
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
     /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        invocation::know_mounted(|| Self::augment_subcommands(clap::Command::new("outbox")));
+        invocation::know(|| Self::augment_subcommands(clap::Command::new("outbox")));
         // Each in a box of its own: together they are nested too deeply for the compiler to lay out in an optimised build.
         match self {
             Self::Status(command) => command.run().boxed_local().await,

@@ -93,8 +93,7 @@ impl ServeCommand {
 
     /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is
     /// configured. The application lets people in, and gives each request an [`Access`]; without one a request is refused.
-    /// So `address`, `host` and `payloads` are not looked at. The commands that pages name are called `outbox`, unless the
-    /// application sets another name with [`Dashboard::with_program`].
+    /// So `address`, `host` and `payloads` are not looked at.
     ///
     /// # Errors
     ///

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use outbox_admin::quoted;
-
 use crate::operate::plant::Planted;
 use crate::operate::serve::Served;
 use crate::place::Kind;
@@ -90,42 +88,20 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     planted.publish().await;
     let program = mounted();
     let file = planted.place.folder.path().join("mounted.toml");
-    let name = format!("{} outbox", quoted(program.to_str().unwrap()));
     let output = run(&planted, &program, &["outbox", "timeline", "order/nobody"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    let next = format!("next: {name} why order/nobody --config {}", file.display());
-    assert!(said.contains(&next), "{next}: {said}");
-
-    for (format, name) in [("json", "outbox"), ("table", &name)] {
-        let output = run(
-            &planted,
-            &program,
-            &["outbox", "why", "order/nobody", "-o", format],
-        );
-        let why = String::from_utf8(output.stdout).unwrap();
-        assert!(why.contains(&format!("{name} list")), "{why}");
-    }
-    planted.close().await;
-}
-
-/// That a dashboard calls the program by this name, where it says to start a relay.
-async fn names(served: &Served, path: &str, name: &str) {
-    let (_, page) = served.get(if path.is_empty() { "/" } else { path }, &[]).await;
-    assert!(
-        page.contains(&format!("<code>{name} relay list</code>")),
-        "{page}"
+    let next = format!(
+        "next: mounted outbox why order/nobody --config {}",
+        file.display()
     );
-}
-
-#[tokio::test]
-async fn the_dashboard_of_a_program_of_ones_own_names_that_program() {
-    let Some(planted) = Planted::open(Kind::Sqlite).await else {
-        return;
-    };
-    let name = format!("{} outbox", quoted(mounted().to_str().unwrap()));
-    names(&serve(&planted, &["outbox", "serve"]), "", &name).await;
-    // The shop itself says what it is called.
-    names(&serve(&planted, &["pages"]), "/outbox", "mounted outbox").await;
+    assert!(said.contains(&next), "{next}: {said}");
+    for (words, path) in [(&["outbox", "serve"][..], "/"), (&["pages"], "/outbox")] {
+        let (_, page) = serve(&planted, words).get(path, &[]).await;
+        assert!(
+            page.contains("<code>mounted outbox relay list</code>"),
+            "{page}"
+        );
+    }
     planted.close().await;
 }
 
