@@ -247,12 +247,8 @@ async fn rows(place: &Place) -> Vec<(Uuid, i64)> {
     let backend = place.db.get_database_backend();
     let status = match backend {
         DbBackend::Postgres => "status::int8",
-        _ => "CAST(status AS SIGNED)",
-    };
-    let status = if backend == DbBackend::Sqlite {
-        "status"
-    } else {
-        status
+        DbBackend::MySql => "CAST(status AS SIGNED)",
+        _ => "status",
     };
     let sql = format!("SELECT id, {status} AS status FROM {}", messages(place));
     let rows = place
@@ -352,7 +348,7 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         program.terminate();
         program.end().await;
         let config = reading(&place, &place.name) + few;
-        crate::log::ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, "relay log init --yes", &[]).expect(0);
         program = Program::start(&config, &servers);
         program.until_ready().await;
         until_it_reads(&program).await;
@@ -391,27 +387,26 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         .into_iter()
         .partition(|(_, status)| *status == 2);
     let of_each = [dead.first(), published.first()];
-    let mut commands = vec![
-        vec!["status".to_owned()],
-        vec!["list".to_owned()],
-        vec!["prove".to_owned()],
-        vec!["relay".to_owned(), "list".to_owned()],
-        vec!["audit".to_owned()],
-        vec!["retry".to_owned(), "--all".to_owned()],
-        vec!["retry".to_owned(), "--skip".to_owned(), "--all".to_owned()],
-        vec!["doctor".to_owned()],
-        vec!["dead-letters".to_owned(), "list".to_owned()],
-        vec!["consumers".to_owned(), "list".to_owned()],
-        vec!["reconcile".to_owned(), "--since".to_owned(), "1h".to_owned()],
-    ];
+    let mut commands = [
+        "status",
+        "list",
+        "prove",
+        "relay list",
+        "audit",
+        "retry --all",
+        "retry --skip --all",
+        "doctor",
+        "dead-letters list",
+        "consumers list",
+        "reconcile --since 1h",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for (id, _) in of_each.into_iter().flatten().chain(dead.iter().take(8)) {
-        for command in ["show", "why", "timeline"] {
-            commands.push(vec![command.to_owned(), id.to_string()]);
-        }
+        commands.extend(["show", "why", "timeline"].map(|command| format!("{command} {id}")));
     }
     for command in &commands {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let answer = ask(&place, &words);
+        let answer = ask(&place, command);
         let is_well = matches!(answer.code, Some(0..=5)) && !answer.said.contains("panicked");
         assert!(is_well, "seed {seed}: {command:?}: {answer:?}");
         assert!(
@@ -433,7 +428,7 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
     if reads_log {
         let config = reading(&place, &place.name);
-        crate::log::ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     }
     place.close().await;
 }
@@ -482,7 +477,7 @@ async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
         false => place.outbox("shop"),
         true => {
             let config = reading(&place, &place.name);
-            crate::log::ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+            crate::log::ask(&place, &config, "relay log init --yes", &[]).expect(0);
             config
         }
     };
@@ -511,13 +506,13 @@ async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
     );
     assert_eq!(dead.await, 1);
     for command in ["status", "list"] {
-        let answer = ask(&place, &[command]);
+        let answer = ask(&place, command);
         assert!(matches!(answer.code, Some(0..=5)), "{answer:?}");
     }
     program.terminate();
     program.end().await;
     if reads_log {
-        crate::log::ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     }
     place.close().await;
 }

@@ -5,7 +5,7 @@ use outbox::testing::eventually;
 use outbox_admin::rights::Role;
 use serde_json::Value;
 
-use crate::operate::answer::{Answer, run};
+use crate::operate::answer::{Answer, Words, run};
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program};
 
@@ -17,10 +17,15 @@ pub(crate) fn reading(place: &Place, name: &str) -> String {
     )
 }
 
-pub(crate) fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Answer {
+pub(crate) fn ask(
+    place: &Place,
+    config: &str,
+    words: &(impl Words + ?Sized),
+    variables: &[(&str, &str)],
+) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     std::fs::write(&file, config).unwrap();
-    let mut all = words.to_vec();
+    let mut all = words.words();
     all.extend(["--config", file.to_str().unwrap()]);
     let servers = [("DATABASE_URL", &*place.url), ("NATS_URL", &*place.nats)];
     run(&all, &[&servers, variables].concat())
@@ -28,6 +33,14 @@ pub(crate) fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&st
 
 pub(crate) fn start(place: &Place, config: &str) -> Program {
     Program::start(config, &[("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+}
+
+/// Makes the tables of the outbox, as a program that polls does.
+async fn migrated(place: &Place) {
+    let mut program = start(place, &place.outbox("shop"));
+    program.until_ready().await;
+    program.terminate();
+    program.end().await;
 }
 
 pub(crate) async fn until_on_stream(place: &Place, count: usize) {
@@ -62,21 +75,16 @@ fn was_written_down(operations: &Value, changed: &[u64]) {
 }
 
 /// Sets the log up.
-fn set_up(ask: &impl Fn(&[&str]) -> Answer) {
-    let begun = ask(&[
-        "relay", "log", "init", "--yes", "--actor", "ann", "--reason", "INC-7",
-    ])
-    .expect(0);
+fn set_up(ask: &impl Fn(&str) -> Answer) {
+    let begun = ask("relay log init --yes --actor ann --reason INC-7").expect(0);
     assert!(
         begun.out.contains("next: outbox relay list")
             && begun.out.contains("advice: start the relay of the log"),
         "{begun:?}"
     );
     // Nothing is changed a second time, and that is written down too.
-    ask(&["relay", "log", "init", "--yes"]).expect(0);
-    let operations = ask(&["audit", "--kind", "init-log", "-o", "json"])
-        .expect(0)
-        .json();
+    ask("relay log init --yes").expect(0);
+    let operations = ask("audit --kind init-log -o json").expect(0).json();
     was_written_down(&operations, &[0, 1]);
     assert_eq!(
         (&operations[1]["actor"], &operations[1]["reason"]),
@@ -91,24 +99,24 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         return;
     };
     let config = reading(&place, &place.name);
-    let ask = |words: &[&str]| ask(&place, &config, words, &[]);
+    let ask = |words: &str| ask(&place, &config, words, &[]);
     let mut polling = start(&place, &place.outbox("shop"));
     polling.until_ready().await;
     place.record(2).await;
     until_on_stream(&place, 2).await;
 
-    let preview = ask(&["relay", "log", "init"]).expect(0);
+    let preview = ask("relay log init").expect(0);
     assert!(
         preview.out.contains("would make the table outbox_log"),
         "{preview:?}"
     );
     assert!(preview.said.contains("nothing was changed"), "{preview:?}");
-    let off = ask(&["relay", "log", "status", "-o", "json"]).expect(3).json();
+    let off = ask("relay log status -o json").expect(3).json();
     assert_eq!(
         (&off["is_on"], &off["exists"]),
         (&Value::Bool(false), &Value::Bool(false))
     );
-    ask(&["relay", "log", "drop", "--yes"]).expect(5);
+    ask("relay log drop --yes").expect(5);
     set_up(&ask);
 
     let mut first = start(&place, &config);
@@ -123,7 +131,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         3,
         "nothing was written"
     );
-    let on = ask(&["relay", "log", "status", "-o", "json"]).expect(0).json();
+    let on = ask("relay log status -o json").expect(0).json();
     assert_eq!(
         (&on["is_on"], &on["is_read"]),
         (&Value::Bool(true), &Value::Bool(true))
@@ -132,11 +140,11 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         place.count("outbox_leases", "owner IS NOT NULL").await == 64
     })
     .await;
-    let status = ask(&["status"]).expect(0);
+    let status = ask("status").expect(0);
     assert!(status.out.contains("log         on, slot "), "{status:?}");
     assert!(status.out.contains("read by a relay; keeps "), "{status:?}");
 
-    let keys = ask(&["status", "-o", "json"]).expect(0).json();
+    let keys = ask("status -o json").expect(0).json();
     assert!(
         keys[0]["log"]["retained_bytes"].is_u64() && keys[0]["log"]["stored"].is_u64(),
         "{keys}"
@@ -150,18 +158,11 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
     place.record(2).await;
     until_on_stream(&place, 7).await;
 
-    let preview = ask(&["relay", "log", "drop"]).expect(0);
+    let preview = ask("relay log drop").expect(0);
     assert!(preview.out.contains("reads the whole table"), "{preview:?}");
-    let taken_down = ask(&["relay", "log", "drop", "--yes", "-o", "json"])
-        .expect(0)
-        .json();
+    let taken_down = ask("relay log drop --yes -o json").expect(0).json();
     assert_eq!(taken_down["exists"], Value::Bool(false));
-    was_written_down(
-        &ask(&["audit", "--kind", "drop-log", "-o", "json"])
-            .expect(0)
-            .json(),
-        &[1],
-    );
+    was_written_down(&ask("audit --kind drop-log -o json").expect(0).json(), &[1]);
     place.record(1).await;
     until_on_stream(&place, 8).await;
     second.terminate();
@@ -186,7 +187,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
         let Some(place) = Place::open(kind).await else {
             continue;
         };
-        for words in [&["relay", "log", "init"][..], &["relay", "log", "init", "--yes"]] {
+        for words in ["relay log init", "relay log init --yes"] {
             let answer = ask(&place, &place.outbox("shop"), words, &[]).expect(code);
             assert!(answer.said.contains(step), "{kind:?}: {answer:?}");
         }
@@ -199,31 +200,28 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
-    let mut program = start(&place, &place.outbox("shop"));
-    program.until_ready().await;
-    program.terminate();
-    program.end().await;
+    migrated(&place).await;
     place
         .execute(&format!("CREATE ROLE {0}_user LOGIN", place.name))
         .await;
     let url = place.url.replace("postgres@", &format!("{}_user@", place.name));
     let config = reading(&place, &place.name);
-    let init = ["relay", "log", "init", "--yes"];
-    let refused = ask(&place, &config, &init, &[("DATABASE_LOG_URL", &url)]).expect(1);
+    let init = "relay log init --yes";
+    let refused = ask(&place, &config, init, &[("DATABASE_LOG_URL", &url)]).expect(1);
     let step = format!("ALTER ROLE \"{}_user\" REPLICATION", place.name);
     assert!(refused.said.contains(&step), "{refused:?}");
-    ask(&place, &config, &["relay", "log", "drop"], &[]).expect(5);
+    ask(&place, &config, "relay log drop", &[]).expect(5);
 
-    ask(&place, &config, &init, &[]).expect(0);
-    let logged = ask(&place, &config, &["list", "--status", "logged"], &[]).expect(5);
+    ask(&place, &config, init, &[]).expect(0);
+    let logged = ask(&place, &config, "list --status logged", &[]).expect(5);
     assert!(logged.said.contains("no message matches"), "{logged:?}");
     let other = reading(&place, &format!("{}b", place.name));
-    let refused = ask(&place, &other, &init, &[]).expect(1);
+    let refused = ask(&place, &other, init, &[]).expect(1);
     let name = format!("has a log already, which is called {};", place.name);
     assert!(refused.said.contains(&name), "{refused:?}");
-    let status = ask(&place, &config, &["status"], &[]).expect(3);
+    let status = ask(&place, &config, "status", &[]).expect(3);
     assert!(status.out.contains("no relay reads the log"), "{status:?}");
-    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     place.execute(&format!("DROP ROLE {}_user", place.name)).await;
     place.close().await;
 }
@@ -234,12 +232,9 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
-    let mut owner = start(&place, &place.outbox("shop"));
-    owner.until_ready().await;
-    owner.terminate();
-    owner.end().await;
+    migrated(&place).await;
     let config = reading(&place, &place.name);
-    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log init --yes", &[]).expect(0);
     let file = config.replace("migrate = true\nwriters = true\n", "");
     let start_as = |url: &str| Program::start(&file, &[("DATABASE_URL", url), ("NATS_URL", &place.nats)]);
 
@@ -280,14 +275,14 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     .await;
 
     // A viewer may look at inboxes as well.
-    ask(&place, &config, &["migrate", "--tables", "inbox", "--yes"], &[]).expect(0);
+    ask(&place, &config, "migrate --tables inbox --yes", &[]).expect(0);
     let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
     let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
-    let status = ask(&place, &config, &["relay", "log", "status"], &seen).expect(0);
+    let status = ask(&place, &config, "relay log status", &seen).expect(0);
     assert!(status.out.contains("read by a relay"), "{status:?}");
     program.terminate();
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
-    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     for login in [polling, relay, viewer] {
         login.close(Kind::Logical, &place).await;
     }
@@ -301,28 +296,25 @@ async fn the_status_of_a_log_that_cannot_be_or_has_another_name_is_not_well() {
         return;
     };
     let config = reading(&place, &place.name);
-    let missing = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
+    let missing = ask(&place, &config, "relay log status", &[]).expect(3);
     assert!(missing.out.contains("run the migration first"), "{missing:?}");
-    let mut program = start(&place, &place.outbox("shop"));
-    program.until_ready().await;
-    program.terminate();
-    program.end().await;
-    let wanted = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
+    migrated(&place).await;
+    let wanted = ask(&place, &config, "relay log status", &[]).expect(3);
     assert!(wanted.out.contains("next: outbox relay log init"), "{wanted:?}");
-    ask(&place, &place.outbox("shop"), &["relay", "log", "status"], &[]).expect(0);
-    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &place.outbox("shop"), "relay log status", &[]).expect(0);
+    ask(&place, &config, "relay log init --yes", &[]).expect(0);
     let other = reading(&place, &format!("{}b", place.name));
-    for words in [&["status"][..], &["relay", "log", "status"]] {
+    for words in ["status", "relay log status"] {
         let other = ask(&place, &other, words, &[]).expect(3);
         assert!(other.out.contains("which is called"), "{other:?}");
     }
-    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     place.close().await;
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
     let config = reading(&place, &place.name);
-    let replica = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
+    let replica = ask(&place, &config, "relay log status", &[]).expect(3);
     assert!(replica.out.contains("wal_level is replica"), "{replica:?}");
     place.close().await;
 }
@@ -333,16 +325,13 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
-    let mut program = start(&place, &place.outbox("shop"));
-    program.until_ready().await;
-    program.terminate();
-    program.end().await;
+    migrated(&place).await;
     let config = reading(&place, &place.name);
-    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log init --yes", &[]).expect(0);
     place.record(3).await;
-    let status = ask(&place, &config, &["status"], &[]).expect(4);
+    let status = ask(&place, &config, "status", &[]).expect(4);
     assert!(status.out.contains("3 messages are not published"), "{status:?}");
-    let json = ask(&place, &config, &["relay", "log", "status", "-o", "json"], &[])
+    let json = ask(&place, &config, "relay log status -o json", &[])
         .expect(4)
         .json();
     assert_eq!(json["undecided"], 3);
@@ -359,11 +348,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
             .map(|finding| finding["seen"].as_str().unwrap().to_owned())
             .collect()
     };
-    let doctor = seen(
-        &ask(&place, &config, &["doctor", "-o", "json"], &[])
-            .expect(4)
-            .json(),
-    );
+    let doctor = seen(&ask(&place, &config, "doctor -o json", &[]).expect(4).json());
     assert!(doctor[0].contains("no relay reads the log"), "{doctor:?}");
     assert!(doctor[1].contains("max_slot_wal_keep_size is -1"), "{doctor:?}");
     let publication = format!(
@@ -371,11 +356,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
         place.name
     );
     place.execute(&publication).await;
-    let doctor = seen(
-        &ask(&place, &config, &["doctor", "-o", "json"], &[])
-            .expect(4)
-            .json(),
-    );
+    let doctor = seen(&ask(&place, &config, "doctor -o json", &[]).expect(4).json());
     assert!(doctor[1].contains("does not publish the inserts"), "{doctor:?}");
     place.execute(&publication.replace(" (id)", "")).await;
 
@@ -386,10 +367,10 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
             place.name
         ))
         .await;
-    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log init --yes", &[]).expect(0);
     place.record(1).await;
     assert_eq!(place.count("outbox_messages", "status = 4").await, 4);
-    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     place.close().await;
 }
 
@@ -405,27 +386,24 @@ async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pendi
         };
         let config = reading(&place, &place.name);
         let polling = place.outbox("shop");
-        let mut program = start(&place, &polling);
-        program.until_ready().await;
-        program.terminate();
-        program.end().await;
-        ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
+        migrated(&place).await;
+        ask(&place, &config, "relay log init --yes", &[]).expect(0);
         place.record(2).await;
         let gone = gone.replace("TABLE ", &format!("TABLE {}.", place.name));
         place.execute(&gone).await;
         let slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
         place.execute(&slot).await;
-        for words in [&["status"][..], &["relay", "log", "status"], &["doctor"]] {
+        for words in ["status", "relay log status", "doctor"] {
             let answer = ask(&place, &config, words, &[]).expect(4);
             assert!(answer.out.contains("nobody publishes them"), "{answer:?}");
             assert!(answer.out.contains("outbox relay log drop"), "{answer:?}");
         }
-        ask(&place, &config, &["relay", "log", "drop"], &[]).expect(0);
-        ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
+        ask(&place, &config, "relay log drop", &[]).expect(0);
+        ask(&place, &config, "relay log drop --yes", &[]).expect(0);
         assert_eq!(place.count("outbox_messages", "status = 0").await, 2, "{gone}");
-        let status = ask(&place, &polling, &["status"], &[]);
+        let status = ask(&place, &polling, "status", &[]);
         assert!(!status.out.contains("nobody publishes them"), "{status:?}");
-        ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(5);
+        ask(&place, &config, "relay log drop --yes", &[]).expect(5);
         place.close().await;
     }
 }

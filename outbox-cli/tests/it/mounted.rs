@@ -97,10 +97,7 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     assert!(said.contains(&next), "{next}: {said}");
     for (words, path) in [(&["outbox", "serve"][..], "/"), (&["pages"], "/outbox")] {
         let (_, page) = serve(&planted, words).get(path, &[]).await;
-        assert!(
-            page.contains("<code>mounted outbox relay list</code>"),
-            "{page}"
-        );
+        assert!(page.contains("<code>mounted outbox relay list</code>"), "{page}");
     }
     planted.close().await;
 }

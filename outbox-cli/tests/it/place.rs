@@ -24,6 +24,33 @@ pub(crate) enum Kind {
     Sqlite,
 }
 
+/// Tests of each database with functions that take its kind.
+macro_rules! on_each_database {
+    ($($test:ident),* $(,)?) => {
+        $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb, sqlite Sqlite);)*
+    };
+}
+
+/// The same for what SQLite does not have.
+macro_rules! on_both_servers {
+    ($($test:ident),* $(,)?) => {
+        $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb);)*
+    };
+}
+
+macro_rules! on_databases {
+    ($test:ident: $($name:ident $kind:ident),*) => {
+        mod $test {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$test(crate::place::Kind::$kind).await;
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_both_servers, on_databases, on_each_database};
+
 /// A database and the name of a stream.
 pub(crate) struct Place {
     /// Of the schema or database, the stream and its prefix.

@@ -21,9 +21,9 @@ const TESTS: [&str; 10] = [
     "operate::lists",
     "operate::prove",
     "operate::reconcile",
-    "operate::rights::a_viewer_of_postgres",
-    "operate::rights::each_role_may_do_on_postgres",
-    "operate::rights::the_rights_printed_for",
+    "operate::rights::a_viewer_reads",
+    "operate::rights::each_role_may_do",
+    "operate::rights::the_printed_rights",
     "operate::timeline",
 ];
 

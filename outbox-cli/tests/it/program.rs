@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::operate::answer::{ask, logged_in};
 use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
-use crate::place::{Kind, Place, Program};
+use crate::place::{Kind, Place, Program, on_each_database};
 
 async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
     let Some(place) = Place::open(kind).await else {
@@ -123,7 +123,7 @@ async fn relay_with_the_same_stream_of_another_server_is_refused() {
     context.delete_stream(&place.name).await.unwrap();
     place.record(1).await;
     eventually("a failed publish", async || {
-        ask(&place, &["status"]).says("no stream takes subject")
+        ask(&place, "status").says("no stream takes subject")
     })
     .await;
     stream.provision(&client).await.unwrap();
@@ -169,10 +169,10 @@ async fn lost_login_is_named(kind: Kind, refusal: &str) {
     .await;
     // The announcement of the relay expires by itself, as its leases do.
     eventually("the end of the announcement", async || {
-        ask(place, &["status"]).says("stopped announcing itself")
+        ask(place, "status").says("stopped announcing itself")
     })
     .await;
-    for words in [&["status"][..], &["doctor"], &["why", "order/1"]] {
+    for words in ["status", "doctor", "why order/1"] {
         let answer = ask(place, words);
         let is_named = answer.says("stopped announcing itself") && answer.says("(network, login, or");
         assert!(is_named, "{words:?}: {answer:?}");
@@ -209,15 +209,15 @@ async fn broker_outage_is_the_first_reason() {
     let url = nats.url().to_owned();
     nats.kill().unwrap();
     place.record(1).await;
-    let ask = |words: &[&str]| logged_in(&place, &place.url, &url, words);
+    let ask = |words: &str| logged_in(&place, &place.url, &url, words);
     eventually("the error of the relay as the first reason", async || {
-        let status = ask(&["status", "-o", "json"]);
+        let status = ask("status -o json");
         let first = status.json()[0]["reasons"][0].to_string();
         first.contains("relay") && first.contains("onnect")
     })
     .await;
     eventually("the error of the relay in doctor", async || {
-        let doctor = ask(&["doctor", "-o", "json"]).json()[0]["findings"].clone();
+        let doctor = ask("doctor -o json").json()[0]["findings"].clone();
         let of_relays = |finding: &Value| finding["check"] == "relays";
         let mut findings = doctor.as_array().unwrap().iter();
         findings.any(|finding| of_relays(finding) && finding["seen"].to_string().contains("onnect"))
@@ -226,21 +226,6 @@ async fn broker_outage_is_the_first_reason() {
     program.terminate();
     program.end().await;
     place.close().await;
-}
-
-#[tokio::test]
-async fn rows_of_postgres_reach_the_stream_and_a_signal_hands_over() {
-    rows_reach_the_stream_and_a_signal_hands_over(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn rows_of_mariadb_reach_the_stream_and_a_signal_hands_over() {
-    rows_reach_the_stream_and_a_signal_hands_over(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn rows_of_sqlite_reach_the_stream_and_a_signal_hands_over() {
-    rows_reach_the_stream_and_a_signal_hands_over(Kind::Sqlite).await;
 }
 
 #[tokio::test]
@@ -475,3 +460,5 @@ fn print_config_prints_the_default_file() {
         outbox_cli::config::DEFAULT_FILE
     );
 }
+
+on_each_database!(rows_reach_the_stream_and_a_signal_hands_over);

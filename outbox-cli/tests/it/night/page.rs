@@ -55,8 +55,7 @@ fn word(word: &str) -> String {
 
 /// Runs a command on the outbox, and compares its answer with the page.
 pub(super) fn check(planted: &Planted, command: &str, code: i32) -> Answer {
-    let words: Vec<&str> = command.split(' ').collect();
-    let answer = ask(&planted.place, &words).expect(code);
+    let answer = ask(&planted.place, command).expect(code);
     let command = normal(&format!("outbox {command}"));
     let found: Vec<String> = answer
         .out

@@ -23,12 +23,8 @@ async fn groups_count_dead_letters_by_error_and_since_when() {
         "{answer:?}"
     );
     let place = &planted.place;
-    let groups = ask(place, &["dead-letters", "groups", "-o", "json"])
-        .expect(0)
-        .json();
-    let letters = ask(place, &["dead-letters", "list", "-o", "json"])
-        .expect(0)
-        .json();
+    let groups = ask(place, "dead-letters groups -o json").expect(0).json();
+    let letters = ask(place, "dead-letters list -o json").expect(0).json();
     let times = letters.as_array().unwrap().iter();
     let mut times: Vec<&str> = times
         .map(|letter| letter["dead_lettered_at"].as_str().unwrap())

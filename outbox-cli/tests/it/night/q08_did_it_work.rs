@@ -22,14 +22,13 @@ async fn an_operation_says_what_is_published_what_waits_and_what_has_failed_agai
         planted.settle(&leases, id, dead(true)).await;
     }
     let retried = check(&planted, "retry --type order.placed --yes", 0);
-    let list = ask(&planted.place, &["audit", "--kind", "retry", "-o", "name"]).expect(0);
+    let list = ask(&planted.place, "audit --kind retry -o name").expect(0);
     let show = format!("audit show {}", list.out.trim_end());
     assert!(
         retried.said.contains(&format!("next: outbox {show}")),
         "{retried:?}"
     );
-    let words: Vec<&str> = show.split(' ').collect();
-    let waiting = ask(&planted.place, &words).expect(0);
+    let waiting = ask(&planted.place, &show).expect(0);
     assert!(
         waiting
             .out

@@ -31,7 +31,7 @@ async fn relay_list_names_dead_and_live_relays() {
         .await;
     announced.unwrap();
     assert_eq!(store.acquire(died, SHORT, 3).await.unwrap().len(), 3);
-    let relays = || ask(place, &["relay", "list", "-o", "json"]).expect(0).json();
+    let relays = || ask(place, "relay list -o json").expect(0).json();
     eventually("the end of its leases", async || {
         relays()[1]["is_alive"].as_bool() == Some(false)
     })
@@ -45,7 +45,7 @@ async fn relay_list_names_dead_and_live_relays() {
     check(&planted, "relay list", 0);
     // With the other one gone as it should, nobody publishes, and the dead one is named all the same.
     store.leave(lives).await.unwrap();
-    let nobody = ask(place, &["relay", "list"]).expect(4);
+    let nobody = ask(place, "relay list").expect(4);
     assert!(
         nobody.out.contains(&died.to_string()) && nobody.said.contains("no relay is alive"),
         "{nobody:?}"

@@ -128,10 +128,45 @@ fn a_sentence_is_no_next_command() {
     runs_as_printed("nats stream edit SHOP --max-msgs=16");
 }
 
+/// The words of a command, or a text that has them with a space between each two.
+pub(crate) trait Words {
+    fn words(&self) -> Vec<&str>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<&str> {
+        self.split(' ').collect()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> Vec<&str> {
+        self.as_str().words()
+    }
+}
+
+impl Words for [&str] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl Words for Vec<&str> {
+    fn words(&self) -> Vec<&str> {
+        self.clone()
+    }
+}
+
+impl<const N: usize> Words for [&str; N] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
 /// Runs the program with these variables and no others.
-pub(crate) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
+pub(crate) fn run(words: &(impl Words + ?Sized), variables: &[(&str, &str)]) -> Answer {
     let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
-        .args(words)
+        .args(words.words())
         .env_clear()
         .envs(variables.iter().copied())
         .output()
@@ -144,18 +179,18 @@ pub(crate) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
 }
 
 /// Runs a command on the outbox of a place, with NATS at this address.
-pub(crate) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
+pub(crate) fn at(place: &Place, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     logged_in(place, &place.url, nats, words)
 }
 
 /// Runs a command on the outbox of a place, with these addresses of the database and of NATS. Its answer is without the options that hints repeat.
-pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str]) -> Answer {
+pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =
         "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
     let text = place.outbox("shop").replace("[outbox.stream]", events);
     std::fs::write(&file, text).unwrap();
-    let mut all = words.to_vec();
+    let mut all = words.words();
     all.extend(["--config", file.to_str().unwrap()]);
     let mut answer = run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)]);
     // Commands that are named name the file as well; `hints` is about that.
@@ -166,6 +201,6 @@ pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str
 }
 
 /// Runs a command on the outbox of a place.
-pub(crate) fn ask(place: &Place, words: &[&str]) -> Answer {
+pub(crate) fn ask(place: &Place, words: &(impl Words + ?Sized)) -> Answer {
     at(place, &place.nats, words)
 }

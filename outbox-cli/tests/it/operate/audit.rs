@@ -9,7 +9,7 @@ use sea_orm::ConnectionTrait as _;
 
 use super::answer::ask;
 use super::plant::{OrderPlaced, Planted, dead};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 const MESSAGES: usize = 5_000;
 
@@ -22,7 +22,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     let relay = planted.relay(Fitness::Fit).await;
     planted.settle(&relay.1, one, dead(true)).await;
     planted.settle(&relay.1, two, dead(true)).await;
-    ask(place, &["audit"]).expect(5);
+    ask(place, "audit").expect(5);
     let by_ann = ["--actor", "ann", "--reason", "INC-7", "-o", "json"];
     let words = [["retry", "--all", "--limit", "1", "--yes"].as_slice(), &by_ann].concat();
     let retried = ask(place, &words).expect(0);
@@ -32,13 +32,13 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
         retried.said.contains(&format!("outbox audit show {id}")),
         "{retried:?}"
     );
-    let shown = ask(place, &["audit", "show", &id, "-o", "json"]).expect(0).json();
+    let shown = ask(place, &format!("audit show {id} -o json")).expect(0).json();
     for (key, expected) in [("actor", "ann"), ("reason", "INC-7"), ("kind", "retry")] {
         assert_eq!(shown[key], expected, "{shown}");
     }
     assert_eq!((&shown["pending"], &shown["dead"]), (&1.into(), &0.into()));
     planted.settle(&relay.1, one, dead(true)).await;
-    let shown = ask(place, &["audit", "show", &id]).expect(3);
+    let shown = ask(place, &format!("audit show {id}")).expect(3);
     for text in [
         "1 failed again",
         "maximum payload exceeded",
@@ -47,45 +47,24 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
         assert!(shown.out.contains(text), "{text}: {shown:?}");
     }
 
-    let skipped = ask(place, &["retry", "--skip", "--all", "--yes", "-o", "json"]).expect(0);
+    let skipped = ask(place, "retry --skip --all --yes -o json").expect(0);
     assert_eq!(skipped.json()["messages"], 2);
-    let again = ask(place, &["retry", "--skip", "--all", "--yes", "-o", "json"]).expect(5);
+    let again = ask(place, "retry --skip --all --yes -o json").expect(5);
     assert_eq!(
         (&again.json()["messages"], again.json()["operation"].is_null()),
         (&0.into(), true)
     );
-    let names = ask(place, &["audit", "--since", "1h", "-o", "name"])
-        .expect(0)
-        .out;
+    let names = ask(place, "audit --since 1h -o name").expect(0).out;
     let names: Vec<&str> = names.lines().collect();
     assert_eq!(names, [skipped.json()["operation"].as_str().unwrap(), &id]);
-    let of_ann = ask(
-        place,
-        &["audit", "--actor", "ann", "--kind", "retry", "-o", "name"],
-    )
-    .expect(0);
+    let of_ann = ask(place, "audit --actor ann --kind retry -o name").expect(0);
     assert_eq!(of_ann.out.trim_end(), id);
-    ask(place, &["audit", "--before", &id]).expect(5);
-    let other = ask(place, &["replay", "--operation", &id]).expect(2);
+    ask(place, &format!("audit --before {id}")).expect(5);
+    let other = ask(place, &format!("replay --operation {id}")).expect(2);
     assert!(other.said.contains("outbox audit --kind replay"), "{other:?}");
-    let ended = ask(place, &["retry", "--operation", &id]).expect(5);
+    let ended = ask(place, &format!("retry --operation {id}")).expect(5);
     assert!(ended.said.contains("nothing is left of it"), "{ended:?}");
     planted.close().await;
-}
-
-#[tokio::test]
-async fn an_operation_on_postgres_says_what_became_of_it() {
-    an_operation_says_who_what_why_and_what_became_of_it(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn an_operation_on_mariadb_says_what_became_of_it() {
-    an_operation_says_who_what_why_and_what_became_of_it(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn an_operation_on_sqlite_says_what_became_of_it() {
-    an_operation_says_who_what_why_and_what_became_of_it(Kind::Sqlite).await;
 }
 
 /// The handler of the consumer refuses everything.
@@ -103,7 +82,7 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
     let retried = ask(place, &retry).expect(0).json();
     let operation = retried["operation"].as_str().unwrap();
     let shown = |code: i32| {
-        let shown = ask(place, &["audit", "show", operation, "-o", "json"])
+        let shown = ask(place, &format!("audit show {operation} -o json"))
             .expect(code)
             .json();
         let counts = ["gone", "pending", "dead"].map(|key| shown[key].as_u64().unwrap());
@@ -113,11 +92,11 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
     assert_eq!(shown(0), ([0, 3, 0], waiting.to_owned()));
     planted.handle().await;
     assert_eq!(shown(3).0, [0, 0, 3]);
-    let keys = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
+    let keys = ask(place, "dead-letters list -o name").expect(0).out;
     let keys: Vec<&str> = keys.lines().collect();
     ask(place, &["dead-letters", "retry", keys[0], "--yes"]).expect(0);
     ask(place, &["dead-letters", "discard", keys[1], "--yes"]).expect(0);
-    let text = ask(place, &["audit", "show", operation]).expect(3).out;
+    let text = ask(place, &format!("audit show {operation}")).expect(3).out;
     for expected in [
         "now: 1 handled or discarded, 1 to be tried again, 1 open: failed again, being tried, or cancelled\n",
         "  next: outbox dead-letters list\n",
@@ -125,21 +104,6 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
         assert!(text.contains(expected), "{expected}: {text}");
     }
     planted.close().await;
-}
-
-#[tokio::test]
-async fn a_retry_of_dead_letters_in_postgres_says_what_became_of_them() {
-    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_retry_of_dead_letters_in_mariadb_says_what_became_of_them() {
-    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn a_retry_of_dead_letters_in_sqlite_says_what_became_of_them() {
-    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::Sqlite).await;
 }
 
 /// Kills the program as soon as its operation is written down, and goes on with that operation.
@@ -164,7 +128,7 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     );
     place.db.execute_unprepared(&publish).await.unwrap();
     // Writes the file of the configuration.
-    let said = ask(place, &["replay", "--all", "-o", "json"]).expect(0).json();
+    let said = ask(place, "replay --all -o json").expect(0).json();
     assert_eq!(said["messages"], MESSAGES);
     let file = place.folder.path().join("outbox.toml");
     let mut program = Command::new(env!("CARGO_BIN_EXE_outbox"))
@@ -183,7 +147,7 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     .await;
     program.kill().unwrap();
     program.wait().unwrap();
-    let id = ask(place, &["audit", "-o", "name"]).expect(0).out;
+    let id = ask(place, "audit -o name").expect(0).out;
     let go_on = ["replay", "--operation", id.trim_end()];
     ask(place, &go_on);
     let done = ask(place, &[go_on.as_slice(), &["--yes", "-o", "json"]].concat())
@@ -208,17 +172,8 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn a_replay_in_postgres_goes_on_after_it_was_killed() {
-    a_replay_goes_on_after_it_was_killed(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_replay_in_mariadb_goes_on_after_it_was_killed() {
-    a_replay_goes_on_after_it_was_killed(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn a_replay_in_sqlite_goes_on_after_it_was_killed() {
-    a_replay_goes_on_after_it_was_killed(Kind::Sqlite).await;
-}
+on_each_database!(
+    an_operation_says_who_what_why_and_what_became_of_it,
+    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them,
+    a_replay_goes_on_after_it_was_killed
+);

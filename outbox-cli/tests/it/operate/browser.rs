@@ -115,9 +115,9 @@ async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
     let id = skipped.to_string();
     let why = ["--reason", "INC-2231", "--actor", "olga", "--yes"];
     ask(place, &[&["retry", "--skip", id.as_str()][..], &why].concat()).expect(0);
-    let operation = ask(place, &["audit", "-o", "name"]).expect(0).out;
-    let letter = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
-    let groups = ask(place, &["dead-letters", "groups", "-o", "name"]).expect(0).out;
+    let operation = ask(place, "audit -o name").expect(0).out;
+    let letter = ask(place, "dead-letters list -o name").expect(0).out;
+    let groups = ask(place, "dead-letters groups -o name").expect(0).out;
     vec![
         ("overview", "/".to_owned()),
         ("messages", "/messages".to_owned()),
@@ -208,8 +208,7 @@ async fn keep_picture(browser: &Client, name: &str, width: u32) {
     // A page is never lower than its window, which is as high as the page before it.
     browser.set_window_size(width, 500).await.unwrap();
     // The bars of the browser are part of the window.
-    let height =
-        "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight";
+    let height = "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight";
     let height = evaluate(browser, height).await;
     let height = u32::try_from(height.as_u64().unwrap()).unwrap();
     browser

@@ -55,7 +55,7 @@ fn expect(answer: &Answer, expected: &[(&str, &str, u64)]) {
 }
 
 fn retry(place: &Place) -> Answer {
-    ask(place, &["retry", "--all", "-o", "json"]).expect(0)
+    ask(place, "retry --all -o json").expect(0)
 }
 
 /// A message that the server really refuses: its error has the words by which the cause is known again.
@@ -75,13 +75,11 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     // The server refuses a message that is too large for the stream, and the relay makes it a dead letter.
     stream(place, |config| config.max_message_size = 2_000).await;
     let large = refused(&planted, "1", "a".repeat(5_000)).await;
-    let shown = ask(place, &["show", &large.to_string(), "-o", "json"])
-        .expect(0)
-        .json();
+    let shown = ask(place, &format!("show {large} -o json")).expect(0).json();
     assert_eq!(shown["status"], "dead", "{shown}");
     planted.relay(Fitness::Fit).await;
     expect(&retry(place), &[("still", "too-large", 1)]);
-    let said = ask(place, &["retry", "--all"]).expect(0).out;
+    let said = ask(place, "retry --all").expect(0).out;
     assert!(
         said.contains("1  cause still: it has ") && said.contains("at most 2000 are taken"),
         "{said}"
@@ -103,11 +101,11 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     expect(&retry(place), &[("still", "full", 1)]);
     let edit = format!("nats stream edit {} --max-msgs=2", place.name);
     assert_eq!(retry(place).json()["causes"][0]["next"], edit);
-    let doctor = ask(place, &["doctor", "-o", "json"]).expect(4).json();
+    let doctor = ask(place, "doctor -o json").expect(4).json();
     let full = "the stream is full (1 of 1 messages): it refuses what does not fit";
     assert_eq!(doctor[0]["findings"][0]["seen"], full, "{doctor}");
     // Nothing waits for it yet.
-    let status = ask(place, &["status", "-o", "json"]).expect(3).json();
+    let status = ask(place, "status -o json").expect(3).json();
     let reason = &status[0]["reasons"][0];
     assert!(reason["what"].as_str().unwrap().starts_with(full), "{status}");
     assert_eq!(reason["state"], "degraded", "{status}");
@@ -140,11 +138,11 @@ async fn what_cannot_be_known_is_said_to_be_unknown() {
     assert!(what.contains("the stream could not be asked"), "{what}");
 
     // What would only make it wait holds before what it has failed of.
-    ask(place, &["pause", "--aggregate-type", "order", "--yes"]).expect(0);
+    ask(place, "pause --aggregate-type order --yes").expect(0);
     let one = ["retry", &odd.to_string(), "-o", "json"].map(str::to_owned);
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
     expect(&ask(place, &one).expect(0), &[("still", "paused", 1)]);
-    ask(place, &["resume", "--aggregate-type", "order", "--yes"]).expect(0);
+    ask(place, "resume --aggregate-type order --yes").expect(0);
     outbox::core::OutboxStore::announce(&planted.store, relay.0, LONG, &Fitness::Ailing.into())
         .await
         .unwrap();
@@ -173,8 +171,8 @@ async fn a_resume_and_a_replay_say_whether_they_would_be_in_vain() {
         attempt: false,
     };
     planted.settle(&leases, waits, full).await;
-    let resume = || ask(place, &["resume", "order/2", "-o", "json"]).expect(0);
-    let replay = || ask(place, &["replay", "--all", "-o", "json"]).expect(0);
+    let resume = || ask(place, "resume order/2 -o json").expect(0);
+    let replay = || ask(place, "replay --all -o json").expect(0);
     expect(&resume(), &[("unknown", "full", 1)]);
     expect(&replay(), &[]);
     stream(place, |config| {
@@ -208,7 +206,7 @@ async fn a_retry_of_dead_letters_says_whether_their_consumer_can_try_them() {
         (&"unknown".into(), &"consumer-idle".into(), &3.into()),
         "{cause}"
     );
-    let first = ask(place, &["dead-letters", "list", "--limit", "1", "-o", "name"]).out;
+    let first = ask(place, "dead-letters list --limit 1 -o name").out;
     let cause = preview(&[first.trim_end()]);
     assert_eq!(
         (&cause["dead_letters"], &cause["failed_since"]),

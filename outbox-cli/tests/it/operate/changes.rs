@@ -4,13 +4,11 @@ use outbox::core::{Fitness, MessageId};
 
 use super::answer::ask;
 use super::plant::{Planted, dead, failed};
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, on_each_database};
 
 /// The status of a message, or `halts` if it halts its aggregate.
 fn status(place: &Place, id: MessageId) -> String {
-    let json = ask(place, &["show", &id.to_string(), "-o", "json"])
-        .expect(0)
-        .json();
+    let json = ask(place, &format!("show {id} -o json")).expect(0).json();
     match json["halts"].as_bool() {
         Some(true) => "halts".to_owned(),
         _ => json["status"].as_str().unwrap().to_owned(),
@@ -26,8 +24,8 @@ async fn a_change_needs_yes(kind: Kind) {
     let relay = planted.relay(Fitness::Fit).await;
     planted.settle(&relay.1, id, dead(true)).await;
     let name = id.to_string();
-    for words in [&["retry", "--skip"][..], &["retry"], &["replay"]] {
-        let answer = ask(place, &[words, &[&name]].concat()).expect(0);
+    for words in ["retry --skip", "retry", "replay"] {
+        let answer = ask(place, &format!("{words} {name}")).expect(0);
         assert!(answer.out.starts_with("would "), "{answer:?}");
         assert!(
             answer
@@ -40,7 +38,7 @@ async fn a_change_needs_yes(kind: Kind) {
             ("halts", "waiting")
         );
     }
-    let skipped = ask(place, &["retry", "--skip", &name, "--yes", "-o", "json"])
+    let skipped = ask(place, &format!("retry --skip {name} --yes -o json"))
         .expect(0)
         .json();
     assert_eq!(
@@ -48,30 +46,17 @@ async fn a_change_needs_yes(kind: Kind) {
         (&"skip".into(), &1.into())
     );
     assert_eq!(status(place, id), "dead");
-    let again = ask(place, &["retry", "--skip", &name]).expect(5);
+    let again = ask(place, &format!("retry --skip {name}")).expect(5);
     assert!(again.said.contains("no dead letter that halts"), "{again:?}");
-    let retried = ask(place, &["retry", "--aggregate", "order/1", "--yes"]).expect(0);
+    let retried = ask(place, "retry --aggregate order/1 --yes").expect(0);
     assert_eq!(retried.out, "1 dead letter is pending again\n");
     assert_ne!(status(place, id), "dead");
-    ask(place, &["retry", "--all", "--yes"]).expect(5);
+    ask(place, "retry --all --yes").expect(5);
     planted.publish_after(&relay).await;
-    let replayed = ask(
-        place,
-        &[
-            "replay",
-            "--type",
-            "order.placed",
-            "--since",
-            "1h",
-            "--yes",
-            "-o",
-            "json",
-        ],
-    )
-    .expect(0);
+    let replayed = ask(place, "replay --type order.placed --since 1h --yes -o json").expect(0);
     assert_eq!(replayed.json()["messages"], 2);
     assert_eq!(
-        ask(place, &["list", "--status", "pending", "-o", "name"])
+        ask(place, "list --status pending -o name")
             .expect(0)
             .out
             .lines()
@@ -82,29 +67,14 @@ async fn a_change_needs_yes(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_change_in_postgres_needs_yes() {
-    a_change_needs_yes(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_change_in_mariadb_needs_yes() {
-    a_change_needs_yes(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn a_change_in_sqlite_needs_yes() {
-    a_change_needs_yes(Kind::Sqlite).await;
-}
-
-#[tokio::test]
 async fn a_change_of_everything_must_be_asked_for() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
-    for change in [&["retry"][..], &["retry", "--skip"], &["replay"]] {
-        let answer = ask(&planted.place, &[change, &["--yes"]].concat()).expect(2);
+    for change in ["retry", "retry --skip", "replay"] {
+        let answer = ask(&planted.place, &format!("{change} --yes")).expect(2);
         assert!(answer.said.contains("or write `--all`"), "{answer:?}");
-        ask(&planted.place, &[change, &["--all"]].concat()).expect(5);
+        ask(&planted.place, &format!("{change} --all")).expect(5);
     }
     planted.close().await;
 }
@@ -118,7 +88,7 @@ async fn a_preview_says_what_becomes_of_the_order() {
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;
     planted.settle(&leases, passed, dead(false)).await;
-    let answer = ask(&planted.place, &["retry", "--type", "order.placed"]).expect(0);
+    let answer = ask(&planted.place, "retry --type order.placed").expect(0);
     for text in [
         "would retry 2 messages of 2 aggregates",
         "2  error: maximum payload exceeded",
@@ -141,29 +111,16 @@ async fn resume_ends_a_back_off_and_no_halt(kind: Kind) {
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, one, failed()).await;
     planted.settle(&leases, two, dead(true)).await;
-    let preview = ask(place, &["resume", "order/1"]).expect(0);
+    let preview = ask(place, "resume order/1").expect(0);
     assert!(preview.out.contains("its back-off of"), "{preview:?}");
-    ask(place, &["resume", "order/1"]).expect(0);
-    let resumed = ask(place, &["resume", "order/1", "--yes"]).expect(0);
+    ask(place, "resume order/1").expect(0);
+    let resumed = ask(place, "resume order/1 --yes").expect(0);
     assert_eq!(resumed.out, "order/1: its back-off has ended\n");
-    ask(place, &["resume", "order/1", "--yes"]).expect(5);
-    let halted = ask(place, &["resume", "order/2", "--yes"]).expect(5);
+    ask(place, "resume order/1 --yes").expect(5);
+    let halted = ask(place, "resume order/2 --yes").expect(5);
     assert!(halted.out.contains(&format!("outbox retry {two}")), "{halted:?}");
     assert_eq!(status(place, two), "halts");
     planted.close().await;
 }
 
-#[tokio::test]
-async fn resume_ends_a_back_off_in_postgres_and_no_halt() {
-    resume_ends_a_back_off_and_no_halt(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn resume_ends_a_back_off_in_mariadb_and_no_halt() {
-    resume_ends_a_back_off_and_no_halt(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn resume_ends_a_back_off_in_sqlite_and_no_halt() {
-    resume_ends_a_back_off_and_no_halt(Kind::Sqlite).await;
-}
+on_each_database!(a_change_needs_yes, resume_ends_a_back_off_and_no_halt);

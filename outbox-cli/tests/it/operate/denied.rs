@@ -6,7 +6,7 @@ use sea_orm::ConnectionTrait as _;
 use super::answer::{Answer, logged_in, run};
 use super::plant::Planted;
 use super::rights::Login;
-use crate::place::Kind;
+use crate::place::{Kind, on_both_servers};
 
 /// The command that a text names, without the options that a hint repeats.
 fn printed(text: &str) -> String {
@@ -27,33 +27,25 @@ async fn a_missing_right_is_named_with_the_command_that_prints_it(kind: Kind) {
     planted.publish().await;
     planted.handle().await;
     let relay = Login::new(kind, place, &[Role::Relay]).await;
-    let ask = |words: &[&str]| -> Answer { logged_in(place, &relay.url, &place.nats, words) };
-    let timeline = ask(&["timeline", "order/0"]);
+    let ask = |words: &str| -> Answer { logged_in(place, &relay.url, &place.nats, words) };
+    let timeline = ask("timeline order/0");
     let told = format!("{}{}", timeline.out, timeline.said);
     assert!(told.contains("the role viewer has SELECT on "), "{told}");
     assert!(
         !told.contains(" at line "),
         "a line of the server's source: {told}"
     );
-    let change = ask(&["retry", "--skip", "--all", "--yes"]).expect(1);
+    let change = ask("retry --skip --all --yes").expect(1);
     assert!(change.said.contains("--role operator"), "{change:?}");
     // What is printed is enough.
     for statement in printed(&told).lines().filter(|line| !line.starts_with("--")) {
         place.db.execute_unprepared(statement).await.unwrap();
     }
-    let timeline = ask(&["timeline", "order/0"]).expect(0);
+    let timeline = ask("timeline order/0").expect(0);
     assert!(timeline.out.contains("billing"), "{timeline:?}");
     assert!(!timeline.out.contains("denied"), "{timeline:?}");
     relay.close(kind, place).await;
     planted.close().await;
 }
 
-#[tokio::test]
-async fn a_right_that_is_missing_on_postgres_is_named_with_the_command_that_prints_it() {
-    a_missing_right_is_named_with_the_command_that_prints_it(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_right_that_is_missing_on_mariadb_is_named_with_the_command_that_prints_it() {
-    a_missing_right_is_named_with_the_command_that_prints_it(Kind::MariaDb).await;
-}
+on_both_servers!(a_missing_right_is_named_with_the_command_that_prints_it);

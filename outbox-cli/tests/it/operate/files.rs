@@ -21,23 +21,26 @@ fn no_command_but_migrate_makes_a_file() {
         ("NATS_URL", "nats://127.0.0.1:1"),
     ];
     for words in [
-        &["status"][..],
-        &["relay", "list"],
-        &["list"],
-        &["audit"],
-        &["why", "order/1"],
-        &["doctor"],
-        &["doctor", "--viewer"],
-        &["retry", "--all"],
-        &["pause", "--yes"],
+        "status",
+        "relay list",
+        "list",
+        "audit",
+        "why order/1",
+        "doctor",
+        "doctor --viewer",
+        "retry --all",
+        "pause --yes",
     ] {
-        let words = [words, &["--timeout", "5s", "--config", config.to_str().unwrap()]].concat();
+        let words = format!("{words} --timeout 5s --config {}", config.display());
         let answer = run(&words, &variables);
-        assert!(matches!(answer.code, Some(1 | 4)), "{words:?}: {answer:?}");
-        assert!(!database.exists(), "{words:?}");
+        assert!(matches!(answer.code, Some(1 | 4)), "{words}: {answer:?}");
+        assert!(!database.exists(), "{words}");
     }
-    let words = ["migrate", "--yes", "--config", config.to_str().unwrap()];
-    run(&words, &variables).expect(0);
+    run(
+        &format!("migrate --yes --config {}", config.display()),
+        &variables,
+    )
+    .expect(0);
     assert!(database.exists());
 }
 
@@ -57,15 +60,12 @@ fn commands_about_one_of_several_outboxes_name_it() {
     ];
     let config = config.to_str().unwrap();
     for name in ["a", "b"] {
-        let of_one = |words: &[&str]| {
-            let words = [words, &["--yes", "--config", config, "--outbox", name]].concat();
+        for words in ["migrate", "pause --aggregate-type order --reason overrun"] {
+            let words = format!("{words} --yes --config {config} --outbox {name}");
             run(&words, &variables).expect(0);
-        };
-        of_one(&["migrate"]);
-        of_one(&["pause", "--aggregate-type", "order", "--reason", "overrun"]);
+        }
     }
-    let words = ["status", "--timeout", "5s", "--config", config];
-    let answer = run(&words, &variables);
+    let answer = run(&format!("status --timeout 5s --config {config}"), &variables);
     for name in ["a", "b"] {
         let named = format!("order --outbox {name} --config {config}\n");
         assert!(answer.out.contains(&named), "{named}: {answer:?}");

@@ -4,7 +4,7 @@ use outbox::core::Fitness;
 
 use super::answer::ask;
 use super::plant::{Planted, dead};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
@@ -18,7 +18,7 @@ async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     let halting = planted.placed("2").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;
-    ask(place, &["purge", "order/3"]).expect(5);
+    ask(place, "purge order/3").expect(5);
 
     let forget = ["purge", "order/1", "order/2"];
     let preview = ask(place, &forget).expect(0);
@@ -47,21 +47,8 @@ async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     assert_eq!(place.count("outbox_aggregates", "aggregate_id = '1'").await, 0);
     assert_eq!(place.count("inbox_dead_letters", "1 = 1").await, 0);
     assert_eq!(place.count("outbox_messages", "aggregate_id = '2'").await, 2);
-    ask(place, &["purge", "order/1", "--yes"]).expect(5);
+    ask(place, "purge order/1 --yes").expect(5);
     planted.close().await;
 }
 
-#[tokio::test]
-async fn what_is_published_in_sqlite_is_forgotten_and_what_is_not_is_left() {
-    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn what_is_published_in_postgres_is_forgotten_and_what_is_not_is_left() {
-    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn what_is_published_in_mariadb_is_forgotten_and_what_is_not_is_left() {
-    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::MariaDb).await;
-}
+on_each_database!(what_is_published_is_forgotten_and_what_is_not_is_left);

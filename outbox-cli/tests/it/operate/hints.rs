@@ -4,7 +4,7 @@ use std::process::Command;
 
 use uuid::Uuid;
 
-use super::answer::{Answer, run};
+use super::answer::{Answer, Words as _, run};
 use super::plant::Planted;
 use crate::place::Kind;
 
@@ -49,15 +49,15 @@ async fn a_command_that_is_named_keeps_the_options_that_were_given() {
         vec!["--outbox", "shop"],
     );
     for (variables, options) in [by_option, by_variable] {
-        let ask = |words: &[&str]| -> Answer { run(&[words, &options].concat(), &variables) };
-        let text = ask(&["timeline", "order/nobody"]).expect(5).said;
+        let ask = |words: &str| -> Answer { run(&[&words.words()[..], &options].concat(), &variables) };
+        let text = ask("timeline order/nobody").expect(5).said;
         assert!(next(&text).contains(" --config "), "{text}");
         // 2 would be a command line that is wrong.
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
-        let text = ask(&["show", &unknown]).said;
+        let text = ask(&format!("show {unknown}")).said;
         assert!(next(&text).contains("--outbox shop"), "{text}");
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
-        let text = ask(&["status"]).out;
+        let text = ask("status").out;
         let relays = next(&text);
         assert!(relays.contains("outbox relay list --config "), "{text}");
         assert_eq!(copied(relays, &variables), Some(5), "{text}");

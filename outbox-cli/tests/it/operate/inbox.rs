@@ -4,7 +4,7 @@ use outbox::prelude::*;
 
 use super::answer::{Answer, ask};
 use super::plant::{OrderPlaced, Planted};
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, on_each_database};
 
 /// What it is told comes from outside, and could steer a terminal.
 #[idempotent_handler(consumer = "billing")]
@@ -51,8 +51,8 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     // Orders are handled at once, so their dead letters come in any order.
     let of_one = keys(place, &["--aggregate", "order/1"]);
     assert!(of_one.len() == 1 && all.contains(&of_one[0]), "{of_one:?}");
-    ask(place, &["dead-letters", "list", "--consumer", "other"]).expect(5);
-    let listed = ask(place, &["dead-letters", "list"]).expect(0);
+    ask(place, "dead-letters list --consumer other").expect(5);
+    let listed = ask(place, "dead-letters list").expect(0);
     assert!(
         !listed.out.contains('\u{1b}') && listed.out.contains("no price"),
         "{listed:?}"
@@ -79,7 +79,7 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     )
     .expect(0);
     assert_eq!(one.json()["dead_letters"], 1);
-    let statuses = ask(place, &["dead-letters", "list", "-o", "json"]).json();
+    let statuses = ask(place, "dead-letters list -o json").json();
     let statuses: Vec<&str> = statuses
         .as_array()
         .unwrap()
@@ -87,14 +87,14 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
         .map(|letter| letter["status"].as_str().unwrap())
         .collect();
     assert_eq!(statuses, ["retry", "open", "open"]);
-    let cancelled = ask(place, &["dead-letters", "cancel-retry", "--all", "--yes"]).expect(0);
+    let cancelled = ask(place, "dead-letters cancel-retry --all --yes").expect(0);
     assert_eq!(cancelled.out, "1 dead letter is open again\n");
     ask(place, &["dead-letters", "discard", &all[0], &all[1]]).expect(0);
     assert_eq!(keys(place, &[]), all);
     ask(place, &["dead-letters", "discard", &all[0], &all[1], "--yes"]).expect(0);
     assert_eq!(keys(place, &[]), all[2..]);
     ask(place, &["dead-letters", "show", &all[0]]).expect(5);
-    ask(place, &["dead-letters", "discard", "--yes"]).expect(2);
+    ask(place, "dead-letters discard --yes").expect(2);
     planted.close().await;
 }
 
@@ -108,9 +108,7 @@ async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
     }
     planted.publish().await;
     planted.handle().await;
-    let groups = ask(place, &["dead-letters", "groups", "-o", "json"])
-        .expect(0)
-        .json();
+    let groups = ask(place, "dead-letters groups -o json").expect(0).json();
     let declined = groups
         .as_array()
         .unwrap()
@@ -124,7 +122,7 @@ async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
     let preview = ask(place, &retry).expect(0);
     assert!(preview.out.contains("1 dead letter\n"), "{preview:?}");
     ask(place, &[&retry[..], &["--yes"]].concat()).expect(0);
-    let letters = ask(place, &["dead-letters", "list", "-o", "json"]).json();
+    let letters = ask(place, "dead-letters list -o json").json();
     let marked = letters
         .as_array()
         .unwrap()
@@ -136,42 +134,12 @@ async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
         "{letters}"
     );
 
-    let discarded = ask(place, &["dead-letters", "discard", "--group", group, "--yes"]).expect(0);
+    let discarded = ask(place, &format!("dead-letters discard --group {group} --yes")).expect(0);
     assert_eq!(discarded.out, "2 dead letters are deleted\n");
     assert_eq!(keys(place, &["--aggregate", "order/1"]).len(), 1);
-    ask(place, &["dead-letters", "discard", "--group", group]).expect(5);
-    ask(place, &["dead-letters", "discard", "--group", "no-fingerprint"]).expect(2);
+    ask(place, &format!("dead-letters discard --group {group}")).expect(5);
+    ask(place, "dead-letters discard --group no-fingerprint").expect(2);
     planted.close().await;
-}
-
-#[tokio::test]
-async fn a_group_in_postgres_is_listed_retried_and_discarded() {
-    a_group_is_listed_retried_and_discarded(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_group_in_mariadb_is_listed_retried_and_discarded() {
-    a_group_is_listed_retried_and_discarded(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn a_group_in_sqlite_is_listed_retried_and_discarded() {
-    a_group_is_listed_retried_and_discarded(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn dead_letters_in_postgres_are_listed_and_decided_about() {
-    dead_letters_are_listed_and_decided_about(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn dead_letters_in_mariadb_are_listed_and_decided_about() {
-    dead_letters_are_listed_and_decided_about(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn dead_letters_in_sqlite_are_listed_and_decided_about() {
-    dead_letters_are_listed_and_decided_about(Kind::Sqlite).await;
 }
 
 fn a_name_that_no_consumer_can_have_is_refused(place: &Place) {
@@ -191,11 +159,11 @@ async fn dead_letters_of_an_inbox_elsewhere_are_not_known(place: &Place) {
     for table in ["inbox_messages", "inbox_sequences", "inbox_dead_letters"] {
         place.execute(&format!("DELETE FROM {schema}{table}")).await;
     }
-    let elsewhere = ask(place, &["consumers", "lag", "billing", "-o", "json"]).json();
+    let elsewhere = ask(place, "consumers lag billing -o json").json();
     assert_eq!(elsewhere["dead_letters_open"], serde_json::Value::Null);
     let unseen = elsewhere["unseen"].to_string();
     assert!(unseen.contains("no row of the consumer"), "{elsewhere}");
-    let status = ask(place, &["status"]);
+    let status = ask(place, "status");
     assert!(
         status
             .out
@@ -209,14 +177,14 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
         return;
     };
     let place = &planted.place;
-    let listed = ask(place, &["consumers", "list", "-o", "json"]).expect(0).json();
+    let listed = ask(place, "consumers list -o json").expect(0).json();
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!(
         (&listed[0]["consumer"], &listed[0]["undelivered"]),
         (&"billing".into(), &0.into())
     );
     assert_eq!(listed[0]["dead_letters_open"], 1);
-    let lag = ask(place, &["consumers", "lag", "billing"]).expect(3);
+    let lag = ask(place, "consumers lag billing").expect(3);
     assert!(
         lag.out
             .contains("next: outbox dead-letters groups --consumer billing"),
@@ -237,8 +205,8 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
     // It is paused all the same: it may be made later.
     let paused = ask(place, &[&misspelt[..], &["--yes"]].concat()).expect(0);
     assert!(is_warned(&paused), "{paused:?}");
-    ask(place, &["consumers", "resume", "biling", "--yes"]).expect(0);
-    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(5);
+    ask(place, "consumers resume biling --yes").expect(0);
+    ask(place, "consumers resume billing --yes").expect(5);
     let paused = ask(place, &[&pause[..], &["--yes", "-o", "json"]].concat()).expect(0);
     assert_eq!(paused.json()["changed"], true);
     let again = ask(place, &[&pause[..], &["--yes"]].concat()).expect(5);
@@ -246,29 +214,25 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
         again.out.contains("it is paused already: the bank is away"),
         "{again:?}"
     );
-    let lag = ask(place, &["consumers", "lag", "billing", "-o", "json"])
-        .expect(3)
-        .json();
+    let lag = ask(place, "consumers lag billing -o json").expect(3).json();
     assert_eq!(lag["paused"], "the bank is away");
     // What consumers lack counts in the first answer of the night.
-    let status = ask(place, &["status", "-o", "json"]).json();
+    let status = ask(place, "status -o json").json();
     assert_eq!(status[0]["consumers"]["all"], 1, "{status}");
     assert_eq!(status[0]["consumers"]["well"], 0, "{status}");
     let reasons = status[0]["reasons"].to_string();
     assert!(reasons.contains("consumer billing: it is paused"), "{status}");
-    let preview = ask(place, &["consumers", "resume", "billing"]).expect(0);
+    let preview = ask(place, "consumers resume billing").expect(0);
     assert!(preview.out.contains("would end its pause"), "{preview:?}");
-    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
+    ask(place, "consumers resume billing --yes").expect(0);
     assert_eq!(
-        ask(place, &["consumers", "lag", "billing", "-o", "json"]).json()["paused"],
+        ask(place, "consumers lag billing -o json").json()["paused"],
         serde_json::Value::Null
     );
 
     planted.placed("2").await;
     planted.publish().await;
-    let behind = ask(place, &["consumers", "lag", "billing", "-o", "json"])
-        .expect(3)
-        .json();
+    let behind = ask(place, "consumers lag billing -o json").expect(3).json();
     assert_eq!(behind["undelivered"], 1);
     let reasons = behind["reasons"].to_string();
     assert!(
@@ -276,7 +240,7 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
             .contains("1 message is not delivered, and no process was seen asking for messages within 3 s"),
         "{reasons}"
     );
-    let unknown = ask(place, &["consumers", "lag", "nobody"]).expect(3);
+    let unknown = ask(place, "consumers lag nobody").expect(3);
     assert!(
         unknown.out.contains("the broker has no consumer of this name"),
         "{unknown:?}"
@@ -287,26 +251,11 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_consumer_over_postgres_is_looked_at_paused_and_resumed() {
-    a_consumer_is_looked_at_paused_and_resumed(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_consumer_over_mariadb_is_looked_at_paused_and_resumed() {
-    a_consumer_is_looked_at_paused_and_resumed(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn a_consumer_over_sqlite_is_looked_at_paused_and_resumed() {
-    a_consumer_is_looked_at_paused_and_resumed(Kind::Sqlite).await;
-}
-
-#[tokio::test]
 async fn missing_tables_of_the_inbox_are_said_with_the_next_step() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let answer = ask(&planted.place, &["dead-letters", "list"]).expect(1);
+    let answer = ask(&planted.place, "dead-letters list").expect(1);
     assert!(
         answer
             .said
@@ -315,3 +264,9 @@ async fn missing_tables_of_the_inbox_are_said_with_the_next_step() {
     );
     planted.close().await;
 }
+
+on_each_database!(
+    a_group_is_listed_retried_and_discarded,
+    dead_letters_are_listed_and_decided_about,
+    a_consumer_is_looked_at_paused_and_resumed
+);

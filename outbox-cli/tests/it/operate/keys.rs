@@ -259,7 +259,7 @@ async fn the_keys_of_json_stay_as_they_are() {
     planted.settle(&leases, halting, dead(true)).await;
     let due = planted.viewed("4").await;
     planted.corrupt("3").await;
-    let letter = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
+    let letter = ask(place, "dead-letters list -o name").expect(0).out;
     let names = [
         ("{failed}", in_back_off.to_string()),
         ("{halting}", halting.to_string()),
@@ -272,11 +272,7 @@ async fn the_keys_of_json_stay_as_they_are() {
         let mut answers = Vec::new();
         for command in *commands {
             let operation = match command.contains("{operation}") {
-                true => {
-                    ask(place, &["audit", "--kind", "retry", "-o", "name"])
-                        .expect(0)
-                        .out
-                }
+                true => ask(place, "audit --kind retry -o name").expect(0).out,
                 false => String::new(),
             };
             let names = [

@@ -4,7 +4,7 @@ use outbox::core::{Fitness, MessageId};
 
 use super::answer::{Answer, ask, at, run};
 use super::plant::{Planted, dead};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 fn lines(answer: &Answer) -> Vec<&str> {
     answer.out.lines().collect()
@@ -17,37 +17,22 @@ async fn status_ends_with_what_it_has_found(kind: Kind) {
     let place = &planted.place;
     planted.publish().await;
     let state = |answer: &Answer| answer.json()[0]["state"].as_str().unwrap().to_owned();
-    let answer = ask(place, &["status", "-o", "json"]).expect(3);
+    let answer = ask(place, "status -o json").expect(3);
     assert_eq!(answer.json()[0]["reasons"][0]["what"], "no relay is alive");
     let id = planted.placed("1").await;
-    assert_eq!(state(&ask(place, &["status", "-o", "json"]).expect(4)), "stuck");
+    assert_eq!(state(&ask(place, "status -o json").expect(4)), "stuck");
     let (_, leases) = planted.relay(Fitness::Fit).await;
-    assert_eq!(state(&ask(place, &["status", "-o", "json"]).expect(0)), "well");
-    let away = at(place, "nats://127.0.0.1:1", &["status"]).expect(3);
+    assert_eq!(state(&ask(place, "status -o json").expect(0)), "well");
+    let away = at(place, "nats://127.0.0.1:1", "status").expect(3);
     assert!(away.out.contains("from here, nats cannot be asked"), "{away:?}");
     planted.settle(&leases, id, dead(true)).await;
-    let answer = ask(place, &["status"]).expect(3);
+    let answer = ask(place, "status").expect(3);
     assert!(
         answer.out.contains("next: outbox list --status dead"),
         "{answer:?}"
     );
     assert!(answer.out.contains("dead letters 1"), "{answer:?}");
     planted.close().await;
-}
-
-#[tokio::test]
-async fn status_of_postgres_ends_with_what_it_has_found() {
-    status_ends_with_what_it_has_found(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn status_of_mariadb_ends_with_what_it_has_found() {
-    status_ends_with_what_it_has_found(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn status_of_sqlite_ends_with_what_it_has_found() {
-    status_ends_with_what_it_has_found(Kind::Sqlite).await;
 }
 
 #[tokio::test]
@@ -86,11 +71,11 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
         let answer = ask(place, &[&["list"], &filter[..]].concat()).expect(5);
         assert!(answer.said.contains("no message matches"), "{answer:?}");
     }
-    let first = ask(place, &["list", "--limit", "1", "-o", "json"]).expect(0);
+    let first = ask(place, "list --limit 1 -o json").expect(0);
     let before = format!("{}.{two}", first.json()[0]["row_id"]);
     assert!(first.said.contains(&format!("--before {before}")), "{first:?}");
     assert_eq!(names(&["--before", &before]), format!("{one}\n"));
-    ask(place, &["list", "--before", "1"]).expect(2);
+    ask(place, "list --before 1").expect(2);
     planted.close().await;
 }
 
@@ -103,12 +88,12 @@ async fn each_form_holds_the_same_messages() {
     // An id that would clear a terminal.
     let id = planted.placed("a\u{1b}[2J,\"b\"").await.to_string();
     for form in ["table", "name", "json"] {
-        let answer = ask(place, &["list", "-o", form]).expect(0);
+        let answer = ask(place, &format!("list -o {form}")).expect(0);
         assert!(answer.out.contains(&id), "{form}: {answer:?}");
         assert!(!answer.out.contains('\u{1b}'), "{form}: {answer:?}");
     }
-    assert_eq!(lines(&ask(place, &["list"])).len(), 2);
-    let listed = ask(place, &["list", "-o", "json"]).json();
+    assert_eq!(lines(&ask(place, "list")).len(), 2);
+    let listed = ask(place, "list -o json").json();
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!(listed[0]["aggregate_id"], "a\u{1b}[2J,\"b\"");
     planted.close().await;
@@ -125,22 +110,22 @@ async fn a_payload_is_shown_only_if_it_is_asked_for_and_only_masked() {
         planted.viewed("1").await.to_string(),
     );
     for form in ["table", "json"] {
-        let without = ask(place, &["show", &known, "-o", form]).expect(0);
+        let without = ask(place, &format!("show {known} -o {form}")).expect(0);
         assert!(!without.out.contains("order_id"), "{without:?}");
-        let with = ask(place, &["show", &known, "--payload", "-o", form]).expect(0);
+        let with = ask(place, &format!("show {known} --payload -o {form}")).expect(0);
         assert!(
             with.out.contains("order_id") && with.out.contains("***"),
             "{with:?}"
         );
         assert!(!with.out.contains("ada@example.org"), "{with:?}");
-        let with = ask(place, &["show", &unknown, "--payload", "-o", form]).expect(0);
+        let with = ask(place, &format!("show {unknown} --payload -o {form}")).expect(0);
         assert!(
             with.out.contains("of an event that this program does not know"),
             "{with:?}"
         );
     }
     let absent = MessageId::fresh().to_string();
-    let answer = ask(place, &["show", &absent]).expect(5);
+    let answer = ask(place, &format!("show {absent}")).expect(5);
     assert!(
         answer.said.contains(&format!("next: outbox why {absent}")),
         "{answer:?}"
@@ -154,10 +139,10 @@ async fn relays_are_listed_and_none_is_5() {
         return;
     };
     let place = &planted.place;
-    let answer = ask(place, &["relay", "list", "--timeout=9s"]).expect(5);
+    let answer = ask(place, "relay list --timeout=9s").expect(5);
     assert!(answer.said.contains("no relay is alive"), "{answer:?}");
     let (owner, _) = planted.relay(Fitness::Unproven).await;
-    let relays = ask(place, &["relay", "list", "-o", "json"]).expect(0).json();
+    let relays = ask(place, "relay list -o json").expect(0).json();
     assert_eq!(relays[0]["owner"], owner.to_string());
     assert_eq!(
         (&relays[0]["fitness"], &relays[0]["partitions"]),
@@ -209,8 +194,8 @@ async fn a_database_that_is_away_is_1_and_no_password_is_said() {
         ("DATABASE_URL", "postgres://relay:hunter2@127.0.0.1:1/shop"),
         ("NATS_URL", "nats://u:hunter2@127.0.0.1:1"),
     ];
-    for words in [&["list"][..], &["status"], &["relay", "list"]] {
-        let answer = run(&[words, &["--timeout=3s"]].concat(), &servers).expect(1);
+    for words in ["list", "status", "relay list"] {
+        let answer = run(&format!("{words} --timeout=3s"), &servers).expect(1);
         assert!(
             !answer.said.contains("hunter2") && !answer.out.contains("hunter2"),
             "{answer:?}"
@@ -252,13 +237,13 @@ async fn a_database_that_is_away_does_not_hide_the_status_of_another_outbox() {
 #[tokio::test]
 async fn arguments_without_sense_are_2() {
     for words in [
-        &["why", "4711"][..],
-        &["show", "4711"],
-        &["list", "--since", "yesterday"],
-        &["list", "--aggregate", "order"],
-        &["list", "--limit", "0"],
-        &["list", "-o", "yaml"],
-        &["resume", "order/"],
+        "why 4711",
+        "show 4711",
+        "list --since yesterday",
+        "list --aggregate order",
+        "list --limit 0",
+        "list -o yaml",
+        "resume order/",
     ] {
         run(words, &[]).expect(2);
     }
@@ -271,18 +256,20 @@ async fn a_forecast_names_what_does_not_end_and_the_next_command() {
     };
     planted.placed("1").await;
     let place = &planted.place;
-    let json = ask(place, &["status", "--forecast=1s", "-o", "json"]).json();
+    let json = ask(place, "status --forecast=1s -o json").json();
     let prospect = &json[0]["forecast"]["prospects"][0];
     assert_eq!(
         (&prospect["subject"], &prospect["outlook"], &prospect["next"]),
         (&"backlog".into(), &"never".into(), &"outbox relay list".into())
     );
-    let text = ask(place, &["status", "--forecast=1s"]).out;
+    let text = ask(place, "status --forecast=1s").out;
     assert!(
         text.contains("if it goes on as in the last ")
             && text.contains("1 message is to be published, as many as before"),
         "{text}"
     );
-    assert!(ask(place, &["status", "-o", "json"]).json()[0]["forecast"].is_null());
+    assert!(ask(place, "status -o json").json()[0]["forecast"].is_null());
     planted.close().await;
 }
+
+on_each_database!(status_ends_with_what_it_has_found);

@@ -6,7 +6,7 @@ use outbox::testing::eventually;
 use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
 
 use super::answer::{Answer, ask, run};
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, on_each_database};
 
 /// Each part with the states of its migrations; the same state is named once.
 fn states(answer: &Answer) -> Vec<(String, String)> {
@@ -49,7 +49,7 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
     if let Some(schema) = &place.schema {
         names = names.with_schema(schema).unwrap();
     }
-    let sql = ask(&place, &["migrate", "--sql"]).expect(0).out;
+    let sql = ask(&place, "migrate --sql").expect(0).out;
     assert_eq!(
         sql,
         migration::sql(place.db.get_database_backend(), &names).unwrap()
@@ -57,7 +57,7 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
 
     let make = [ALL, &["--yes", "--actor", "ann", "--reason", "INC-7"]].concat();
     assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
-    let operations = ask(&place, &["audit", "-o", "json"]).expect(0).json();
+    let operations = ask(&place, "audit -o json").expect(0).json();
     let operations = operations.as_array().unwrap();
     let migrations = states_count(&ask(&place, ALL).expect(0));
     let changed: u64 = operations
@@ -73,7 +73,7 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
     }
     place.record(1).await;
     assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
-    let again = ask(&place, &["audit", "-o", "name"]).expect(0).out;
+    let again = ask(&place, "audit -o name").expect(0).out;
     assert_eq!(again.lines().count(), 3, "what makes nothing leaves no trace");
     assert_eq!(
         place.count("outbox_messages", "1 = 1").await,
@@ -86,30 +86,15 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
     let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
     let drop = format!("DROP TABLE {}outbox_migrations", schema.unwrap_or_default());
     place.db.execute_unprepared(&drop).await.unwrap();
-    let foreign = ask(&place, &["migrate", "-o", "json"]).expect(3);
+    let foreign = ask(&place, "migrate -o json").expect(3);
     assert_eq!(states(&foreign), [("outbox".to_owned(), "foreign".to_owned())]);
-    let refused = ask(&place, &["migrate", "--yes"]).expect(1);
+    let refused = ask(&place, "migrate --yes").expect(1);
     assert!(
         refused.said.contains("go on the way they were made"),
         "{refused:?}"
     );
     assert_eq!(place.count("outbox_messages", "1 = 1").await, 1);
     place.close().await;
-}
-
-#[tokio::test]
-async fn missing_tables_of_sqlite_are_made_when_that_was_asked_for() {
-    missing_tables_are_made_when_that_was_asked_for(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn missing_tables_of_postgres_are_made_when_that_was_asked_for() {
-    missing_tables_are_made_when_that_was_asked_for(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn missing_tables_of_mariadb_are_made_when_that_was_asked_for() {
-    missing_tables_are_made_when_that_was_asked_for(Kind::MariaDb).await;
 }
 
 #[tokio::test]
@@ -121,11 +106,8 @@ async fn tables_that_nobody_noted_are_left_alone() {
     migration::migrate_with(&place.db, &names).await.unwrap();
     let noted = names.table(DbBackend::Postgres, "outbox_migrations");
     place.execute(&format!("DROP TABLE {noted}")).await;
-    assert_eq!(
-        states(&ask(&place, &["migrate", "-o", "json"]).expect(3))[0].1,
-        "foreign"
-    );
-    ask(&place, &["migrate", "--yes"]).expect(1);
+    assert_eq!(states(&ask(&place, "migrate -o json").expect(3))[0].1, "foreign");
+    ask(&place, "migrate --yes").expect(1);
     place.close().await;
 }
 
@@ -140,11 +122,9 @@ async fn a_migration_that_breaks_off_is_written_down() {
     place
         .execute(&format!("DELETE FROM {}.outbox_writer_migrations", place.name))
         .await;
-    let broken = ask(&place, &["migrate", "--tables", "writers", "--yes"]).expect(1);
+    let broken = ask(&place, "migrate --tables writers --yes").expect(1);
     assert!(broken.said.contains("has not ended"), "{broken:?}");
-    let last = ask(&place, &["audit", "--limit", "1", "-o", "name"])
-        .expect(0)
-        .out;
+    let last = ask(&place, "audit --limit 1 -o name").expect(0).out;
     let shown = ask(&place, &["audit", "show", last.trim_end(), "-o", "json"])
         .expect(3)
         .json();
@@ -160,7 +140,7 @@ async fn of_two_migrations_at_once_one_counts_what_was_made(kind: Kind) {
     let Some(place) = Place::open(kind).await else {
         return;
     };
-    ask(&place, &["migrate", "--yes"]).expect(0);
+    ask(&place, "migrate --yes").expect(0);
     // Both wait for the lock under which migrations are applied, after they have looked and have written down what they are about to do.
     let (lock, unlock) = match place.db.get_database_backend() {
         DbBackend::MySql => (
@@ -199,9 +179,7 @@ async fn of_two_migrations_at_once_one_counts_what_was_made(kind: Kind) {
             [("writers".to_owned(), "made".to_owned())]
         );
     }
-    let operations = ask(&place, &["audit", "--limit", "2", "-o", "json"])
-        .expect(0)
-        .json();
+    let operations = ask(&place, "audit --limit 2 -o json").expect(0).json();
     let mut changed: Vec<u64> = Vec::new();
     for row in operations.as_array().unwrap() {
         assert_eq!(row["is_finished"], true, "{row}");
@@ -221,3 +199,5 @@ async fn of_two_migrations_of_postgres_at_once_one_counts_what_was_made() {
 async fn of_two_migrations_of_mariadb_at_once_one_counts_what_was_made() {
     of_two_migrations_at_once_one_counts_what_was_made(Kind::MariaDb).await;
 }
+
+on_each_database!(missing_tables_are_made_when_that_was_asked_for);

@@ -21,9 +21,7 @@ async fn failures(planted: &Planted, id: MessageId) -> u32 {
 
 /// `why` names what the broker refuses, and what mends it.
 fn check_why(place: &Place, id: MessageId, subject: &str) {
-    let why = ask(place, &["why", &id.to_string(), "-o", "json"])
-        .expect(4)
-        .json();
+    let why = ask(place, &format!("why {id} -o json")).expect(4).json();
     let finding = &why["findings"][0];
     assert_eq!(finding["cause"], "not-captured", "{why}");
     let what = finding["what"].as_str().unwrap();
@@ -66,7 +64,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     let running = tokio::spawn(async move { relay.run(stopped).await });
     eventually("eight failures", async || failures(&planted, id).await >= 8).await;
 
-    let status = ask(place, &["status", "-o", "json"]).expect(4).json();
+    let status = ask(place, "status -o json").expect(4).json();
     let reason = &status[0]["reasons"][0];
     assert_eq!(
         (&reason["state"], &reason["next"]),
@@ -77,7 +75,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     for text in ["1 message fails again and again", &nobodys, &place.name] {
         assert!(what.contains(text), "{text}: {what}");
     }
-    let doctor = ask(place, &["doctor", "-o", "json"]).expect(4).json();
+    let doctor = ask(place, "doctor -o json").expect(4).json();
     let findings = doctor[0]["findings"].as_array().unwrap();
     let finding = findings
         .iter()
@@ -116,7 +114,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     .await;
     // The relay registers its recovery when it renews its leases.
     eventually("the end of the failure", async || {
-        let status = ask(place, &["status", "-o", "json"]).json();
+        let status = ask(place, "status -o json").json();
         !status[0]["reasons"].to_string().contains("no stream takes")
     })
     .await;

@@ -4,7 +4,7 @@ use outbox::core::Fitness;
 
 use super::answer::ask;
 use super::plant::Planted;
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, on_each_database};
 
 async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
@@ -13,8 +13,8 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
     let place = &planted.place;
     let id = planted.placed("1").await.to_string();
     planted.relay(Fitness::Fit).await;
-    ask(place, &["pause", "--list"]).expect(5);
-    ask(place, &["resume"]).expect(5);
+    ask(place, "pause --list").expect(5);
+    ask(place, "resume").expect(5);
 
     let pause = [
         "pause",
@@ -38,7 +38,7 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
     assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
     let unknown = "no aggregate of this type is known";
     assert!(!preview.out.contains(unknown), "{preview:?}");
-    let misspelt = ask(place, &["pause", "--aggregate-type", "oder"]).expect(0);
+    let misspelt = ask(place, "pause --aggregate-type oder").expect(0);
     assert!(misspelt.out.contains(unknown), "{misspelt:?}");
     assert_eq!(
         place.count("outbox_pauses", "1 = 1").await,
@@ -52,26 +52,26 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
         paused.said.contains(&format!("outbox audit show {begun}")),
         "{paused:?}"
     );
-    let listed = ask(place, &["pause", "--list", "-o", "json"]).expect(0).json();
+    let listed = ask(place, "pause --list -o json").expect(0).json();
     assert_eq!(listed[0]["by"], "alice");
     assert_eq!(listed[0]["aggregate_type"], "order");
     let left = listed[0]["ends_in_seconds"].as_f64().expect("it ends");
     assert!(left > 7000.0 && left <= 7200.0, "{left}");
 
-    let status = ask(place, &["status"]).expect(3);
+    let status = ask(place, "status").expect(3);
     for text in [
         "publishing of aggregates of type order is paused by alice",
         "next: outbox resume --aggregate-type order",
     ] {
         assert!(status.out.contains(text), "{text}: {status:?}");
     }
-    let why = ask(place, &["why", &id, "-o", "json"]).json();
+    let why = ask(place, &format!("why {id} -o json")).json();
     assert_eq!(why["findings"][0]["cause"], "paused");
     assert_eq!(
         why["findings"][0]["next"][0],
         "outbox resume --aggregate-type order"
     );
-    let why = ask(place, &["why", "order/1", "-o", "json"]).json();
+    let why = ask(place, "why order/1 -o json").json();
     assert_eq!(why["findings"][0]["cause"], "paused");
 
     let unpause = ["resume", "--aggregate-type", "order"];
@@ -93,7 +93,7 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
 
 /// The audit has both.
 async fn told(place: &Place) {
-    let operations = ask(place, &["audit", "-o", "json"]).expect(0).json();
+    let operations = ask(place, "audit -o json").expect(0).json();
     let told: Vec<_> = operations
         .as_array()
         .unwrap()
@@ -119,17 +119,4 @@ async fn told(place: &Place) {
     );
 }
 
-#[tokio::test]
-async fn a_pause_in_sqlite_is_previewed_begun_told_and_ended() {
-    a_pause_is_previewed_begun_told_and_ended(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_pause_in_postgres_is_previewed_begun_told_and_ended() {
-    a_pause_is_previewed_begun_told_and_ended(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_pause_in_mariadb_is_previewed_begun_told_and_ended() {
-    a_pause_is_previewed_begun_told_and_ended(Kind::MariaDb).await;
-}
+on_each_database!(a_pause_is_previewed_begun_told_and_ended);

@@ -127,8 +127,7 @@ impl Server {
 
     /// The answer to a command of a user.
     fn ask(&self, planted: &Planted, user: &str, command: &str) -> Answer {
-        let words: Vec<&str> = command.split(' ').collect();
-        logged_in(&planted.place, &planted.place.url, &self.url(user), &words)
+        logged_in(&planted.place, &planted.place.url, &self.url(user), command)
     }
 
     /// Waits until the server has refused this user something about a subject.
@@ -304,6 +303,6 @@ async fn each_printed_user_of_the_oldest_nats_does_its_work_and_nothing_else() {
 
 #[test]
 fn a_role_of_consumers_needs_the_name_of_its_consumer() {
-    let answer = run(&["print", "nats-permissions", "--role", "consumer"], &[]).expect(2);
+    let answer = run("print nats-permissions --role consumer", &[]).expect(2);
     assert!(answer.said.contains("--consumer NAME"), "{answer:?}");
 }

@@ -33,13 +33,12 @@ impl Shop {
         ]
     }
 
-    fn ask(&self, words: &[&str]) -> Answer {
+    fn ask(&self, words: &str) -> Answer {
         run(words, &self.variables())
     }
 
     fn is_dead(&self) -> bool {
-        let words = ["list", "--status", "dead"];
-        self.ask(&words).code == Some(0)
+        self.ask("list --status dead").code == Some(0)
     }
 }
 
@@ -48,21 +47,18 @@ async fn production_without_a_terminal_needs_the_number_of_the_preview() {
     let Some(shop) = Shop::open().await else {
         return;
     };
-    let retry = ["retry", "--all"];
-    let preview = shop.ask(&retry).expect(0);
+    let preview = shop.ask("retry --all").expect(0);
     assert!(preview.out.starts_with("would retry 1 message "), "{preview:?}");
     assert!(
         preview.said.contains("production, outbox `shop`: postgres "),
         "{preview:?}"
     );
-    let refused = shop.ask(&[&retry[..], &["--yes"]].concat()).expect(2);
+    let refused = shop.ask("retry --all --yes").expect(2);
     assert!(
         refused.said.contains("repeat it with `--confirm 1`"),
         "{refused:?}"
     );
-    let refused = shop
-        .ask(&[&retry[..], &["--yes", "--confirm", "2"]].concat())
-        .expect(2);
+    let refused = shop.ask("retry --all --yes --confirm 2").expect(2);
     assert!(
         refused
             .said
@@ -70,13 +66,12 @@ async fn production_without_a_terminal_needs_the_number_of_the_preview() {
         "{refused:?}"
     );
     // A number alone is no consent.
-    shop.ask(&[&retry[..], &["--confirm", "1"]].concat()).expect(2);
+    shop.ask("retry --all --confirm 1").expect(2);
     assert!(shop.is_dead());
-    shop.ask(&[&retry[..], &["--yes", "--confirm", "1"]].concat())
-        .expect(0);
+    shop.ask("retry --all --yes --confirm 1").expect(0);
     assert!(!shop.is_dead());
     // Of nothing there is nothing to confirm.
-    shop.ask(&[&retry[..], &["--yes"]].concat()).expect(5);
+    shop.ask("retry --all --yes").expect(5);
     shop.planted.close().await;
 }
 
@@ -86,13 +81,13 @@ async fn production_on_a_terminal_asks_for_the_number() {
     let Some(shop) = Shop::open().await else {
         return;
     };
-    let retry = ["retry", "--all", "--yes"];
+    let retry = "retry --all --yes";
     for typed in ["y\n", "2\n", "\n"] {
-        let code = terminal::run(&retry, &shop.variables(), typed);
+        let code = terminal::run(retry, &shop.variables(), typed);
         assert_eq!(code, Some(2), "{typed}");
         assert!(shop.is_dead(), "{typed}");
     }
-    assert_eq!(terminal::run(&retry, &shop.variables(), "1\n"), Some(0));
+    assert_eq!(terminal::run(retry, &shop.variables(), "1\n"), Some(0));
     assert!(!shop.is_dead());
     shop.planted.close().await;
 }
@@ -106,12 +101,12 @@ mod terminal {
     use crate::operate::pty;
 
     /// Its exit code, after this was typed.
-    pub(super) fn run(words: &[&str], variables: &[(&str, &str)], typed: &str) -> Option<i32> {
+    pub(super) fn run(words: &str, variables: &[(&str, &str)], typed: &str) -> Option<i32> {
         let (mut keyboard, terminal) = pty::open();
         // The terminal keeps what is typed until the program reads it.
         keyboard.write_all(typed.as_bytes()).unwrap();
         let status = Command::new(env!("CARGO_BIN_EXE_outbox"))
-            .args(words)
+            .args(words.split(' '))
             .env_clear()
             .envs(variables.iter().copied())
             .stdin(terminal.try_clone().unwrap())

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::answer::{Answer, ask, at, run};
 use super::plant::{OrderPlaced, Planted};
-use crate::place::Kind;
+use crate::place::{Kind, on_both_servers, on_each_database};
 
 fn prove(planted: &Planted, more: &[&str]) -> Answer {
     let words = ["prove", "--since", "1h", "--until", "0s", "-o", "json"];
@@ -148,29 +148,12 @@ async fn the_books_of_a_span_are_drawn_up(kind: Kind) {
         (ghost.to_string().as_str(), 1)
     );
 
-    let text = ask(&planted.place, &["prove", "--since", "1h", "--until", "0s"])
-        .expect(4)
-        .out;
+    let text = ask(&planted.place, "prove --since 1h --until 0s").expect(4).out;
     assert!(
         text.starts_with("NOT BALANCED: ") && text.contains(&format!("ghost {ghost}")),
         "{text}"
     );
     planted.close().await;
-}
-
-#[tokio::test]
-async fn the_books_of_a_span_are_drawn_up_over_postgres() {
-    the_books_of_a_span_are_drawn_up(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn the_books_of_a_span_are_drawn_up_over_mariadb() {
-    the_books_of_a_span_are_drawn_up(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn the_books_of_a_span_are_drawn_up_over_sqlite() {
-    the_books_of_a_span_are_drawn_up(Kind::Sqlite).await;
 }
 
 async fn an_event_that_came_late_is_an_inversion(kind: Kind) {
@@ -193,16 +176,6 @@ async fn an_event_that_came_late_is_an_inversion(kind: Kind) {
     );
     assert_eq!(count(&json, "lost"), 0);
     planted.close().await;
-}
-
-#[tokio::test]
-async fn an_event_that_came_late_is_an_inversion_over_postgres() {
-    an_event_that_came_late_is_an_inversion(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn an_event_that_came_late_is_an_inversion_over_mariadb() {
-    an_event_that_came_late_is_an_inversion(Kind::MariaDb).await;
 }
 
 async fn dead_letters_of_a_consumer_are_counted_and_balance(kind: Kind) {
@@ -233,29 +206,12 @@ async fn dead_letters_of_a_consumer_are_counted_and_balance(kind: Kind) {
         assert_eq!(billing[outcome], expected, "{outcome}: {books:#}");
     }
     assert_eq!(count(billing, "missing"), 0);
-    let text = ask(&planted.place, &["prove", "--since", "1h", "--until", "0s"])
-        .expect(0)
-        .out;
+    let text = ask(&planted.place, "prove --since 1h --until 0s").expect(0).out;
     assert!(
         text.starts_with("BALANCED: ") && text.contains("handled 0, dead letters 5,"),
         "{text}"
     );
     planted.close().await;
-}
-
-#[tokio::test]
-async fn dead_letters_of_a_consumer_are_counted_and_balance_over_postgres() {
-    dead_letters_of_a_consumer_are_counted_and_balance(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn dead_letters_of_a_consumer_are_counted_and_balance_over_mariadb() {
-    dead_letters_of_a_consumer_are_counted_and_balance(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn dead_letters_of_a_consumer_are_counted_and_balance_over_sqlite() {
-    dead_letters_of_a_consumer_are_counted_and_balance(Kind::Sqlite).await;
 }
 
 #[idempotent_handler(consumer = "shipping")]
@@ -394,27 +350,12 @@ async fn strategies_without_a_row_per_event_miss_nothing(kind: Kind) {
 }
 
 #[tokio::test]
-async fn strategies_without_a_row_per_event_miss_nothing_over_postgres() {
-    strategies_without_a_row_per_event_miss_nothing(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn strategies_without_a_row_per_event_miss_nothing_over_mariadb() {
-    strategies_without_a_row_per_event_miss_nothing(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn strategies_without_a_row_per_event_miss_nothing_over_sqlite() {
-    strategies_without_a_row_per_event_miss_nothing(Kind::Sqlite).await;
-}
-
-#[tokio::test]
 async fn what_is_open_or_unknown_is_said() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
     let place = &planted.place;
-    let empty = ask(place, &["prove", "--since", "5s", "--until", "1h"]).expect(2);
+    let empty = ask(place, "prove --since 5s --until 1h").expect(2);
     assert!(empty.said.contains("the span is empty"), "{empty:?}");
     planted.placed("1").await;
     planted.publish().await;
@@ -438,12 +379,12 @@ async fn what_is_open_or_unknown_is_said() {
             .contains("no durable consumer `nobody`"),
         "{nobody:#}"
     );
-    let other_time = ask(place, &["prove", "--since", "2h", "--until", "1h"]).expect(5);
+    let other_time = ask(place, "prove --since 2h --until 1h").expect(5);
     assert!(
         other_time.said.contains("no message of this span"),
         "{other_time:?}"
     );
-    at(place, "nats://127.0.0.1:1", &["prove", "--since", "1h"]).expect(1);
+    at(place, "nats://127.0.0.1:1", "prove --since 1h").expect(1);
     planted.close().await;
 }
 
@@ -496,13 +437,11 @@ async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
     let reconcile = ["reconcile", "--since", "1h", "--until", "0s", "--yes"];
     let refused = ask(place, &reconcile).expect(1);
     assert!(refused.said.contains(&refusal), "{refused:?}");
-    let why = ask(place, &["why", &id, "-o", "json"]).expect(3).json();
+    let why = ask(place, &format!("why {id} -o json")).expect(3).json();
     assert_eq!(why["findings"][0]["cause"], "stream-unknown", "{why}");
     let what = why["findings"][0]["what"].as_str().unwrap();
     assert!(what.contains(&refusal), "{why}");
-    let timeline = ask(place, &["timeline", "order/1", "-o", "json"])
-        .expect(0)
-        .json();
+    let timeline = ask(place, "timeline order/1 -o json").expect(0).json();
     let unseen = timeline["unseen"][0].as_str().unwrap();
     assert!(unseen.contains(&refusal), "{timeline}");
 
@@ -519,3 +458,11 @@ async fn held(stream: &Stream) -> (State, Vec<String>) {
     names.sort();
     (state, names)
 }
+
+on_each_database!(
+    the_books_of_a_span_are_drawn_up,
+    dead_letters_of_a_consumer_are_counted_and_balance,
+    strategies_without_a_row_per_event_miss_nothing
+);
+
+on_both_servers!(an_event_that_came_late_is_an_inversion);

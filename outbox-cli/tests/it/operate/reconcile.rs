@@ -6,7 +6,7 @@ use outbox::testing::eventually;
 
 use super::answer::{Answer, ask};
 use super::plant::Planted;
-use crate::place::{Kind, Place, Program};
+use crate::place::{Kind, Place, Program, on_each_database};
 
 fn counts(answer: &Answer) -> [u64; 3] {
     let json = answer.json();
@@ -39,21 +39,6 @@ async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
     assert_eq!(counts(&ask(place, &yes).expect(0)), [2, 1, 1]);
     assert_eq!(counts(&ask(place, &now).expect(0)), [2, 0, 0]);
     planted.close().await;
-}
-
-#[tokio::test]
-async fn what_the_stream_has_lost_is_published_again_from_postgres() {
-    what_the_stream_has_lost_is_published_again(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn what_the_stream_has_lost_is_published_again_from_mariadb() {
-    what_the_stream_has_lost_is_published_again(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn what_the_stream_has_lost_is_published_again_from_sqlite() {
-    what_the_stream_has_lost_is_published_again(Kind::Sqlite).await;
 }
 
 /// Writers may choose ids that do not begin with a time.
@@ -146,9 +131,9 @@ async fn a_span_that_cannot_be_meant_is_refused() {
     let place = &planted.place;
     planted.placed("1").await;
     planted.publish().await;
-    let empty = ask(place, &["reconcile", "--since", "5m"]).expect(2);
+    let empty = ask(place, "reconcile --since 5m").expect(2);
     assert!(empty.said.contains("the span is empty"), "{empty:?}");
-    let nothing = ask(place, &["reconcile", "--since", "2h", "--until", "1h"]).expect(5);
+    let nothing = ask(place, "reconcile --since 2h --until 1h").expect(5);
     assert!(nothing.said.contains("`retention`"), "{nothing:?}");
     let old = ["reconcile", "--since", "30d", "--yes"];
     let forgotten = ask(place, &old).expect(1);
@@ -157,3 +142,5 @@ async fn a_span_that_cannot_be_meant_is_refused() {
     ask(place, &forever).expect(0);
     planted.close().await;
 }
+
+on_each_database!(what_the_stream_has_lost_is_published_again);

@@ -12,9 +12,9 @@ use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
 use uuid::Uuid;
 
-use super::answer::{Answer, logged_in, run};
+use super::answer::{Answer, Words as _, logged_in, run};
 use super::plant::{OrderPlaced, Planted, dead, failed};
-use crate::place::{Kind, Place, Program};
+use crate::place::{Kind, Place, Program, on_both_servers};
 
 /// Each table, and a column that a probe may write.
 const TABLES: [(&str, &str); 13] = [
@@ -49,20 +49,15 @@ fn database(kind: Kind) -> &'static str {
 
 /// What the program prints for a role, in the schema of a place.
 fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str, more: &[&str]) -> String {
-    let mut words = vec![
-        "print",
-        "grants",
-        "--database",
-        database(kind),
-        "--user",
-        user,
-        "--schema",
-        &place.name,
-    ];
-    for role in roles {
-        words.extend(["--role", role.as_str()]);
+    let (database, schema) = (database(kind), &place.name);
+    let mut words = format!("print grants --database {database} --user {user} --schema {schema}");
+    for word in roles
+        .iter()
+        .flat_map(|role| ["--role", role.as_str()])
+        .chain(more.iter().copied())
+    {
+        words = format!("{words} {word}");
     }
-    words.extend(more);
     run(&words, &[]).expect(0).out
 }
 
@@ -211,16 +206,6 @@ async fn each_role_may_do_what_the_table_says(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn each_role_may_do_on_postgres_what_the_table_says_and_nothing_else() {
-    each_role_may_do_what_the_table_says(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn each_role_may_do_on_mariadb_what_the_table_says_and_nothing_else() {
-    each_role_may_do_what_the_table_says(Kind::MariaDb).await;
-}
-
 async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -257,16 +242,6 @@ async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Ki
         login.close(kind, place).await;
     }
     planted.close().await;
-}
-
-#[tokio::test]
-async fn the_rights_printed_for_postgres_are_enough_from_the_save_to_the_dead_letter() {
-    the_printed_rights_are_enough_from_the_save_to_the_dead_letter(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_letter() {
-    the_printed_rights_are_enough_from_the_save_to_the_dead_letter(Kind::MariaDb).await;
 }
 
 /// The commands that change nothing, with those that say what a change would do.
@@ -310,10 +285,7 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     planted.settle(&leases, backing_off, failed()).await;
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
     let operator = Login::new(kind, place, &[Role::Operator]).await;
-    let ask = |login: &Login, command: &str| -> Answer {
-        let words: Vec<&str> = command.split(' ').collect();
-        logged_in(place, &login.url, &place.nats, &words)
-    };
+    let ask = |login: &Login, command: &str| -> Answer { logged_in(place, &login.url, &place.nats, command) };
     let letter = ask(&viewer, "dead-letters list -o name").expect(0).out;
     let (letter, halting) = (letter.trim_end(), halting.to_string());
     let reads = READS
@@ -376,65 +348,28 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn a_viewer_of_postgres_reads_and_an_operator_changes() {
-    a_viewer_reads_and_an_operator_changes(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_viewer_of_mariadb_reads_and_an_operator_changes() {
-    a_viewer_reads_and_an_operator_changes(Kind::MariaDb).await;
-}
+const RELAY: &str = "print grants --database postgres --role relay";
 
 #[test]
 fn what_could_end_a_statement_early_is_no_name() {
     for user in ["a\"; DROP TABLE x", "a'b", "a b", "a\\", ""] {
-        let words = [
-            "print",
-            "grants",
-            "--database",
-            "postgres",
-            "--role",
-            "relay",
-            "--user",
-            user,
-        ];
-        run(&words, &[]).expect(2);
+        run(&[&RELAY.words()[..], &["--user", user]].concat(), &[]).expect(2);
     }
-    let schema = [
-        "print",
-        "grants",
-        "--database",
-        "postgres",
-        "--role",
-        "relay",
-        "--user",
-        "a",
-        "--schema",
-        "a.b",
-    ];
-    run(&schema, &[]).expect(2);
+    run(&format!("{RELAY} --user a --schema a.b"), &[]).expect(2);
 }
 
 #[test]
 fn rights_name_the_host_of_a_login_and_the_prefix_of_the_tables() {
-    let words = [
-        "print",
-        "grants",
-        "--database",
-        "mariadb",
-        "--role",
-        "relay",
-        "--user",
-        "relay",
-        "--host",
-        "10.0.%",
-        "--prefix",
-        "shop_",
-    ];
-    let grants = run(&words, &[]).expect(0).out;
+    let words = "print grants --database mariadb --role relay --user relay --host 10.0.% --prefix shop_";
+    let grants = run(words, &[]).expect(0).out;
     assert!(
         grants.contains("GRANT SELECT, UPDATE, DELETE ON shop_outbox_messages TO 'relay'@'10.0.%';"),
         "{grants}"
     );
 }
+
+on_both_servers!(
+    each_role_may_do_what_the_table_says,
+    the_printed_rights_are_enough_from_the_save_to_the_dead_letter,
+    a_viewer_reads_and_an_operator_changes
+);

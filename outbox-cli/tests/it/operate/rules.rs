@@ -95,8 +95,7 @@ fn lines(answer: &Answer) -> usize {
 
 /// The answers in all forms hold the same things.
 fn check(place: &Place, command: &str, prints: Prints, code: i32) {
-    let words: Vec<&str> = command.split(' ').collect();
-    let answer = |format: &str| ask(place, &[&words[..], &["-o", format]].concat());
+    let answer = |format: &str| ask(place, &format!("{command} -o {format}"));
     let answers = FORMATS.map(|format| answer(format).expect(code));
     let [table, json, name] = &answers;
     let value = json.json();
@@ -143,12 +142,11 @@ async fn each_command_prints_its_data_in_each_form_and_ends_with_its_exit_code()
         );
     }
     for (command, code) in REFUSED {
-        let words: Vec<&str> = command.split(' ').collect();
-        let answer = ask(place, &words).expect(*code);
+        let answer = ask(place, command).expect(*code);
         assert_eq!(answer.out, "", "{command}");
         assert!(!answer.said.is_empty(), "{command}");
     }
-    let away = at(place, "nats://127.0.0.1:1", &["consumers", "list", "-o", "json"]).expect(1);
+    let away = at(place, "nats://127.0.0.1:1", "consumers list -o json").expect(1);
     assert_eq!(away.out, "");
     planted.close().await;
 }

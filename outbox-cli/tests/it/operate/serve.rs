@@ -174,7 +174,7 @@ async fn it_answers_on_this_machine_only_and_to_its_own_names() {
         ("DATABASE_URL", "sqlite::memory:"),
         ("NATS_URL", "nats://127.0.0.1:1"),
     ];
-    let open = run(&["serve", "--address", "0.0.0.0:0"], &variables).expect(2);
+    let open = run("serve --address 0.0.0.0:0", &variables).expect(2);
     assert!(open.said.contains("answers on this machine only"), "{open:?}");
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
@@ -203,14 +203,10 @@ async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;
     let place = &planted.place;
-    ask(
-        place,
-        &["dead-letters", "retry", "--all", "--actor", "olga", "--yes"],
-    )
-    .expect(0);
-    ask(place, &["retry", "--all", "--actor", "olga", "--yes"]).expect(0);
+    ask(place, "dead-letters retry --all --actor olga --yes").expect(0);
+    ask(place, "retry --all --actor olga --yes").expect(0);
     let served = Served::start(place, &[]);
-    let listed = ask(place, &["audit", "-o", "name"]).expect(0).out;
+    let listed = ask(place, "audit -o name").expect(0).out;
     let operations: Vec<&str> = listed.lines().collect();
     assert_eq!(operations.len(), 2, "{listed}");
     let (status, page) = served.get("/audit", &[]).await;

@@ -193,8 +193,7 @@ async fn commands_that_only_read_have_sessions_that_cannot_write() {
     let database = place.url.replacen(&server, &counter.address, 1);
     assert_ne!(database, place.url, "the address names host and port");
     let ask = |command: &str| {
-        let words: Vec<&str> = command.split(' ').collect();
-        let answer = logged_in(place, &database, &place.nats, &words);
+        let answer = logged_in(place, &database, &place.nats, command);
         assert!(
             matches!(answer.code, Some(0 | 3 | 4 | 5)),
             "{command}: {answer:?}"

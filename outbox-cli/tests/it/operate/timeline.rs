@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, ask, at, run};
 use super::plant::{Planted, dead};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 fn timeline(planted: &Planted, more: &[&str]) -> Answer {
     ask(
@@ -31,7 +31,7 @@ fn effects(event: &Value) -> Vec<(&str, &str)> {
 
 /// Whether an event is said to be published and not on the stream.
 fn is_told_as_gone(planted: &Planted, id: MessageId) -> bool {
-    let text = ask(&planted.place, &["timeline", "order/1"]).expect(0).out;
+    let text = ask(&planted.place, "timeline order/1").expect(0).out;
     text.contains(&format!("    not on the stream\n      next: outbox why {id}"))
 }
 
@@ -89,18 +89,14 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
         (&first["is_complete"], first["events"].as_array().unwrap().len()),
         (&Value::Bool(false), 1)
     );
-    let text = ask(place, &["timeline", "order/1"]).expect(0).out;
+    let text = ask(place, "timeline order/1").expect(0).out;
     assert!(
         text.contains("billing: dead-letter +") && !text.contains('\u{1b}'),
         "{text}"
     );
-    let away = at(
-        place,
-        "nats://127.0.0.1:1",
-        &["timeline", "order/1", "-o", "json"],
-    )
-    .expect(0)
-    .json();
+    let away = at(place, "nats://127.0.0.1:1", "timeline order/1 -o json")
+        .expect(0)
+        .json();
     assert_eq!(away["events"].as_array().unwrap().len(), 3);
     assert!(
         away["unseen"][0].as_str().unwrap().starts_with("the stream: "),
@@ -112,21 +108,6 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
         [true, true, false]
     );
     planted.close().await;
-}
-
-#[tokio::test]
-async fn a_timeline_over_sqlite_joins_save_stream_and_effects() {
-    a_timeline_joins_save_stream_and_effects(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_timeline_over_postgres_joins_save_stream_and_effects() {
-    a_timeline_joins_save_stream_and_effects(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_timeline_over_mariadb_joins_save_stream_and_effects() {
-    a_timeline_joins_save_stream_and_effects(Kind::MariaDb).await;
 }
 
 /// The service records in one database, and the consumer handles in another one, which the file names with the same stream.
@@ -170,3 +151,5 @@ async fn a_timeline_reads_inboxes_in_the_databases_of_other_outboxes() {
     service.close().await;
     consumer.close().await;
 }
+
+on_each_database!(a_timeline_joins_save_stream_and_effects);

@@ -10,7 +10,7 @@ use super::answer::{Answer, logged_in};
 use super::permissions::Server;
 use super::plant::{Planted, dead, failed};
 use super::rights::{Login, READS};
-use crate::place::Kind;
+use crate::place::{Kind, on_both_servers};
 
 /// What reads messages on the stream, and so needs the permissions of a reader.
 const READ_THE_STREAM: [&str; 4] = [
@@ -52,8 +52,7 @@ async fn who_may_only_look_sees_everything(kind: Kind) {
             true => "auditor",
             false => "viewer",
         };
-        let words: Vec<&str> = command.split(' ').collect();
-        logged_in(place, &viewer.url, &server.url(user), &words)
+        logged_in(place, &viewer.url, &server.url(user), command)
     };
     let letter = ask("dead-letters list -o name").expect(0).out;
     let shows = [
@@ -90,12 +89,4 @@ async fn who_may_only_look_sees_everything(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn who_may_only_look_at_postgres_and_nats_sees_everything() {
-    who_may_only_look_sees_everything(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn who_may_only_look_at_mariadb_and_nats_sees_everything() {
-    who_may_only_look_sees_everything(Kind::MariaDb).await;
-}
+on_both_servers!(who_may_only_look_sees_everything);

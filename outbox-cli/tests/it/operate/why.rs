@@ -1,5 +1,7 @@
 //! `outbox why`: each cause is planted on real servers, and named with its next command and its exit code.
 
+mod consumers;
+
 use outbox::core::{Fitness, MessageId, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
@@ -9,7 +11,7 @@ use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 use super::answer::{Answer, ask, at};
 use super::causes::stream;
 use super::plant::{LONG, Planted, dead, failed};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 /// A cause that is not expected below was planted on no server.
 #[test]
@@ -50,7 +52,7 @@ fn check(answer: Answer, code: i32, causes: &[&str], text: &str) {
 }
 
 fn why(planted: &Planted, subject: impl ToString) -> Answer {
-    ask(&planted.place, &["why", &subject.to_string(), "-o", "json"])
+    ask(&planted.place, &format!("why {subject} -o json"))
 }
 
 async fn what_nobody_recorded(kind: Kind) {
@@ -148,7 +150,7 @@ async fn what_waits_for_a_time(kind: Kind) {
 /// `status` and `why` name the stream that is full, and the command that mends it.
 fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
     let place = &planted.place;
-    let status = ask(place, &["status", "-o", "json"]).expect(4).json();
+    let status = ask(place, "status -o json").expect(4).json();
     let reason = &status[0]["reasons"][0];
     let full = "the stream is full (1 of 1 messages): it refuses what does not fit, and 3 messages are not published";
     assert_eq!(
@@ -307,7 +309,7 @@ async fn what_was_published(kind: Kind) {
     check(why(&planted, "order/1"), 0, &["on-stream"], "#2 order.placed");
     let place = &planted.place;
     let id = id.to_string();
-    let unknown = at(place, "nats://127.0.0.1:1", &["why", &id, "-o", "json"]);
+    let unknown = at(place, "nats://127.0.0.1:1", &format!("why {id} -o json"));
     check(unknown, 3, &["stream-unknown"], "is not known");
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
@@ -343,7 +345,7 @@ async fn what_was_deleted(kind: Kind) {
         &["number-missing", "on-stream"],
         "no row for #2.",
     );
-    let timeline = ask(place, &["timeline", "order/1"]).expect(0);
+    let timeline = ask(place, "timeline order/1").expect(0);
     assert!(timeline.out.contains("no row: #2;"), "{timeline:?}");
     let words = ["prove", "--since", "1h", "--until", "0s", "-o", "json"];
     let books = ask(place, &words).expect(4).json();
@@ -359,45 +361,13 @@ async fn what_was_deleted(kind: Kind) {
     planted.close().await;
 }
 
-macro_rules! on_each_database {
-    ($($cause:ident: $postgres:ident, $mariadb:ident, $sqlite:ident,)*) => {
-        $(
-            #[tokio::test]
-            async fn $postgres() {
-                $cause(Kind::Postgres).await;
-            }
-
-            #[tokio::test]
-            async fn $mariadb() {
-                $cause(Kind::MariaDb).await;
-            }
-
-            #[tokio::test]
-            async fn $sqlite() {
-                $cause(Kind::Sqlite).await;
-            }
-        )*
-    };
-}
-
-// It uses the macro, so it stands behind it.
-mod consumers;
-
-on_each_database! {
-    what_nobody_recorded:
-        what_nobody_recorded_in_postgres_is_named, what_nobody_recorded_in_mariadb_is_named, what_nobody_recorded_in_sqlite_is_named,
-    what_waits_for_a_relay:
-        what_waits_for_a_relay_in_postgres_is_named, what_waits_for_a_relay_in_mariadb_is_named, what_waits_for_a_relay_in_sqlite_is_named,
-    what_waits_for_a_relay_that_ails:
-        a_relay_that_ails_in_postgres_is_named, a_relay_that_ails_in_mariadb_is_named, a_relay_that_ails_in_sqlite_is_named,
-    what_waits_for_a_time:
-        what_waits_for_a_time_in_postgres_is_named, what_waits_for_a_time_in_mariadb_is_named, what_waits_for_a_time_in_sqlite_is_named,
-    what_the_broker_refuses:
-        what_the_broker_refuses_from_postgres_is_named, what_the_broker_refuses_from_mariadb_is_named, what_the_broker_refuses_from_sqlite_is_named,
-    what_waits_for_an_operator:
-        what_waits_for_an_operator_in_postgres_is_named, what_waits_for_an_operator_in_mariadb_is_named, what_waits_for_an_operator_in_sqlite_is_named,
-    what_was_published:
-        what_was_published_from_postgres_is_looked_for, what_was_published_from_mariadb_is_looked_for, what_was_published_from_sqlite_is_looked_for,
-    what_was_deleted:
-        what_was_deleted_from_postgres_is_named, what_was_deleted_from_mariadb_is_named, what_was_deleted_from_sqlite_is_named,
-}
+on_each_database!(
+    what_nobody_recorded,
+    what_waits_for_a_relay,
+    what_waits_for_a_relay_that_ails,
+    what_waits_for_a_time,
+    what_the_broker_refuses,
+    what_waits_for_an_operator,
+    what_was_published,
+    what_was_deleted
+);

@@ -13,12 +13,7 @@ use crate::place::{Kind, Place};
 /// With a bound that no test would wait for even once.
 async fn doctor(place: Place, database: &'static str, nats: &'static str) -> Answer {
     let asked = tokio::task::spawn_blocking(move || {
-        logged_in(
-            &place,
-            database,
-            nats,
-            &["doctor", "-o", "json", "--timeout", "10m"],
-        )
+        logged_in(&place, database, nats, "doctor -o json --timeout 10m")
     });
     let answer = tokio::time::timeout(Duration::from_secs(120), asked).await;
     answer.expect("no waiting").unwrap()

@@ -12,7 +12,7 @@ use super::{checks, doctor, found, next, of_finding, sound, statement};
 use crate::operate::answer::{self, ask, logged_in};
 use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, on_both_servers, on_each_database};
 
 async fn what_fits_has_no_finding_and_a_missing_table_is_one(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
@@ -47,48 +47,23 @@ fn schema(place: &Place) -> String {
         .unwrap_or_default()
 }
 
-#[tokio::test]
-async fn what_fits_on_sqlite_has_no_finding_and_a_missing_table_is_one() {
-    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn what_fits_on_postgres_has_no_finding_and_a_missing_table_is_one() {
-    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn what_fits_on_mariadb_has_no_finding_and_a_missing_table_is_one() {
-    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::MariaDb).await;
-}
-
 async fn a_login_without_the_rights_of_a_relay_is_found(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
-    let ask = |words: &[&str]| logged_in(place, &viewer.url, &place.nats, words);
-    let answer = ask(&["doctor", "-o", "json"]).expect(4);
+    let ask = |words: &str| logged_in(place, &viewer.url, &place.nats, words);
+    let answer = ask("doctor -o json").expect(4);
     assert_eq!(checks(&answer), ["rights"]);
     assert!(statement(&answer, "rights").starts_with("GRANT"), "{answer:?}");
-    let answer = ask(&["doctor", "-o", "json", "--viewer"]).expect(0);
+    let answer = ask("doctor -o json --viewer").expect(0);
     assert_eq!(answer.json()[0]["unseen"], serde_json::json!([]));
     place
         .db
-        .execute_unprepared(&statement(&ask(&["doctor", "-o", "json"]), "rights").replace(';', ""))
+        .execute_unprepared(&statement(&ask("doctor -o json"), "rights").replace(';', ""))
         .await
         .ok();
     viewer.close(kind, place).await;
     planted.close().await;
-}
-
-#[tokio::test]
-async fn a_login_to_postgres_without_the_rights_of_a_relay_is_found() {
-    a_login_without_the_rights_of_a_relay_is_found(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_login_to_mariadb_without_the_rights_of_a_relay_is_found() {
-    a_login_without_the_rights_of_a_relay_is_found(Kind::MariaDb).await;
 }
 
 async fn pauses_that_hold_nothing_are_found(kind: Kind) {
@@ -105,7 +80,7 @@ async fn pauses_that_hold_nothing_are_found(kind: Kind) {
         ];
         ask(place, &words).expect(0);
     }
-    ask(place, &["pause", "--yes"]).expect(0);
+    ask(place, "pause --yes").expect(0);
     let answer = doctor(place, &[]).expect(3);
     let of = |subject: &str| ("pauses".to_owned(), subject.to_owned());
     assert_eq!(found(&answer), [of("Order")], "no order of that type is known");
@@ -124,23 +99,7 @@ async fn pauses_that_hold_nothing_are_found(kind: Kind) {
 
 /// Runs a command as a person would who copies it.
 async fn run(place: &Place, command: &str) {
-    let words: Vec<&str> = command.split(' ').skip(1).collect();
-    ask(place, &words).expect(0);
-}
-
-#[tokio::test]
-async fn pauses_in_sqlite_that_hold_nothing_are_found() {
-    pauses_that_hold_nothing_are_found(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn pauses_in_postgres_that_hold_nothing_are_found() {
-    pauses_that_hold_nothing_are_found(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn pauses_in_mariadb_that_hold_nothing_are_found() {
-    pauses_that_hold_nothing_are_found(Kind::MariaDb).await;
+    ask(place, command.trim_start_matches("outbox ")).expect(0);
 }
 
 /// Somebody deleted the pause by hand. What it held waits for ever, and nothing else says so.
@@ -171,21 +130,6 @@ async fn what_is_held_without_a_pause_is_found_and_released_by_the_next_command(
 }
 
 #[tokio::test]
-async fn what_sqlite_holds_without_a_pause_is_found_and_released_by_the_next_command() {
-    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn what_postgres_holds_without_a_pause_is_found_and_released_by_the_next_command() {
-    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn what_mariadb_holds_without_a_pause_is_found_and_released_by_the_next_command() {
-    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::MariaDb).await;
-}
-
-#[tokio::test]
 async fn a_file_without_a_write_ahead_log_is_found_and_mended_by_the_next_command() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
@@ -212,16 +156,16 @@ async fn a_database_that_only_reads_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("outbox.toml");
     std::fs::write(&config, "[[outbox]]\n[outbox.stream]\nname = \"SHOP\"\n").unwrap();
-    let run = |words: &[&str]| {
-        let words = [words, &["--config", config.to_str().unwrap(), "-o", "json"]].concat();
+    let run = |words: &str| {
+        let words = format!("{words} --config {} -o json", config.display());
         answer::run(
             &words,
             &[("DATABASE_URL", server.url()), ("NATS_URL", "nats://127.0.0.1:1")],
         )
     };
-    run(&["migrate", "--yes"]).expect(0);
-    let only_reads = |words: &[&str]| run(words).out.contains("default_transaction_read_only");
-    let commands: [&[&str]; 3] = [&["status"], &["doctor"], &["doctor", "--viewer"]];
+    run("migrate --yes").expect(0);
+    let only_reads = |words: &str| run(words).out.contains("default_transaction_read_only");
+    let commands = ["status", "doctor", "doctor --viewer"];
     for command in commands {
         assert!(!only_reads(command), "{command:?}");
     }
@@ -248,9 +192,12 @@ async fn row_level_security_of_the_login_is_found() {
     };
     let place = &planted.place;
     let relay = Login::new(Kind::Postgres, place, &[Role::Relay]).await;
-    let enable = format!("ALTER TABLE {}outbox_messages ENABLE ROW LEVEL SECURITY", schema(place));
+    let enable = format!(
+        "ALTER TABLE {}outbox_messages ENABLE ROW LEVEL SECURITY",
+        schema(place)
+    );
     place.db.execute_unprepared(&enable).await.unwrap();
-    let answer = logged_in(place, &relay.url, &place.nats, &["doctor", "-o", "json"]).expect(4);
+    let answer = logged_in(place, &relay.url, &place.nats, "doctor -o json").expect(4);
     assert_eq!(checks(&answer), ["row-security"]);
     // The owner sees all rows.
     let answer = doctor(place, &[]);
@@ -263,3 +210,11 @@ async fn row_level_security_of_the_login_is_found() {
     relay.close(Kind::Postgres, place).await;
     planted.close().await;
 }
+
+on_each_database!(
+    what_fits_has_no_finding_and_a_missing_table_is_one,
+    pauses_that_hold_nothing_are_found,
+    what_is_held_without_a_pause_is_found_and_released_by_the_next_command
+);
+
+on_both_servers!(a_login_without_the_rights_of_a_relay_is_found);

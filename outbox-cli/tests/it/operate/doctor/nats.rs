@@ -11,7 +11,7 @@ use outbox::testing::{eventually, free_port};
 
 use super::{checks, context, doctor, found, next, of_finding, settings, sound};
 use crate::operate::answer::{Answer, ask, at, logged_in};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -214,7 +214,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     };
     // The handler has failed, and its dead letter waits for a decision.
     assert_eq!(names(&doctor(place, &[]).expect(3)), ["consumer-dead-letters"]);
-    ask(place, &["dead-letters", "discard", "--all", "--yes"]).expect(0);
+    ask(place, "dead-letters discard --all --yes").expect(0);
     assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
 
     let pauses = PausedConsumers::new(place.db.clone()).with_names(planted.names.clone());
@@ -260,17 +260,4 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn a_consumer_over_sqlite_in_trouble_is_found() {
-    a_consumer_in_trouble_is_found(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_consumer_over_postgres_in_trouble_is_found() {
-    a_consumer_in_trouble_is_found(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_consumer_over_mariadb_in_trouble_is_found() {
-    a_consumer_in_trouble_is_found(Kind::MariaDb).await;
-}
+on_each_database!(a_consumer_in_trouble_is_found);

@@ -50,7 +50,7 @@ async fn leases_that_are_missing_or_ahead_are_found() {
         let answer = doctor(place, &[]).expect(4);
         assert!(checks(&answer).contains(&"leases".to_owned()), "{answer:?}");
         assert_eq!(next(&answer, "leases"), "outbox migrate --yes");
-        ask(place, &["migrate", "--yes"]).expect(0);
+        ask(place, "migrate --yes").expect(0);
         assert_eq!(found(&doctor(place, &[]).expect(0)), []);
         let ahead = match kind {
             Kind::Postgres | Kind::Logical => "now() + interval '2 hours'",

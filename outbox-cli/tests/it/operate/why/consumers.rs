@@ -10,7 +10,7 @@ use outbox::nats::async_nats::jetstream::consumer::{Consumer, pull};
 use super::{check, why};
 use crate::operate::answer::ask;
 use crate::operate::plant::{OrderPlaced, Planted};
-use crate::place::Kind;
+use crate::place::{Kind, on_each_database};
 
 /// Changes all rows of a table of the inboxes.
 async fn set(planted: &Planted, table: &str, what: &str) {
@@ -76,7 +76,7 @@ async fn what_has_no_effect(kind: Kind) {
         &["consumer-paused", "on-stream"],
         "paused: stocktaking",
     );
-    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
+    ask(place, "consumers resume billing --yes").expect(0);
 
     what_a_process_was_handed(&planted, first, second).await;
     planted.close().await;
@@ -172,7 +172,7 @@ fn what_is_said_of_a_full_consumer(planted: &Planted) {
     assert!(reason["what"].as_str().unwrap().contains(full), "{lag}");
     let next = reason["next"].as_str().unwrap();
     assert!(next.starts_with("outbox consumers list --forecast"), "{lag}");
-    let doctor = ask(&planted.place, &["doctor"]);
+    let doctor = ask(&planted.place, "doctor");
     assert!(doctor.says(full), "{doctor:?}");
 }
 
@@ -239,11 +239,8 @@ async fn what_waits_for_an_earlier_number(kind: Kind) {
     planted.close().await;
 }
 
-on_each_database! {
-    what_has_no_effect:
-        what_has_no_effect_over_postgres_is_named, what_has_no_effect_over_mariadb_is_named, what_has_no_effect_over_sqlite_is_named,
-    what_a_full_consumer_has_not_come_to:
-        what_a_full_consumer_over_postgres_has_not_come_to, what_a_full_consumer_over_mariadb_has_not_come_to, what_a_full_consumer_over_sqlite_has_not_come_to,
-    what_waits_for_an_earlier_number:
-        what_waits_for_an_earlier_number_over_postgres, what_waits_for_an_earlier_number_over_mariadb, what_waits_for_an_earlier_number_over_sqlite,
-}
+on_each_database!(
+    what_has_no_effect,
+    what_a_full_consumer_has_not_come_to,
+    what_waits_for_an_earlier_number
+);
