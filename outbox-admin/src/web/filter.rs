@@ -12,10 +12,6 @@ use crate::input;
 pub(super) struct Filter {
     pub(super) status: String,
     pub(super) aggregate: String,
-    #[serde(rename = "type")]
-    pub(super) event_type: String,
-    pub(super) since: String,
-    pub(super) until: String,
     /// The row id behind which a list begins.
     pub(super) after: String,
     /// The place before which a list begins: `ROW_ID.ID` of a message.
@@ -24,14 +20,8 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Its fields, without the place in a list.
-    pub(super) fn fields(&self) -> [(&'static str, &str); 5] {
-        [
-            ("status", &self.status),
-            ("aggregate", &self.aggregate),
-            ("type", &self.event_type),
-            ("since", &self.since),
-            ("until", &self.until),
-        ]
+    pub(super) fn fields(&self) -> [(&'static str, &str); 2] {
+        [("status", &self.status), ("aggregate", &self.aggregate)]
     }
 
     /// Where the page begins.
@@ -57,15 +47,6 @@ impl Filter {
                 Some(_) => selection.aggregate(&aggregate(name)?),
                 None => selection.aggregate_type(name),
             };
-        }
-        if let Some(event_type) = given(&self.event_type) {
-            selection = selection.event_type(event_type);
-        }
-        if let Some(since) = given(&self.since) {
-            selection = selection.recorded_from(input::time(since).map_err(Problem::Malformed)?);
-        }
-        if let Some(until) = given(&self.until) {
-            selection = selection.recorded_until(input::time(until).map_err(Problem::Malformed)?);
         }
         after(selection, &self.after)
     }
@@ -152,10 +133,6 @@ mod tests {
             filter(|filter| filter.status = "lost".to_owned()),
             filter(|filter| filter.aggregate = "/1".to_owned()),
             filter(|filter| filter.after = "x".to_owned()),
-            filter(|filter| filter.since = "yesterday".to_owned()),
-            filter(|filter| filter.since = "é".to_owned()),
-            filter(|filter| filter.since = "-1h".to_owned()),
-            filter(|filter| filter.until = "9223372036854775807d".to_owned()),
         ] {
             let refused = filter.selection();
             assert!(matches!(refused, Err(Problem::Malformed(_))), "{filter:?}");

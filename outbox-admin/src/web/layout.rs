@@ -14,7 +14,6 @@ const MENU: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/messages", "Messages"),
     ("/dead-letters", "Dead letters"),
-    ("/audit", "Audit"),
 ];
 
 /// A page in its frame.
@@ -114,7 +113,6 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
             visit.link("/dead-letters", &[("consumer", name), ("fingerprint", group)])
         }
         ("outbox dead-letters show", [id]) => visit.link(&format!("/dead-letters/{id}"), &[]),
-        ("outbox audit show", [id]) => visit.link(&format!("/operations/{id}"), &[]),
         ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
             visit.link(&format!("/messages/{id}"), &[])
         }

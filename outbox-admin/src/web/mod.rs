@@ -6,9 +6,9 @@
 //! ```
 //! use axum::{Extension, Router};
 //! use outbox_admin::web::{Access, Dashboard};
-//! # use outbox_core::OutboxAudit;
+//! # use outbox_core::OutboxReader;
 //!
-//! # fn mounted(store: impl OutboxAudit) -> Router {
+//! # fn mounted(store: impl OutboxReader) -> Router {
 //! let pages = Dashboard::new("orders", store).router();
 //! // A real application puts the user here that its own login has found out.
 //! let pages = pages.layer(Extension(Access::new("ada")));
@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{MethodRouter, get};
-use outbox_core::{OutboxAudit, SensitiveFields};
-use outbox_inbox::{DeadLetters, InboxOperations};
+use outbox_core::{OutboxReader, SensitiveFields};
+use outbox_inbox::DeadLetters;
 
 pub use crate::stream_view::{InboxView, StreamView};
 pub use access::Access;
@@ -71,7 +71,6 @@ pub(crate) struct App<S> {
     store: S,
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
-    inbox_operations: Option<InboxOperations>,
     sampler: Sampler,
     timeout: Duration,
 }
@@ -83,7 +82,7 @@ impl<S> fmt::Debug for Dashboard<S> {
     }
 }
 
-impl<S: OutboxAudit> Dashboard<S> {
+impl<S: OutboxReader> Dashboard<S> {
     /// A dashboard. The name stands on each page; the store should have a connection whose transactions are read-only.
     pub fn new(name: impl Into<String>, store: S) -> Self {
         let site = Site {
@@ -96,7 +95,6 @@ impl<S: OutboxAudit> Dashboard<S> {
             store,
             stream: Arc::new(NoStream),
             letters: None,
-            inbox_operations: None,
             sampler: Sampler::default(),
             timeout: TIMEOUT,
         })
@@ -115,12 +113,6 @@ impl<S: OutboxAudit> Dashboard<S> {
     /// Shows the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
-        self
-    }
-
-    /// Lists the operations on consumers and their dead letters beside the operations on the outbox.
-    pub fn with_inbox_operations(mut self, operations: InboxOperations) -> Self {
-        self.0.inbox_operations = Some(operations);
         self
     }
 
@@ -144,19 +136,17 @@ impl<S: OutboxAudit> Dashboard<S> {
 
     /// The pages.
     pub fn router(self) -> Router {
-        use pages::{aggregate, audit, letters, messages, nothing, overview};
+        use pages::{aggregate, letters, messages, nothing, overview};
         let router = Router::new()
             .route("/", get(overview::get::<S>))
             .route("/overview.json", get(overview::get::<S>))
             .route("/messages/{id}", get(messages::one::<S>))
             .route("/dead-letters/{id}", get(letters::one::<S>))
-            .route("/operations/{id}", get(audit::one::<S>))
             .route("/assets/{name}", get(assets::get));
-        let pages: [(&str, MethodRouter<Arc<App<S>>>); 4] = [
+        let pages: [(&str, MethodRouter<Arc<App<S>>>); 3] = [
             ("/messages", get(messages::list::<S>)),
             ("/aggregate", get(aggregate::get::<S>)),
             ("/dead-letters", get(letters::list::<S>)),
-            ("/audit", get(audit::list::<S>)),
         ];
         let with_json = |router: Router<Arc<App<S>>>, (path, page): (&str, MethodRouter<Arc<App<S>>>)| {
             router

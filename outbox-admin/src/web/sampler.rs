@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::OutboxAudit;
+use outbox_core::OutboxReader;
 use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -86,7 +86,7 @@ pub(super) struct Sampler {
 /// # Errors
 ///
 /// [`Problem`] if the database did not answer.
-pub(super) async fn latest<S: OutboxAudit>(app: &Arc<App<S>>) -> Result<Arc<Sample>, Problem> {
+pub(super) async fn latest<S: OutboxReader>(app: &Arc<App<S>>) -> Result<Arc<Sample>, Problem> {
     let app = app.clone();
     // The task continues if the reader disconnects.
     match tokio::spawn(async move { sample(&app).await }).await {
@@ -95,7 +95,7 @@ pub(super) async fn latest<S: OutboxAudit>(app: &Arc<App<S>>) -> Result<Arc<Samp
     }
 }
 
-async fn sample<S: OutboxAudit>(app: &App<S>) -> Result<Arc<Sample>, Problem> {
+async fn sample<S: OutboxReader>(app: &App<S>) -> Result<Arc<Sample>, Problem> {
     let mut kept = app.sampler.sample.lock().await;
     if let Some((at, sample)) = &*kept
         && at.elapsed() < SAMPLE_EVERY
@@ -108,7 +108,7 @@ async fn sample<S: OutboxAudit>(app: &App<S>) -> Result<Arc<Sample>, Problem> {
     sample
 }
 
-async fn read<S: OutboxAudit>(app: &App<S>, look: Look) -> Result<Sample, Problem> {
+async fn read<S: OutboxReader>(app: &App<S>, look: Look) -> Result<Sample, Problem> {
     let mut status = app.ask(crate::status(&app.store, &look.broker)).await?;
     let relays = app.ask(crate::relays(&app.store)).await?;
     if let Some(stream) = &look.stream {

@@ -81,10 +81,7 @@ impl Problem {
     }
 
     pub(super) fn text(&self) -> &str {
-        let (Self::NotFound(text)
-        | Self::Malformed(text)
-        | Self::Failed(text)
-        | Self::Silent(text)) = self;
+        let (Self::NotFound(text) | Self::Malformed(text) | Self::Failed(text) | Self::Silent(text)) = self;
         text
     }
 

@@ -16,7 +16,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use clap::Args;
 use outbox::core::shutdown;
-use outbox::inbox::{DeadLetters, InboxOperations};
+use outbox::inbox::DeadLetters;
 use outbox::sea_orm::SqlStore;
 use outbox_admin::web::{Access, Dashboard};
 use tokio::net::TcpListener;
@@ -107,12 +107,9 @@ impl ServeCommand {
         let arguments = self.arguments();
         let place = Place::open(&arguments).await?.reading(READERS).await?;
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-        let connection = place.store.connection().clone();
-        let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
-        let operations = InboxOperations::new(connection).with_names(names);
+        let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
         Ok(Dashboard::new(place.outbox.name(), place.store.clone())
             .with_dead_letters(letters)
-            .with_inbox_operations(operations)
             .with_program(invocation::name())
             .with_shown(place.shown())
             .with_timeout(self.timeout)
@@ -162,7 +159,8 @@ async fn let_in(State(visitors): State<Arc<Visitors>>, mut request: Request, nex
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let mut known = local.into_iter().chain(visitors.hosts.iter().map(String::as_str));
     if !known.any(|known| known.eq_ignore_ascii_case(host)) {
-        let why = "this name of the machine is not known; call it localhost, or start it with `--host NAME`\n";
+        let why =
+            "this name of the machine is not known; call it localhost, or start it with `--host NAME`\n";
         return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
     }
     request.extensions_mut().insert(visitors.access.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::{OutboxAudit, Selection};
+use outbox_core::{OutboxReader, Selection};
 use serde::Deserialize;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -29,7 +29,7 @@ pub(in crate::web) struct Of {
     after: String,
 }
 
-pub(in crate::web) async fn get<S: OutboxAudit>(
+pub(in crate::web) async fn get<S: OutboxReader>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
     Query(of): Query<Of>,
@@ -38,7 +38,7 @@ pub(in crate::web) async fn get<S: OutboxAudit>(
     visit.respond(made)
 }
 
-async fn make<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
+async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let aggregate = filter::aggregate(&of.of)?;
     let selection = filter::after(Selection::all(), &of.after)?;
     let why = messages::explain(app, &MessageOrAggregate::Aggregate(aggregate.clone())).await?;

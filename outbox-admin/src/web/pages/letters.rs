@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::OutboxAudit;
+use outbox_core::OutboxReader;
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,12 +17,13 @@ use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
 use crate::{
-    Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters, show_letter,
+    Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters,
+    show_letter,
 };
 
 /// Most dead letters that are read for the groups.
 const LETTERS_MAX: usize = 100_000;
-/// Dead letters on a page.
+/// Most dead letters of a group that are shown.
 const PAGE: usize = 50;
 
 /// Which dead letters.
@@ -31,8 +32,6 @@ const PAGE: usize = 50;
 pub(in crate::web) struct Of {
     consumer: String,
     fingerprint: String,
-    /// Which page of a group, from 1.
-    page: String,
 }
 
 /// The fingerprint of a group, if one is given.
@@ -56,7 +55,7 @@ fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
     })
 }
 
-pub(in crate::web) async fn list<S: OutboxAudit>(
+pub(in crate::web) async fn list<S: OutboxReader>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
     Query(of): Query<Of>,
@@ -96,7 +95,7 @@ async fn all_groups<S>(
     Ok((body, json!({ "groups": groups, "is_complete": is_complete })))
 }
 
-/// A page of a group, with the commands that change all of it.
+/// The oldest of a group, with the commands that change all of it.
 async fn of_group<S>(
     app: &App<S>,
     visit: &Visit,
@@ -104,11 +103,6 @@ async fn of_group<S>(
     selection: &DeadLetterSelection,
     group: GroupFingerprint,
 ) -> Result<(Markup, Value), Problem> {
-    let malformed = |_| Problem::Malformed("`page` is no number".to_owned());
-    let page: usize = match given(&of.page) {
-        Some(page) => page.parse().map_err(malformed)?,
-        None => 1,
-    };
     let read = letters_of_group(letters(app)?, selection, group, LETTERS_MAX);
     let (rows, is_complete) = app.ask(read).await?;
     let count = rows.len() as u64;
@@ -117,44 +111,30 @@ async fn of_group<S>(
     } else {
         at_least(count)
     };
-    let pages = rows.len().div_ceil(PAGE).max(1);
-    let page = page.clamp(1, pages);
-    let shown: Vec<&LetterRow> = rows.iter().skip((page - 1) * PAGE).take(PAGE).collect();
+    let shown: Vec<&LetterRow> = rows.iter().take(PAGE).collect();
     let fingerprint = group.to_string();
-    let link = |page: usize| {
-        let page = page.to_string();
-        let query = [
-            ("consumer", of.consumer.as_str()),
-            ("fingerprint", &fingerprint),
-            ("page", &page),
-        ];
-        visit.link("/dead-letters", &query)
-    };
-    let commands = ["outbox dead-letters retry", "outbox dead-letters discard"].map(|command| {
+    let command = |command: &'static str| {
         let command = Command::from(command).option("--group", group);
         match given(&of.consumer) {
             Some(consumer) => command.option("--consumer", consumer),
             None => command,
         }
-    });
-    let next = (page < pages).then(|| link(page + 1));
+    };
+    let commands = ["outbox dead-letters retry", "outbox dead-letters discard"].map(command);
+    let list = command("outbox dead-letters list").called_as(&visit.site.program);
     let body = html! {
         p.sentence { (total) " dead letters of the group " code { (fingerprint) } "." }
         @if !rows.is_empty() {
             p { @for command in &commands { (layout::command(visit, command)) " " } }
             (layout::table(visit, "Dead letters, oldest first", shown.iter().copied()))
-            p {
-                "Page " (page) " of " (pages) ". "
-                @if page > 1 { a href=(link(page - 1)) rel="prev" { "Previous page" } " " }
-                @if let Some(next) = &next { a href=(next) rel="next" { "Next page" } }
-            }
+            @if rows.len() > shown.len() { p { "These are the oldest " (PAGE) ". All: " code { (list) } } }
         }
     };
-    let data = json!({ "dead_letters": shown, "count": count, "is_complete": is_complete, "next": next });
+    let data = json!({ "dead_letters": shown, "count": count, "is_complete": is_complete });
     Ok((body, data))
 }
 
-pub(in crate::web) async fn one<S: OutboxAudit>(
+pub(in crate::web) async fn one<S: OutboxReader>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
     Path(id): Path<String>,

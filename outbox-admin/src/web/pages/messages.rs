@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::OutboxAudit;
+use outbox_core::OutboxReader;
 use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
@@ -17,7 +17,7 @@ use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::{Explanation, MessageOrAggregate, Question};
 
-pub(in crate::web) async fn list<S: OutboxAudit>(
+pub(in crate::web) async fn list<S: OutboxReader>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
     Query(filter): Query<Filter>,
@@ -26,7 +26,7 @@ pub(in crate::web) async fn list<S: OutboxAudit>(
     visit.respond(made)
 }
 
-async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, filter: &Filter) -> Result<Page, Problem> {
+async fn make_list<S: OutboxReader>(app: &App<S>, visit: &Visit, filter: &Filter) -> Result<Page, Problem> {
     let selection = filter.selection()?;
     let rows = app
         .ask(crate::page(&app.store, &selection, filter.page()?, ROWS_MAX))
@@ -63,24 +63,12 @@ fn form(visit: &Visit, filter: &Filter) -> Markup {
                 label for="aggregate" { "Aggregate or its type" }
                 input id="aggregate" name="aggregate" value=(filter.aggregate) placeholder="order/4711";
             }
-            div {
-                label for="type" { "Event type" }
-                input id="type" name="type" value=(filter.event_type) placeholder="order.placed";
-            }
-            div {
-                label for="since" { "Recorded since" }
-                input id="since" name="since" value=(filter.since) placeholder="2h";
-            }
-            div {
-                label for="until" { "Recorded until" }
-                input id="until" name="until" value=(filter.until) placeholder="2026-11-20";
-            }
             button type="submit" { "Filter" }
         }
     }
 }
 
-pub(in crate::web) async fn one<S: OutboxAudit>(
+pub(in crate::web) async fn one<S: OutboxReader>(
     State(app): State<Arc<App<S>>>,
     visit: Visit,
     Path(id): Path<String>,
@@ -89,7 +77,7 @@ pub(in crate::web) async fn one<S: OutboxAudit>(
     visit.respond(made)
 }
 
-async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
+async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
     let id = input::message_id(id).map_err(Problem::Malformed)?;
     let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
     let message = app.ask(crate::show(&app.store, id, shown)).await?;
@@ -118,7 +106,7 @@ async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Resu
 /// How long an answer may take that makes an explanation or a timeline better, and is not needed for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) async fn explain<S: OutboxAudit>(
+pub(super) async fn explain<S: OutboxReader>(
     app: &App<S>,
     of: &MessageOrAggregate,
 ) -> Result<Explanation, Problem> {

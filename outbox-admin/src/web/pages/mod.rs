@@ -1,7 +1,6 @@
 //! The pages, one module each. Each has its address, its HTML and its JSON.
 
 pub(super) mod aggregate;
-pub(super) mod audit;
 pub(super) mod letters;
 pub(super) mod messages;
 pub(super) mod overview;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State as Extract;
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::OutboxAudit;
+use outbox_core::OutboxReader;
 
 use crate::web::App;
 use crate::web::layout;
@@ -15,7 +15,7 @@ use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
 use crate::{BacklogCounts, ListedConsumer, Status};
 
-pub(in crate::web) async fn get<S: OutboxAudit>(
+pub(in crate::web) async fn get<S: OutboxReader>(
     Extract(app): Extract<Arc<App<S>>>,
     visit: Visit,
 ) -> Response {
@@ -23,7 +23,7 @@ pub(in crate::web) async fn get<S: OutboxAudit>(
     visit.respond(made)
 }
 
-async fn make<S: OutboxAudit>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
+async fn make<S: OutboxReader>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
     let sample = latest(app).await?;
     let body = html! { div data-fresh { (present(visit, &sample)) } };
     let mut page = Page::new("Overview", &*sample, body);

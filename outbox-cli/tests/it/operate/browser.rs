@@ -23,7 +23,7 @@ const STARTS_MAX: u32 = 3;
 const ANEW_MAX: u32 = 10;
 
 /// The pages whose pictures the guide shows.
-const SHOWN: [&str; 5] = ["overview", "messages", "aggregate", "dead-letters", "audit"];
+const SHOWN: [&str; 4] = ["overview", "messages", "aggregate", "dead-letters"];
 
 /// The driver of a browser. Killing it ends the browser.
 struct Driver {
@@ -115,7 +115,6 @@ async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
     let id = skipped.to_string();
     let why = ["--reason", "INC-2231", "--actor", "olga", "--yes"];
     ask(place, &[&["retry", "--skip", id.as_str()][..], &why].concat()).expect(0);
-    let operation = ask(place, "audit -o name").expect(0).out;
     let letter = ask(place, "dead-letters list -o name").expect(0).out;
     let groups = ask(place, "dead-letters groups -o name").expect(0).out;
     vec![
@@ -129,8 +128,6 @@ async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
             format!("/dead-letters?consumer=billing&fingerprint={}", groups.trim()),
         ),
         ("dead-letter", format!("/dead-letters/{}", letter.trim())),
-        ("audit", "/audit".to_owned()),
-        ("operation", format!("/operations/{}", operation.trim())),
         ("nothing", "/nothing".to_owned()),
     ]
 }

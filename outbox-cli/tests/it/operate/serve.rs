@@ -191,41 +191,6 @@ async fn it_answers_on_this_machine_only_and_to_its_own_names() {
     planted.close().await;
 }
 
-#[tokio::test]
-async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    planted.placed("1").await;
-    planted.publish().await;
-    planted.handle().await;
-    let halting = planted.placed("2").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
-    planted.settle(&leases, halting, dead(true)).await;
-    let place = &planted.place;
-    ask(place, "dead-letters retry --all --actor olga --yes").expect(0);
-    ask(place, "retry --all --actor olga --yes").expect(0);
-    let served = Served::start(place, &[]);
-    let listed = ask(place, "audit -o name").expect(0).out;
-    let operations: Vec<&str> = listed.lines().collect();
-    assert_eq!(operations.len(), 2, "{listed}");
-    let (status, page) = served.get("/audit", &[]).await;
-    assert_eq!(status, 200, "{page}");
-    let places: Vec<_> = operations
-        .iter()
-        .map(|operation| page.find(&format!("/operations/{operation}")))
-        .collect();
-    assert!(places[0].is_some() && places[0] < places[1], "{places:?}: {page}");
-    for operation in &operations {
-        let (status, page) = served.get(&format!("/operations/{operation}"), &[]).await;
-        assert!(status == 200 && page.contains("olga"), "{status} {page}");
-    }
-    let (_, of_letters) = served.get(&format!("/operations/{}", operations[1]), &[]).await;
-    assert!(of_letters.contains(", 1 to be tried again, "), "{of_letters}");
-    drop(served);
-    planted.close().await;
-}
-
 /// The addresses to which a page links and that begin like this, each once.
 fn links(page: &str, beginning: &str) -> Vec<String> {
     let mut found = Vec::new();

@@ -21,21 +21,18 @@ async fn pages(planted: &Planted) -> Vec<String> {
     planted.settle(&leases, halting, dead(true)).await;
     let letter = ask(&planted.place, "dead-letters list -o name").expect(0);
     ask(&planted.place, "pause --yes").expect(0);
-    let operation = ask(&planted.place, "audit -o name").expect(0);
     let mut pages: Vec<String> = [
         "/",
         "/messages",
         "/aggregate?of=order/0",
         "/aggregate?of=order/1",
         "/dead-letters",
-        "/audit",
     ]
     .map(str::to_owned)
     .into();
     pages.push(format!("/messages/{handled}"));
     let letter = letter.out.trim_end();
     pages.push(format!("/dead-letters/{letter}"));
-    pages.push(format!("/operations/{}", operation.out.trim_end()));
     pages
 }
 
