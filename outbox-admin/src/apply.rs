@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, Forgotten, Intent, Operation, OperationId, OperationKind, OperationScope, OutboxAudit,
-    Selection, StoreError,
+    StoreError,
 };
 use serde::Serialize;
 
@@ -29,25 +29,8 @@ pub struct Applied {
     pub operation: Option<OperationId>,
 }
 
-/// Makes a change. Takes its messages in transactions of at most 1,000, each together with the operation that says who, what and why.
-///
-/// A crash or an error leaves the transactions that were completed, and the outcome of the last one unknown. To go on then without taking a message twice, keep the
-/// operation: [`Change::operation`] makes it, [`carry_out`] begins it and goes on with it.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn apply(
-    store: &impl OutboxAudit,
-    change: Change,
-    selection: &Selection,
-    intent: Intent,
-) -> Result<Applied, StoreError> {
-    let operation = change.operation(selection, None, intent);
-    carry_out(store, change, &operation).await
-}
-
-/// Begins an operation, or goes on with it where it stands, until nothing is left.
+/// Begins an operation, which [`Change::operation`] makes, or goes on with it where it stands, until nothing is left. Takes its messages in transactions of at most
+/// 1,000, each together with the operation.
 ///
 /// # Errors
 ///
@@ -92,18 +75,8 @@ pub async fn apply_forget(
     Ok((forgotten, is_written.then_some(operation.id)))
 }
 
-/// What `resume` has done.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Resumed {
-    /// Whether there was a back-off to end.
-    pub resumed: bool,
-    /// The operation; `None` if nothing was changed.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub operation: Option<OperationId>,
-}
-
-/// Ends the block of an aggregate now, unless it is not blocked, or halted. One transaction: it took effect and the operation says so, or neither.
+/// Ends the block of an aggregate now, unless it is not blocked, or halted. One transaction: it took effect and the operation says so, or neither. Returns the id of
+/// the operation; `None` if there was no back-off to end.
 ///
 /// # Errors
 ///
@@ -112,12 +85,9 @@ pub async fn apply_resume(
     store: &impl OutboxAudit,
     aggregate: &Aggregate,
     intent: Intent,
-) -> Result<Resumed, StoreError> {
+) -> Result<Option<OperationId>, StoreError> {
     let scope = OperationScope::aggregates(std::slice::from_ref(aggregate));
     let operation = Operation::new(OperationKind::Resume, scope, intent);
     let resumed = store.resume_as(aggregate, &operation).await?;
-    Ok(Resumed {
-        resumed,
-        operation: resumed.then_some(operation.id),
-    })
+    Ok(resumed.then_some(operation.id))
 }

@@ -14,7 +14,7 @@
 //! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
-//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`] |
 //! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
 //! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
@@ -23,7 +23,7 @@
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
 //! [`carry_out_letters`] and [`carry_out_by_key`].
 //! No value holds a payload that is not masked, nor the address of a server.
 //!
@@ -67,7 +67,7 @@ pub mod web;
 mod why;
 pub mod words;
 
-pub use apply::{Applied, Resumed, apply, apply_forget, apply_resume, carry_out};
+pub use apply::{Applied, apply_forget, apply_resume, carry_out};
 pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,

@@ -1,11 +1,22 @@
 //! Previews say what a change would do, and change nothing.
 
-use outbox_admin::{Change, PREVIEW_MAX, apply, preview, preview_resume};
+use outbox_admin::{Change, PREVIEW_MAX, Preview, carry_out, preview, preview_resume};
 use outbox_core::{Events, Fitness, Intent, Selection};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
 use crate::plant::{aggregate, all, dead, failed, noted, published, relay, settle};
+
+async fn of_all(store: &MemoryStore, change: Change) -> Preview {
+    let said = preview(store, change, &Selection::all(), None).await;
+    said.expect("previewed")
+}
+
+async fn applied(store: &MemoryStore, change: Change) -> u64 {
+    let operation = change.operation(&Selection::all(), None, Intent::of("ann"));
+    let done = carry_out(store, change, &operation).await;
+    done.expect("applied").messages
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
@@ -17,20 +28,14 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
     settle(&store, &leases, passed, dead(false)).await;
     noted(&store, "a");
     let before = all(&store).await;
-    let retry = preview(&store, Change::Retry, &Selection::all(), None)
-        .await
-        .expect("previewed");
+    let retry = of_all(&store, Change::Retry).await;
     assert_eq!((retry.messages, retry.aggregates, retry.halts_ended), (2, 2, 1));
     assert_eq!((retry.in_order, retry.out_of_order), (1, 1));
     assert_eq!(retry.errors[0].messages, 2);
     assert_eq!(retry.event_types["probe.noted"], 2);
-    let skip = preview(&store, Change::Skip, &Selection::all(), None)
-        .await
-        .expect("previewed");
+    let skip = of_all(&store, Change::Skip).await;
     assert_eq!((skip.messages, skip.halts_ended), (1, 1));
-    let replay = preview(&store, Change::Replay, &Selection::all(), None)
-        .await
-        .expect("previewed");
+    let replay = of_all(&store, Change::Replay).await;
     assert_eq!((replay.messages, replay.halts_ended), (2, 0));
     let nothing = preview(
         &store,
@@ -50,9 +55,7 @@ async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
     let store = MemoryStore::new();
     let _log = store.log();
     noted(&store, "a");
-    let said = preview(&store, Change::Replay, &Selection::all(), None)
-        .await
-        .expect("previewed");
+    let said = of_all(&store, Change::Replay).await;
     assert_eq!(said.messages, 1);
     assert!(
         said.effects
@@ -61,10 +64,8 @@ async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
         "{:?}",
         said.effects
     );
-    let done = apply(&store, Change::Replay, &Selection::all(), Intent::of("ann"))
-        .await
-        .expect("applied");
-    assert_eq!(done.messages, 0, "nobody has read the log");
+    let done = applied(&store, Change::Replay).await;
+    assert_eq!(done, 0, "nobody has read the log");
 }
 
 /// What the log has is selected by a replay, and needs no relay.
@@ -81,8 +82,7 @@ async fn a_preview_stops_counting_at_its_bound_and_says_so() {
         store.record(events).expect("it is recorded");
     }
     let ask = async || {
-        let said = preview(&store, Change::Replay, &Selection::all(), None).await;
-        let said = said.expect("previewed");
+        let said = of_all(&store, Change::Replay).await;
         (said.messages, said.is_complete)
     };
     let bound = u64::from(PREVIEW_MAX);
@@ -100,17 +100,11 @@ async fn a_change_does_what_its_preview_said() {
     let other = noted(&store, "b");
     settle(&store, &leases, other, published(true)).await;
     for (change, messages) in [(Change::Skip, 1), (Change::Replay, 2), (Change::Retry, 1)] {
-        let said = preview(&store, change, &Selection::all(), None)
-            .await
-            .expect("previewed");
-        let done = apply(&store, change, &Selection::all(), Intent::of("ann"))
-            .await
-            .expect("applied");
-        assert_eq!((said.messages, done.messages), (messages, messages), "{change:?}");
+        let said = of_all(&store, change).await;
+        let done = applied(&store, change).await;
+        assert_eq!((said.messages, done), (messages, messages), "{change:?}");
     }
-    let none = preview(&store, Change::Retry, &Selection::all(), None)
-        .await
-        .expect("previewed");
+    let none = of_all(&store, Change::Retry).await;
     assert_eq!(none.messages, 0, "nothing is dead any more");
 }
 

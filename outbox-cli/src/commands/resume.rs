@@ -65,23 +65,21 @@ impl ResumeCommand {
         }
         self.make.confirm.check(place, async { Ok(1) }).await?;
         let intent = self.make.intent.intent();
-        let resumed = place
+        let operation = place
             .ask(outbox_admin::apply_resume(&place.store, aggregate, intent))
             .await?;
-        let operation = resumed.operation;
         let resumed = Resumed {
             change: "resume",
             aggregate_type: aggregate.aggregate_type.clone(),
             aggregate_id: aggregate.id.clone(),
-            resumed: resumed.resumed,
+            resumed: operation.is_some(),
             operation: operation.map(|id| id.to_string()),
         };
         output::one(self.place.output, &resumed)?;
         say_operation(operation);
-        Ok(if resumed.resumed {
-            Outcome::Well
-        } else {
-            Outcome::NothingMatched
+        Ok(match operation {
+            Some(_) => Outcome::Well,
+            None => Outcome::NothingMatched,
         })
     }
 
