@@ -250,7 +250,7 @@ fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
     if !operation.is_finished() {
         return match operation.kind {
             OperationKind::Migrate => Some("outbox migrate".into()),
-            OperationKind::InitLog | OperationKind::DropLog => Some("outbox relay log status".into()),
+            OperationKind::InitLog | OperationKind::DropLog => Some("outbox status".into()),
             _ => Change::of(operation).map(|change| {
                 Command::new(format!("outbox {}", change.command())).option("--operation", operation.id)
             }),

@@ -359,7 +359,7 @@ impl Proof {
                 stream.logged_absent,
                 "logged event is not on the stream: the log relay has not come to it, or it is lost",
                 "logged events are not on the stream: the log relay has not come to them, or they are lost",
-                "outbox relay log status",
+                "outbox status",
             ),
             (
                 stream.expired,

@@ -153,7 +153,7 @@ impl Reconciliation {
     fn outcome(&self) -> Outcome {
         if self.left_out > 0 {
             say(
-                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox relay log status`",
+                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox status`",
             );
         }
         if self.compared == 0 && self.left_out > 0 {

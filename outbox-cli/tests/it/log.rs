@@ -111,11 +111,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         "{preview:?}"
     );
     assert!(preview.said.contains("nothing was changed"), "{preview:?}");
-    let off = ask("relay log status -o json").expect(3).json();
-    assert_eq!(
-        (&off["is_on"], &off["exists"]),
-        (&Value::Bool(false), &Value::Bool(false))
-    );
+    assert!(ask("status -o json").json()[0]["log"].is_null());
     ask("relay log drop --yes").expect(5);
     set_up(&ask);
 
@@ -130,11 +126,6 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         place.count("outbox_messages", "status = 4").await,
         3,
         "nothing was written"
-    );
-    let on = ask("relay log status -o json").expect(0).json();
-    assert_eq!(
-        (&on["is_on"], &on["is_read"]),
-        (&Value::Bool(true), &Value::Bool(true))
     );
     eventually("the partitions in the hands of the program", async || {
         place.count("outbox_leases", "owner IS NOT NULL").await == 64
@@ -278,7 +269,7 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     ask(&place, &config, "migrate --tables inbox --yes", &[]).expect(0);
     let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
     let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
-    let status = ask(&place, &config, "relay log status", &seen).expect(0);
+    let status = ask(&place, &config, "status", &seen);
     assert!(status.out.contains("read by a relay"), "{status:?}");
     program.terminate();
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
@@ -289,32 +280,33 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     place.close().await;
 }
 
-/// "off" was the answer, as if all were well.
 #[tokio::test]
-async fn the_status_of_a_log_that_cannot_be_or_has_another_name_is_not_well() {
+async fn a_log_that_is_off_cannot_be_or_has_another_name_is_found() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
     let config = reading(&place, &place.name);
-    let missing = ask(&place, &config, "relay log status", &[]).expect(3);
-    assert!(missing.out.contains("run the migration first"), "{missing:?}");
     migrated(&place).await;
-    let wanted = ask(&place, &config, "relay log status", &[]).expect(3);
+    let wanted = ask(&place, &config, "doctor", &[]).expect(4);
     assert!(wanted.out.contains("next: outbox relay log init"), "{wanted:?}");
-    ask(&place, &place.outbox("shop"), "relay log status", &[]).expect(0);
+    let polls = ask(&place, &place.outbox("shop"), "doctor", &[]);
+    assert!(!polls.out.contains("relay log init"), "{polls:?}");
     ask(&place, &config, "relay log init --yes", &[]).expect(0);
-    let other = reading(&place, &format!("{}b", place.name));
-    for words in ["status", "relay log status"] {
-        let other = ask(&place, &other, words, &[]).expect(3);
-        assert!(other.out.contains("which is called"), "{other:?}");
-    }
+    let other = ask(
+        &place,
+        &reading(&place, &format!("{}b", place.name)),
+        "status",
+        &[],
+    )
+    .expect(3);
+    assert!(other.out.contains("which is called"), "{other:?}");
     ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     place.close().await;
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
-    let config = reading(&place, &place.name);
-    let replica = ask(&place, &config, "relay log status", &[]).expect(3);
+    migrated(&place).await;
+    let replica = ask(&place, &reading(&place, &place.name), "doctor", &[]).expect(4);
     assert!(replica.out.contains("wal_level is replica"), "{replica:?}");
     place.close().await;
 }
@@ -331,9 +323,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     place.record(3).await;
     let status = ask(&place, &config, "status", &[]).expect(4);
     assert!(status.out.contains("3 messages are not published"), "{status:?}");
-    let json = ask(&place, &config, "relay log status -o json", &[])
-        .expect(4)
-        .json();
+    let json = ask(&place, &config, "status -o json", &[]).expect(4).json()[0]["log"].clone();
     assert_eq!(json["undecided"], 3);
     assert!(json["oldest_undecided_seconds"].is_f64(), "{json}");
     assert!(
@@ -393,7 +383,7 @@ async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pendi
         place.execute(&gone).await;
         let slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
         place.execute(&slot).await;
-        for words in ["status", "relay log status", "doctor"] {
+        for words in ["status", "doctor"] {
             let answer = ask(&place, &config, words, &[]).expect(4);
             assert!(answer.out.contains("nobody publishes them"), "{answer:?}");
             assert!(answer.out.contains("outbox relay log drop"), "{answer:?}");

@@ -1,4 +1,4 @@
-//! `outbox relay log`: sets the database's log up for a relay that reads it, shows how it stands, and takes it down.
+//! `outbox relay log`: sets the database's log up for a relay that reads it, and takes it down. How it stands is for `outbox status`.
 //!
 //! Invariant: nothing is made or changed without `--yes`, nor without an operation. A crash half-way leaves steps that the same command completes.
 
@@ -28,19 +28,8 @@ use crate::output::{self, Format, say};
 pub enum LogCommand {
     /// Make the slot, and new messages the log's. Says what it would do and what it would lock; `--yes` does it.
     Init(LogChangeCommand),
-    /// How the log stands, and how much of the database's disk it keeps.
-    Status(LogStatusCommand),
     /// Let the table have all messages again, and drop the slot. Says what it would do and what it would lock; `--yes` does it.
     Drop(LogChangeCommand),
-}
-
-/// Arguments of `outbox relay log status`.
-#[derive(Debug, Clone, Args)]
-#[non_exhaustive]
-pub struct LogStatusCommand {
-    /// The outbox.
-    #[command(flatten)]
-    pub place: PlaceArguments,
 }
 
 /// Arguments of `outbox relay log init` and `outbox relay log drop`.
@@ -72,47 +61,7 @@ impl LogCommand {
         match self {
             Self::Init(command) => command.init().await,
             Self::Drop(command) => command.drop().await,
-            Self::Status(command) => command.run().await,
         }
-    }
-}
-
-impl LogStatusCommand {
-    /// A log that is off may be so because its name is wrong, or cannot be turned on. That is said, and is not well.
-    async fn run(&self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        let status = asked(&place).await?;
-        let is_left = status.other.is_none() && (status.takes_new || status.undecided > 0);
-        let mut row = LogRow::of(status);
-        if !row.is_on && (row.next.is_none() || is_left) {
-            let wants = place.outbox.section.log.read;
-            row.next = match of_place(&place)?.check().await {
-                Err(error) => Some(match row.next {
-                    Some(next) if is_left => Reason::new(
-                        next.state,
-                        format!("{}. {}", next.what, describe(&error)),
-                        Next::and_advice(
-                            "outbox relay log drop --yes",
-                            "or `outbox relay log init --yes` after the cause is removed",
-                        ),
-                    ),
-                    next => Reason::new(
-                        next.map_or(State::Degraded, |next| next.state),
-                        describe(&error),
-                        Next::and_advice("outbox relay log init", "after the cause is removed"),
-                    ),
-                }),
-                Ok(()) if row.next.is_some() => row.next,
-                Ok(()) if wants => Some(Reason::new(
-                    State::Degraded,
-                    "the log is off, and the file has `log.read = true`: a relay with it does not start",
-                    "outbox relay log init",
-                )),
-                Ok(()) => None,
-            };
-        }
-        output::one(self.place.output, &row)?;
-        Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
     }
 }
 
@@ -249,7 +198,7 @@ pub(in crate::commands) async fn findings(
             State::Stuck,
             describe(&error),
             "what `outbox relay log init` makes, and a server that gives its log",
-            Next::and_advice("outbox relay log status", "after the cause is removed"),
+            Next::and_advice("outbox doctor", "after the cause is removed"),
         )),
         Ok(Ok(())) if !status.is_on && wants => findings.push(found(
             State::Stuck,

@@ -21,7 +21,7 @@ use crate::config::{Config, Environment};
 use crate::failure::{CommandError, Outcome};
 use crate::{invocation, output};
 pub use list::ListRelaysCommand;
-pub use log::{LogChangeCommand, LogCommand, LogStatusCommand};
+pub use log::{LogChangeCommand, LogCommand};
 
 /// The commands of the relay.
 #[derive(Debug, Subcommand)]

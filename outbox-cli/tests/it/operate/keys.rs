@@ -18,7 +18,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("status", &["status", "status --forecast=1s"]),
     ("migrate", &["migrate"]),
     ("doctor", &["doctor"]),
-    ("relay log status", &["relay log status"]),
     ("list", &["list"]),
     (
         "show",
@@ -115,7 +114,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
 const OF_LOG: &[(&str, &[&str])] = &[
     ("relay log init without --yes", &["relay log init"]),
     ("relay log init with --yes", &["relay log init --yes"]),
-    ("relay log status of a log that is on", &["relay log status"]),
     ("relay log drop without --yes", &["relay log drop"]),
     ("relay log drop with --yes", &["relay log drop --yes"]),
 ];

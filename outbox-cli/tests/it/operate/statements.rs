@@ -207,7 +207,6 @@ async fn commands_that_only_read_have_sessions_that_cannot_write() {
     let reads = READS.map(str::to_owned).into_iter().chain([
         format!("show {halting}"),
         format!("dead-letters show {}", uuid::Uuid::nil()),
-        "relay log status".to_owned(),
     ]);
     for command in reads.filter(|command| !is_other(command)) {
         let sessions = ask(&command);
