@@ -1,7 +1,7 @@
 //! The dashboard: pages for an axum application, or for `outbox serve`.
 //!
-//! [`Dashboard`] makes a router that can be nested at any path. Each page is HTML that works without JavaScript, and JSON at the same address with `.json`
-//! behind it or with `Accept: application/json`.
+//! [`Dashboard`] makes a router that can be nested at any path. Each page is HTML that works without JavaScript. Programs ask
+//! the command line, whose answers are JSON with `-o json`.
 //!
 //! ```
 //! use axum::{Extension, Router};
@@ -24,7 +24,6 @@
 //! Not here: authentication. The application does it, or `outbox serve`.
 
 mod access;
-mod answer;
 mod assets;
 mod filter;
 mod guard;
@@ -38,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{MethodRouter, get};
+use axum::routing::get;
 use outbox_core::{OutboxReader, SensitiveFields};
 use outbox_inbox::DeadLetters;
 
@@ -137,25 +136,14 @@ impl<S: OutboxReader> Dashboard<S> {
     /// The pages.
     pub fn router(self) -> Router {
         use pages::{aggregate, letters, messages, nothing, overview};
-        let router = Router::new()
+        Router::new()
             .route("/", get(overview::get::<S>))
-            .route("/overview.json", get(overview::get::<S>))
+            .route("/messages", get(messages::list::<S>))
             .route("/messages/{id}", get(messages::one::<S>))
+            .route("/aggregate", get(aggregate::get::<S>))
+            .route("/dead-letters", get(letters::list::<S>))
             .route("/dead-letters/{id}", get(letters::one::<S>))
-            .route("/assets/{name}", get(assets::get));
-        let pages: [(&str, MethodRouter<Arc<App<S>>>); 3] = [
-            ("/messages", get(messages::list::<S>)),
-            ("/aggregate", get(aggregate::get::<S>)),
-            ("/dead-letters", get(letters::list::<S>)),
-        ];
-        let with_json = |router: Router<Arc<App<S>>>, (path, page): (&str, MethodRouter<Arc<App<S>>>)| {
-            router
-                .route(path, page.clone())
-                .route(&format!("{path}.json"), page)
-        };
-        pages
-            .into_iter()
-            .fold(router, with_json)
+            .route("/assets/{name}", get(assets::get))
             .fallback(nothing)
             .with_state(Arc::new(self.0))
             .layer(axum::middleware::from_fn(guard::guard))

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::OutboxReader;
-use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::App;
 use super::visit::Problem;
-use crate::serial;
 use crate::stream_view::answered;
 use crate::{
     BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Reason, RelayRow, Seen, Status, StreamUse, forecast,
@@ -27,7 +25,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The present.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Sample {
     /// How the outbox stands.
     pub(super) status: Status,
@@ -42,7 +40,6 @@ pub(super) struct Sample {
     /// When consumers catch up, at the present rate.
     pub(super) forecast: Forecast,
     /// When it was read, by the clock of this machine.
-    #[serde(serialize_with = "serial::time")]
     pub(super) sampled_at: OffsetDateTime,
 }
 

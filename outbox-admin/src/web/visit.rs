@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OriginalUri};
-use axum::http::header::ACCEPT;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse as _, Response};
 use maud::{Markup, html};
 use outbox_core::{StoreError, describe};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sea_orm::DbErr;
-use serde::Serialize;
-use serde_json::Value;
 
 use super::access::Access;
-use super::{App, Site};
+use super::{App, Site, layout};
 
 /// What stays as it is in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -25,33 +23,29 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b':');
 
-/// A request: who asks, where the dashboard is mounted, and in which form they want the answer.
+/// A request: who asks, and where the dashboard is mounted.
 pub(super) struct Visit {
     pub(super) site: Arc<Site>,
     pub(super) access: Access,
     /// The path of the dashboard, without a slash at its end.
     base: String,
-    /// The path below it, without `.json`.
+    /// The path below it.
     pub(super) path: String,
-    pub(super) wants_json: bool,
 }
 
 /// What a page has to say.
 pub(super) struct Page {
     pub(super) title: String,
     pub(super) body: Markup,
-    pub(super) data: Value,
     /// Whether the page shows the present, and is loaded again after a while.
     pub(super) is_live: bool,
 }
 
 impl Page {
-    pub(super) fn new(title: impl Into<String>, data: &impl Serialize, body: Markup) -> Self {
+    pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
         Self {
             title: title.into(),
             body,
-            // Serialising into memory fails for maps whose keys are no texts; there are none.
-            data: serde_json::to_value(data).unwrap_or(Value::Null),
             is_live: false,
         }
     }
@@ -108,6 +102,18 @@ impl From<DbErr> for Problem {
 }
 
 impl Visit {
+    /// The answer of a page, or its error.
+    pub(super) fn respond(&self, made: Result<Page, Problem>) -> Response {
+        let (status, page) = match made {
+            Ok(page) => (StatusCode::OK, page),
+            Err(problem) => {
+                let body = html! { p.error role="alert" { (problem.text()) } };
+                (problem.status(), Page::new(problem.title(), body))
+            }
+        };
+        (status, Html(layout::page(self, &page).into_string())).into_response()
+    }
+
     /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
         // A router that is mounted at `/ops` answers there, and not at `/ops/`.
@@ -148,16 +154,9 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
         let mounted = mounted.trim_end_matches('/');
         Ok(Self {
             base: mounted.to_owned(),
-            path: inner.strip_suffix(".json").unwrap_or(inner).to_owned(),
-            wants_json: inner.ends_with(".json") || accepts_json(&parts.headers),
+            path: inner.to_owned(),
             access,
             site: app.site.clone(),
         })
     }
-}
-
-/// Whether JSON is asked for, and no page is.
-fn accepts_json(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("application/json") && !accept.contains("text/html"))
 }

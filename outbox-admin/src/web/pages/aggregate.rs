@@ -8,7 +8,6 @@ use axum::response::Response;
 use maud::{Markup, html};
 use outbox_core::{OutboxReader, Selection};
 use serde::Deserialize;
-use serde_json::json;
 use time::OffsetDateTime;
 
 use super::messages;
@@ -62,8 +61,7 @@ async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<P
         (events(visit, &timeline))
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Later events" } } }
     };
-    let data = json!({ "why": why, "block": block, "timeline": timeline, "next": next });
-    Ok(Page::new(aggregate.to_string(), &data, body))
+    Ok(Page::new(aggregate.to_string(), body))
 }
 
 fn events(visit: &Visit, timeline: &Timeline) -> Markup {

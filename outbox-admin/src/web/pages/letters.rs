@@ -8,7 +8,6 @@ use maud::{Markup, html};
 use outbox_core::OutboxReader;
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::input;
 use crate::web::App;
@@ -66,25 +65,25 @@ pub(in crate::web) async fn list<S: OutboxReader>(
 
 async fn make_list<S>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let selection = of_consumer(&of.consumer)?;
-    let (body, data) = match fingerprint(&of.fingerprint)? {
+    let letters = match fingerprint(&of.fingerprint)? {
         Some(group) => of_group(app, visit, of, &selection, group).await?,
         None => all_groups(app, visit, &selection).await?,
     };
     let body = html! {
-        (body)
+        (letters)
         p {
             "Dead letters of the outbox itself, which never reached the stream, are "
             a href=(visit.link("/messages", &[("status", "dead")])) { "messages with the status dead" } "."
         }
     };
-    Ok(Page::new("Dead letters of consumers", &data, body))
+    Ok(Page::new("Dead letters of consumers", body))
 }
 
 async fn all_groups<S>(
     app: &App<S>,
     visit: &Visit,
     selection: &DeadLetterSelection,
-) -> Result<(Markup, Value), Problem> {
+) -> Result<Markup, Problem> {
     let read = read_letters(letters(app)?, selection, LETTERS_MAX);
     let (rows, is_complete) = app.ask(read).await?;
     let groups = group_letters(&rows);
@@ -92,7 +91,7 @@ async fn all_groups<S>(
         @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (layout::table(visit, "Dead letters by what failed", &groups)) }
         @if !is_complete { p { "There are more: only the oldest " (with_commas(LETTERS_MAX as u64)) " were read." } }
     };
-    Ok((body, json!({ "groups": groups, "is_complete": is_complete })))
+    Ok(body)
 }
 
 /// The oldest of a group, with the commands that change all of it.
@@ -102,7 +101,7 @@ async fn of_group<S>(
     of: &Of,
     selection: &DeadLetterSelection,
     group: GroupFingerprint,
-) -> Result<(Markup, Value), Problem> {
+) -> Result<Markup, Problem> {
     let read = letters_of_group(letters(app)?, selection, group, LETTERS_MAX);
     let (rows, is_complete) = app.ask(read).await?;
     let count = rows.len() as u64;
@@ -130,8 +129,7 @@ async fn of_group<S>(
             @if rows.len() > shown.len() { p { "These are the oldest " (PAGE) ". All: " code { (list) } } }
         }
     };
-    let data = json!({ "dead_letters": shown, "count": count, "is_complete": is_complete });
-    Ok((body, data))
+    Ok(body)
 }
 
 pub(in crate::web) async fn one<S: OutboxReader>(
@@ -139,7 +137,7 @@ pub(in crate::web) async fn one<S: OutboxReader>(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Response {
-    let made = make_one(&app, &visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+    let made = make_one(&app, &visit, &id).await;
     visit.respond(made)
 }
 
@@ -152,11 +150,7 @@ async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Prob
     if shown.is_some() {
         tracing::info!(user = visit.access.user(), dead_letter = %id, "a masked payload was shown");
     }
-    Ok(Page::new(
-        format!("Dead letter {id}"),
-        &letter,
-        detail(visit, &letter),
-    ))
+    Ok(Page::new(format!("Dead letter {id}"), detail(visit, &letter)))
 }
 
 fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {

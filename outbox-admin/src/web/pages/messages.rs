@@ -7,7 +7,6 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use outbox_core::OutboxReader;
-use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
 use crate::input;
@@ -43,8 +42,7 @@ async fn make_list<S: OutboxReader>(app: &App<S>, visit: &Visit, filter: &Filter
         @if rows.is_empty() { p { "No message matches." } } @else { (layout::table(visit, "Messages", &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
     };
-    let data = json!({ "messages": rows, "next": next });
-    Ok(Page::new("Messages", &data, body))
+    Ok(Page::new("Messages", body))
 }
 
 fn form(visit: &Visit, filter: &Filter) -> Markup {
@@ -73,7 +71,7 @@ pub(in crate::web) async fn one<S: OutboxReader>(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Response {
-    let made = make_one(&app, &visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+    let made = make_one(&app, &visit, &id).await;
     visit.respond(made)
 }
 
@@ -99,8 +97,7 @@ async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Res
         (layout::facts(visit, &message))
         (layout::no_payload(visit))
     };
-    let data = json!({ "message": message, "why": why });
-    Ok(Page::new(format!("Message {id}"), &data, body))
+    Ok(Page::new(format!("Message {id}"), body))
 }
 
 /// How long an answer may take that makes an explanation or a timeline better, and is not needed for it.

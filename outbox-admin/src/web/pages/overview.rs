@@ -26,7 +26,7 @@ pub(in crate::web) async fn get<S: OutboxReader>(
 async fn make<S: OutboxReader>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
     let sample = latest(app).await?;
     let body = html! { div data-fresh { (present(visit, &sample)) } };
-    let mut page = Page::new("Overview", &*sample, body);
+    let mut page = Page::new("Overview", body);
     page.is_live = true;
     Ok(page)
 }

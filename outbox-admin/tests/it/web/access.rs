@@ -7,9 +7,8 @@ use outbox_testing::MemoryStore;
 
 use super::{get, pages, send};
 
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 7] = [
     "/",
-    "/overview.json",
     "/messages",
     "/messages/019ab000-0000-7000-8000-000000000001",
     "/aggregate?of=probe/a",

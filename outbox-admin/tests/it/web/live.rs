@@ -26,9 +26,7 @@ impl StreamView for Counted {
 fn counted(store: &MemoryStore) -> (Router, Arc<AtomicU32>) {
     let looks = Arc::new(AtomicU32::new(0));
     let dashboard = Dashboard::new("orders", store.clone()).with_stream(Counted(looks.clone()));
-    let router = dashboard
-        .router()
-        .layer(Extension(Access::new("ada")));
+    let router = dashboard.router().layer(Extension(Access::new("ada")));
     (router, looks)
 }
 

@@ -23,8 +23,11 @@ struct Answer {
 }
 
 impl Answer {
-    fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    /// The address of the next page.
+    fn next(&self) -> Option<String> {
+        let (before, _) = self.body.split_once("\" rel=\"next\"")?;
+        let (_, address) = before.rsplit_once("href=\"")?;
+        Some(address.replace("&amp;", "&"))
     }
 
     #[track_caller]

@@ -48,10 +48,6 @@ async fn the_overview_says_first_who_has_paused_publishing_since_when_why_and_un
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let json = get(&viewers, "/overview.json").await.expect(200).json();
-    assert_eq!(json["status"]["state"], "degraded");
-    assert_eq!(json["status"]["pauses"][0]["by"], "bob");
-    assert_eq!(json["relays"].as_array().map(Vec::len), Some(1));
 }
 
 /// A stream whose log is behind.
@@ -77,6 +73,4 @@ async fn the_overview_shows_what_is_wrong_with_the_log() {
     let page = get(&viewers, "/").await.expect(200).body;
     let sentence = "No relay reads the log; 12 messages are not published.";
     assert!(page.contains(sentence), "{page}");
-    let json = get(&viewers, "/overview.json").await.expect(200).json();
-    assert_eq!(json["status"]["state"], "stuck");
 }

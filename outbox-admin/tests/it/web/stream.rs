@@ -10,7 +10,7 @@ use outbox_admin::web::{Access, Dashboard, InboxView, StreamView};
 use outbox_core::{EventId, Fitness, Message};
 use outbox_testing::MemoryStore;
 
-use super::get;
+use super::{Answer, get};
 use crate::plant::{noted, published, relay, settle};
 
 /// What the stream answers.
@@ -69,13 +69,6 @@ async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
-    let json = get(&pages, "/aggregate.json?of=probe/a").await.expect(200).json();
-    let event = &json["timeline"]["events"][0];
-    assert_eq!(
-        (&event["stream_sequence"], &event["status"]),
-        (&7.into(), &"published".into())
-    );
-    assert_eq!(event["effects"][1]["outcome"], "open");
     for from in [format!("/messages/{id}"), "/messages".to_owned()] {
         let page = get(&pages, &from).await.expect(200).body;
         assert!(page.contains("href=\"/aggregate?of=probe/a\""), "{from}: {page}");
@@ -101,13 +94,12 @@ async fn a_timeline_goes_on_at_another_address() {
         noted(&store, "a");
     }
     let pages = described(&store, &Described::default());
-    let first = get(&pages, "/aggregate.json?of=probe/a").await.expect(200).json();
-    assert_eq!(first["timeline"]["events"].as_array().map(Vec::len), Some(25));
-    let next = first["next"].as_str().expect("a next page");
-    let second = get(&pages, &next.replace("/aggregate?", "/aggregate.json?")).await;
-    let second = second.expect(200).json();
-    assert_eq!(second["timeline"]["events"].as_array().map(Vec::len), Some(1));
-    assert!(second["next"].is_null(), "{second}");
+    let events = |page: &Answer| page.body.matches("<ol class=\"steps\">").count();
+    let first = get(&pages, "/aggregate?of=probe/a").await.expect(200);
+    assert_eq!(events(&first), 25);
+    let next = first.next().expect("a next page");
+    let second = get(&pages, &next).await.expect(200);
+    assert_eq!((events(&second), second.next()), (1, None));
 }
 
 #[tokio::test(start_paused = true)]
