@@ -28,7 +28,7 @@ pub struct OperationRow {
     /// Its id.
     #[serde(serialize_with = "serial::text")]
     pub id: OperationId,
-    /// What it does: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`, `reconcile`, `migrate`, `init-log`, `drop-log`, or a kind of the inbox.
+    /// What it does: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`, `reconcile`, `init-log`, `drop-log`, or a kind of the inbox.
     pub kind: String,
     /// Whether it has ended. One that has not is running, or broke off.
     pub is_finished: bool,
@@ -174,7 +174,6 @@ pub async fn show_inbox_operation(
     let gone = count.saturating_sub(marked).saturating_sub(open);
     let now = || became(&operation, gone, marked, open);
     let outcome = match (count, operation.is_finished()) {
-        (0, true) if operation.kind == OperationKind::Migrate => applied(&operation),
         (0, true) => "it has ended".to_owned(),
         (0, false) => "it is running, or broke off".to_owned(),
         (_, true) => now(),
@@ -193,9 +192,6 @@ pub async fn show_inbox_operation(
         outcome,
         next: match operation.kind {
             OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".into()),
-            OperationKind::Migrate if !operation.is_finished() => {
-                Some("outbox migrate --tables inbox".into())
-            }
             _ => None,
         },
     }))
@@ -249,7 +245,6 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
 fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
     if !operation.is_finished() {
         return match operation.kind {
-            OperationKind::Migrate => Some("outbox migrate".into()),
             OperationKind::InitLog | OperationKind::DropLog => Some("outbox status".into()),
             _ => Change::of(operation).map(|change| {
                 Command::new(format!("outbox {}", change.command())).option("--operation", operation.id)
@@ -300,17 +295,9 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
             "{state}{of}{dead} skipped and still dead letters, {} retried since",
             published + pending
         ),
-        OperationKind::Migrate if operation.is_finished() => applied(operation),
         _ if operation.is_finished() => "it has ended".to_owned(),
         _ => "it is running, or broke off and its end is unknown".to_owned(),
     }
-}
-
-fn applied(operation: &Operation) -> String {
-    format!(
-        "{} applied",
-        counted(operation.changed, "migration", "migrations")
-    )
 }
 
 /// The criteria of an operation in one line.

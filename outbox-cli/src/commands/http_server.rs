@@ -127,9 +127,7 @@ mod tests {
             waits.acquire().await.unwrap().forget();
             "slow"
         });
-        let router = Router::new()
-            .route("/", get("well"))
-            .route("/slow", slow);
+        let router = Router::new().route("/", get("well")).route("/slow", slow);
         let stop = CancellationToken::new();
         let bounds = Bounds {
             connections,

@@ -1,10 +1,9 @@
 //! `outbox migrate`: which tables are there, the SQL that makes them, and with `--yes` the making.
 //!
-//! Invariants: nothing is made without `--yes`, nor without an operation. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
+//! Invariants: nothing is made without `--yes`. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
 
 use clap::{Args, ValueEnum};
-use outbox::core::{Operation, OperationKind, OperationScope};
-use outbox::inbox::{InboxOperations, migration as of_inbox};
+use outbox::inbox::migration as of_inbox;
 use outbox::sea_orm::migration::{self as of_outbox, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
 use outbox_admin::Column;
@@ -13,10 +12,8 @@ use serde::Serialize;
 use std::fmt;
 
 use super::arguments::PlaceArguments;
-use super::change::say_operation;
-use super::intent::MakeArguments;
+use super::confirm::ConfirmArguments;
 use super::place::Place;
-use super::record::Record;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Print, say};
 
@@ -33,9 +30,12 @@ pub struct MigrateCommand {
     /// Print the SQL only.
     #[arg(long, conflicts_with = "yes")]
     pub sql: bool,
-    /// How the change is made.
+    /// Make what is missing. The tables of migrations note what was made, and when.
+    #[arg(long)]
+    pub yes: bool,
+    /// How it is confirmed in production.
     #[command(flatten)]
-    pub make: MakeArguments,
+    pub confirm: ConfirmArguments,
 }
 
 /// Tables that belong together.
@@ -85,12 +85,13 @@ impl PartArgument {
         sql.map_err(CommandError::configuration)
     }
 
-    /// Returns how many migrations it has applied.
-    async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
+    /// Makes what is missing, under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
+    /// continues.
+    async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
         match self {
-            Self::Outbox => of_outbox::migrate_and_count(db, names).await,
-            Self::Writers => writers::migrate_and_count(db, names).await,
-            Self::Inbox => of_inbox::migrate_and_count(db, names).await,
+            Self::Outbox => of_outbox::migrate_with(db, names).await,
+            Self::Writers => writers::migrate_with(db, names).await,
+            Self::Inbox => of_inbox::migrate_with(db, names).await,
         }
     }
 }
@@ -121,7 +122,7 @@ impl MigrateCommand {
         }
         if let (Some(row), true) = (
             rows.iter().find(|row| row.state == MigrationState::Foreign),
-            self.make.yes,
+            self.yes,
         ) {
             return Err(CommandError::failed(format!(
                 "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another \
@@ -132,22 +133,17 @@ impl MigrateCommand {
             )));
         }
         let is_missing = |row: &MigrationRow| row.state == MigrationState::Missing;
-        if self.make.yes && rows.iter().any(is_missing) {
-            self.make
-                .confirm
-                .check(&place, async { Ok(missing(&rows)) })
-                .await?;
-            for (n, part) in self.parts.iter().enumerate() {
-                if !self.parts[..n].contains(part) {
-                    self.make(&place, &names, *part, &rows).await?;
-                }
+        if self.yes && rows.iter().any(is_missing) {
+            self.confirm.check(&place, async { Ok(missing(&rows)) }).await?;
+            for part in &self.parts {
+                place.carry_out(part.make(db, &names)).await?;
             }
             rows.clear();
             for part in &self.parts {
                 rows.extend(place.ask(look(db, &names, *part)).await?);
             }
         }
-        if self.make.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
+        if self.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
             // Inserts lease rows that are missing after a restore.
             for part in &self.parts {
                 if matches!(part, PartArgument::Outbox) {
@@ -166,58 +162,6 @@ impl MigrateCommand {
         } else {
             Outcome::Well
         })
-    }
-}
-
-impl MigrateCommand {
-    /// Makes what is missing of a part, with the operation that says who and why. The migrations are transactions of their own (on MySQL and MariaDB there are none of
-    /// tables), so the operation is written down before and ended after. If its table is made only now, it is written down behind them: a crash in between leaves the
-    /// note of the migrations, and no operation.
-    async fn make(
-        &self,
-        place: &Place,
-        names: &TableNames,
-        part: PartArgument,
-        rows: &[MigrationRow],
-    ) -> Result<(), CommandError> {
-        let db = place.store.connection();
-        let is_missing = |row: &&MigrationRow| row.part == part && row.state == MigrationState::Missing;
-        let missing = rows.iter().filter(is_missing);
-        let missing: Vec<String> = missing.map(|row| row.migration.clone()).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let scope = OperationScope::names(missing);
-        let operation = Operation::new(OperationKind::Migrate, scope, self.make.intent.intent());
-        let (record, table) = match part {
-            PartArgument::Inbox => {
-                let operations = InboxOperations::new(db.clone()).with_names(names.clone());
-                (Record::Inbox(operations), "inbox_operations")
-            }
-            _ => (Record::Outbox, "outbox_operations"),
-        };
-        let table = names.table(db.get_database_backend(), table);
-        let can_begin = place.ask(exists(db, &table)).await?;
-        if can_begin {
-            record.begin(place, &operation).await?;
-        } else if matches!(part, PartArgument::Writers) {
-            return Err(CommandError::failed(
-                "the table of operations is missing, so nothing would be written down; run `outbox migrate --tables outbox --yes` first",
-            ));
-        }
-        // Under a lock, so that several programs may do this at once; of two, one finds it done and counts none. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
-        // continues.
-        let making = place.carry_out(part.make(db, names)).await;
-        if making.is_err() && can_begin {
-            Record::broke_off(&operation);
-        }
-        let applied = making?;
-        if !can_begin {
-            record.begin(place, &operation).await?;
-        }
-        record.end(place, &operation, applied).await?;
-        say_operation(Some(operation.id));
-        Ok(())
     }
 }
 

@@ -21,7 +21,6 @@ pub mod purge;
 mod readers;
 mod recheck;
 pub mod reconcile;
-mod record;
 pub mod relay;
 pub mod resume;
 pub mod serve;

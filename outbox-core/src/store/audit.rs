@@ -222,8 +222,6 @@ pub enum OperationKind {
     Unpause,
     /// What the stream has lost is published again.
     Reconcile,
-    /// Tables are made or changed.
-    Migrate,
     /// The database's log is set up.
     InitLog,
     /// The database's log is taken down.
@@ -245,7 +243,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    const KNOWN: [Self; 17] = [
+    const KNOWN: [Self; 16] = [
         Self::Retry,
         Self::Skip,
         Self::Replay,
@@ -254,7 +252,6 @@ impl OperationKind {
         Self::Pause,
         Self::Unpause,
         Self::Reconcile,
-        Self::Migrate,
         Self::InitLog,
         Self::DropLog,
         Self::RetryLetters,
@@ -277,7 +274,6 @@ impl OperationKind {
             Self::Pause => "pause",
             Self::Unpause => "unpause",
             Self::Reconcile => "reconcile",
-            Self::Migrate => "migrate",
             Self::InitLog => "init-log",
             Self::DropLog => "drop-log",
             Self::RetryLetters => "retry-letters",

@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand};
 use outbox::Failure;
 use outbox::core::log::MessageLog as _;
-use outbox::core::{Operation, OperationKind, OperationScope, describe};
+use outbox::core::{Operation, OperationKind, OperationScope, OutboxAudit as _, describe};
 use outbox::log::{PostgresLog, SlotStatus};
 use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_admin::{Next, Reason, State};
@@ -16,7 +16,6 @@ use super::super::arguments::PlaceArguments;
 use super::super::change::say_operation;
 use super::super::intent::MakeArguments;
 use super::super::place::Place;
-use super::super::record::Record;
 use super::log_row::{self, LogRow, is_there};
 use crate::config::Outbox;
 use crate::failure::{CommandError, Outcome};
@@ -111,7 +110,7 @@ impl LogChangeCommand {
         Ok(Outcome::Well)
     }
 
-    /// Makes a change, with the operation that says who and why.
+    /// Makes a change, with the operation that says who and why. It is written down before the change and ended after it: no transaction holds both.
     async fn recorded<T, E: std::error::Error + 'static>(
         &self,
         place: &Place,
@@ -121,10 +120,15 @@ impl LogChangeCommand {
     ) -> Result<(), CommandError> {
         let scope = OperationScope::names([&place.outbox.section.log.name]);
         let operation = Operation::new(kind, scope, self.make.intent.intent());
-        Record::Outbox.begin(place, &operation).await?;
+        place.ask(place.store.write_down(&operation)).await?;
         let changing = place.carry_out(change).await;
-        changing.inspect_err(|_| Record::broke_off(&operation))?;
-        Record::Outbox.end(place, &operation, changed).await?;
+        changing.inspect_err(|_| {
+            say(&format!(
+                "operation {} is written down and has not ended: what was done of it is not known; the same command again goes on, as another operation",
+                operation.id
+            ));
+        })?;
+        place.ask(place.store.finish(operation.id, changed)).await?;
         say_operation(Some(operation.id));
         Ok(())
     }
