@@ -21,7 +21,7 @@
 //! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
-//! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
+//! | what could consumers not handle? | [`group_letters`], [`read_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
 //! [`carry_out_letters`] and [`carry_out_by_key`].
@@ -85,7 +85,7 @@ pub use holes::Hole;
 pub use letters::{
     GroupFingerprint, GroupFingerprintError, LetterCause, LetterChange, LetterDetail, LetterGroup,
     LetterPreview, LetterRow, LettersChanged, carry_out_by_key, carry_out_letters, group_letters,
-    letter_causes, letters_of_group, list_letters, read_letters, show_letter,
+    letter_causes, read_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};

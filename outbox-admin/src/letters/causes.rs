@@ -11,7 +11,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{LetterGroup, LetterRow, group_letters, list_letters};
+use super::{LetterGroup, LetterRow, group_letters, read_letters};
 use crate::next::Command;
 use crate::recheck::{Holds, Obstacle};
 use crate::words::counted;
@@ -21,7 +21,7 @@ use crate::{ConsumerRow, serial};
 const GROUPS_MAX: usize = 10;
 
 /// Most dead letters that are read to count those that failed since, for each group.
-const SINCE_MAX: u32 = 1_000;
+const SINCE_MAX: usize = 1_000;
 
 /// Whether the cause still holds of which a group of dead letters has failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,7 +62,7 @@ pub async fn letter_causes(
         let mut later = DeadLetterSelection::consumer(&group.consumer);
         later.from = Some(group.last_at);
         later.event_type.clone_from(&group.event_type);
-        let later = list_letters(letters, &later, SINCE_MAX).await?;
+        let (later, _) = read_letters(letters, &later, None, SINCE_MAX).await?;
         let is_same = |letter: &&LetterRow| {
             !ids.contains(&letter.id) && LetterGroup::fingerprint_of(letter) == group.fingerprint
         };

@@ -105,7 +105,8 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
-/// At most `most` selected dead letters, oldest first, without payloads, and whether these are all.
+/// At most `most` selected dead letters, of all groups or of one, oldest first, without payloads, and whether these are all. For a group, the selected dead letters
+/// are read up to the last of them.
 ///
 /// # Errors
 ///
@@ -113,43 +114,22 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
 pub async fn read_letters(
     letters: &DeadLetters,
     selection: &DeadLetterSelection,
+    group: Option<GroupFingerprint>,
     most: usize,
 ) -> Result<(Vec<LetterRow>, bool), DbErr> {
-    read(letters, selection, most, |_| true).await
-}
-
-/// At most `most` selected dead letters of a group, oldest first, without payloads, and whether these are all. Reads the selected dead letters up to the last of
-/// them.
-///
-/// # Errors
-///
-/// The database's error.
-pub async fn letters_of_group(
-    letters: &DeadLetters,
-    selection: &DeadLetterSelection,
-    group: GroupFingerprint,
-    most: usize,
-) -> Result<(Vec<LetterRow>, bool), DbErr> {
-    let is_of_group = |row: &LetterRow| LetterGroup::fingerprint_of(row) == group;
-    read(letters, selection, most, is_of_group).await
-}
-
-async fn read(
-    letters: &DeadLetters,
-    selection: &DeadLetterSelection,
-    most: usize,
-    is_wanted: impl Fn(&LetterRow) -> bool,
-) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    let is_wanted = |row: &LetterRow| group.is_none_or(|group| LetterGroup::fingerprint_of(row) == group);
+    let one_more = u32::try_from(most).unwrap_or(PAGE).saturating_add(1);
+    let size = if group.is_none() { PAGE.min(one_more) } else { PAGE };
     let (mut rows, mut selection) = (Vec::new(), selection.clone());
     loop {
-        let page = letters.list_without_payloads(&selection, PAGE).await?;
-        rows.extend(page.iter().map(LetterRow::from).filter(&is_wanted));
+        let page = letters.list_without_payloads(&selection, size).await?;
+        rows.extend(page.iter().map(LetterRow::from).filter(is_wanted));
         if rows.len() > most {
             rows.truncate(most);
             return Ok((rows, false));
         }
         match page.last() {
-            Some(last) if page.len() == PAGE as usize => selection = selection.after(last),
+            Some(last) if page.len() == size as usize => selection = selection.after(last),
             _ => return Ok((rows, true)),
         }
     }

@@ -25,9 +25,7 @@ use crate::words::{any, utc};
 pub use causes::{LetterCause, letter_causes};
 pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, carry_out_letters};
 pub(crate) use groups::without_particulars;
-pub use groups::{
-    GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, letters_of_group, read_letters,
-};
+pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
 /// A dead letter of a consumer in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,20 +97,6 @@ pub struct LetterDetail {
     pub headers: BTreeMap<String, String>,
     /// The payload with its sensitive fields masked, if it was asked for.
     pub payload: Option<String>,
-}
-
-/// At most `limit` dead letters, oldest first.
-///
-/// # Errors
-///
-/// The database's error.
-pub async fn list_letters(
-    letters: &DeadLetters,
-    selection: &DeadLetterSelection,
-    limit: u32,
-) -> Result<Vec<LetterRow>, DbErr> {
-    let listed = letters.list_without_payloads(selection, limit).await?;
-    Ok(listed.iter().map(LetterRow::from).collect())
 }
 
 /// A dead letter; `None` if it is gone. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.

@@ -13,8 +13,7 @@ use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
 use super::change::say_operation;
-use super::confirm::ConfirmArguments;
-use super::intent::{ActorArguments, MakeArguments};
+use super::intent::{MakeArguments, NO_REASON};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
@@ -68,18 +67,9 @@ pub struct PauseCommand {
     /// The consumer.
     #[arg(value_name = "CONSUMER")]
     pub consumer: String,
-    /// Why, for whoever finds it paused.
-    #[arg(long, value_name = "TEXT")]
-    pub reason: String,
-    /// Who.
+    /// How the change is made.
     #[command(flatten)]
-    pub actor: ActorArguments,
-    /// Do it. Otherwise the command only says what it would do.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed in production.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
 /// Arguments of `outbox consumers resume`.
@@ -163,15 +153,13 @@ impl PauseCommand {
         match now.iter().find(|other| other.consumer == self.consumer) {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
             // One transaction: after a crash the consumer is paused and the operation says so, or neither.
-            None if self.yes => {
-                self.confirm.check(&place, async { Ok(1) }).await?;
-                let operation = operation(
-                    OperationKind::PauseConsumer,
-                    &self.consumer,
-                    self.actor.intent().because(&self.reason),
-                );
+            None if self.make.yes => {
+                self.make.confirm.check(&place, async { Ok(1) }).await?;
+                let intent = self.make.intent.intent();
+                let reason = intent.reason.clone().unwrap_or_else(|| NO_REASON.to_owned());
+                let operation = operation(OperationKind::PauseConsumer, &self.consumer, intent);
                 let paused = paused.written_down(&operation);
-                change.changed = place.ask(paused.pause(&self.consumer, &self.reason)).await?;
+                change.changed = place.ask(paused.pause(&self.consumer, &reason)).await?;
                 change.operation = change.changed.then_some(operation.id);
                 change.effect =
                     "its processes begin nothing more within two seconds; messages wait on the stream"
@@ -184,7 +172,7 @@ impl PauseCommand {
         }
         let outcome = change.end(
             &self.place,
-            self.yes,
+            self.make.yes,
             now.iter().any(|other| other.consumer == self.consumer),
         );
         // Last, so that a pause does not wait for NATS.

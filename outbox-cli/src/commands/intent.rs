@@ -8,22 +8,16 @@ use super::confirm::ConfirmArguments;
 /// The variable that says who makes changes, where `--actor` does not.
 const VARIABLE: &str = "OUTBOX_ACTOR";
 
-/// Who makes the change.
-#[derive(Debug, Clone, Default, Args)]
-#[non_exhaustive]
-pub struct ActorArguments {
-    /// Who makes the change, for the audit. Default: the variable `OUTBOX_ACTOR`, else the user and the machine.
-    #[arg(long, value_name = "NAME")]
-    pub actor: Option<String>,
-}
+/// Why, for whoever finds something paused, if nobody has said it.
+pub(super) const NO_REASON: &str = "no reason was given";
 
 /// Who makes the change, and why.
 #[derive(Debug, Clone, Default, Args)]
 #[non_exhaustive]
 pub struct IntentArguments {
-    /// Who.
-    #[command(flatten)]
-    pub actor: ActorArguments,
+    /// Who makes the change, for the audit. Default: the variable `OUTBOX_ACTOR`, else the user and the machine.
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
     /// Why, for the audit: a ticket, an incident.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
@@ -44,20 +38,14 @@ pub struct MakeArguments {
     pub confirm: ConfirmArguments,
 }
 
-impl ActorArguments {
+impl IntentArguments {
     pub(super) fn intent(&self) -> Intent {
         let given = self.actor.clone().or_else(|| variable(VARIABLE));
-        Intent::of(
+        let intent = Intent::of(
             given
                 .filter(|actor| !actor.trim().is_empty())
                 .unwrap_or_else(user_and_machine),
-        )
-    }
-}
-
-impl IntentArguments {
-    pub(super) fn intent(&self) -> Intent {
-        let intent = self.actor.intent();
+        );
         match &self.reason {
             Some(reason) => intent.because(reason),
             None => intent,
@@ -91,18 +79,12 @@ mod tests {
 
     #[test]
     fn who_is_named_counts_before_who_is_found() {
-        let named = ActorArguments {
-            actor: Some("ann".to_owned()),
+        let of = |actor: &str| {
+            let reason = Some("INC-1".to_owned());
+            let actor = Some(actor.to_owned());
+            IntentArguments { actor, reason }.intent()
         };
-        assert_eq!(named.intent().actor, "ann");
-        let found = ActorArguments {
-            actor: Some("  ".to_owned()),
-        };
-        assert!(found.intent().actor.contains('@'));
-        let why = IntentArguments {
-            actor: named,
-            reason: Some("INC-1".to_owned()),
-        };
-        assert_eq!(why.intent().reason.as_deref(), Some("INC-1"));
+        assert_eq!(of("ann"), Intent::of("ann").because("INC-1"));
+        assert!(of("  ").actor.contains('@'));
     }
 }

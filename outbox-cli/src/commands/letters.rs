@@ -94,17 +94,9 @@ impl LetterSelectionArguments {
         selection: &DeadLetterSelection,
         most: usize,
     ) -> Result<(Vec<LetterRow>, bool), CommandError> {
-        match self.group {
-            Some(group) => {
-                let of_group = outbox_admin::letters_of_group(letters, selection, group, most);
-                place.ask(of_group).await
-            }
-            None => {
-                place
-                    .ask(outbox_admin::read_letters(letters, selection, most))
-                    .await
-            }
-        }
+        place
+            .ask(outbox_admin::read_letters(letters, selection, self.group, most))
+            .await
     }
 }
 
@@ -182,13 +174,7 @@ impl ListLettersCommand {
         let place = Place::open(&self.place).await?;
         let (letters, limit) = (letters_of(&place)?, self.limit.limit.get() as usize);
         let selection = self.selection.selection();
-        let rows = match self.selection.group {
-            Some(_) => self.selection.read(&place, &letters, &selection, limit).await?.0,
-            None => {
-                let listed = outbox_admin::list_letters(&letters, &selection, self.limit.limit.get());
-                place.ask(listed).await?
-            }
-        };
+        let (rows, _) = self.selection.read(&place, &letters, &selection, limit).await?;
         output::many(self.place.output, &rows)?;
         if rows.len() == limit {
             say("there may be more: `--limit`");

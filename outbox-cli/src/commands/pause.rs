@@ -11,7 +11,7 @@ use outbox_admin::{Column, Columns as _, PauseChanged, PausePreview, PauseRow, p
 
 use super::arguments::{PlaceArguments, parse_duration};
 use super::change::say_operation;
-use super::intent::MakeArguments;
+use super::intent::{MakeArguments, NO_REASON};
 use super::place::Place;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Format, Print, plain, say};
@@ -90,9 +90,6 @@ async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<Str
     let sentence = "no aggregate of this type is known: write it as in the events, or nothing is held";
     (!known).then(|| sentence.to_owned())
 }
-
-/// Why, for whoever finds it paused, if nobody has said it.
-const NO_REASON: &str = "no reason was given";
 
 pub(super) fn end(format: Format, done: &PauseChanged) -> Result<Outcome, CommandError> {
     output::one(format, done)?;

@@ -15,10 +15,7 @@ use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
-use crate::{
-    Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, letters_of_group, read_letters,
-    show_letter,
-};
+use crate::{Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, read_letters, show_letter};
 
 /// Most dead letters that are read for the groups.
 const LETTERS_MAX: usize = 100_000;
@@ -84,7 +81,7 @@ async fn all_groups<S>(
     visit: &Visit,
     selection: &DeadLetterSelection,
 ) -> Result<Markup, Problem> {
-    let read = read_letters(letters(app)?, selection, LETTERS_MAX);
+    let read = read_letters(letters(app)?, selection, None, LETTERS_MAX);
     let (rows, is_complete) = app.ask(read).await?;
     let groups = group_letters(&rows);
     let body = html! {
@@ -102,7 +99,7 @@ async fn of_group<S>(
     selection: &DeadLetterSelection,
     group: GroupFingerprint,
 ) -> Result<Markup, Problem> {
-    let read = letters_of_group(letters(app)?, selection, group, LETTERS_MAX);
+    let read = read_letters(letters(app)?, selection, Some(group), LETTERS_MAX);
     let (rows, is_complete) = app.ask(read).await?;
     let count = rows.len() as u64;
     let total = if is_complete {

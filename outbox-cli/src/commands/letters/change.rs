@@ -61,14 +61,7 @@ impl ChangeLettersCommand {
             (first, _) => {
                 let most = first.map_or(usize::MAX, |first| first as usize);
                 let narrowed = change.narrow(&selection);
-                // Without a group, no more are read than are taken.
-                let (rows, _) = match (first, self.selection.group) {
-                    (Some(first), None) => {
-                        let listed = outbox_admin::list_letters(letters, &narrowed, first);
-                        (place.ask(listed).await?, true)
-                    }
-                    _ => self.selection.read(place, letters, &narrowed, most).await?,
-                };
+                let (rows, _) = self.selection.read(place, letters, &narrowed, most).await?;
                 Some(rows)
             }
         };
@@ -142,7 +135,7 @@ async fn causes(
         Some(rows) => rows.clone(),
         None => {
             let open = taken.selection.clone().status(DeadLetterStatus::Open);
-            let rows = outbox_admin::read_letters(letters, &open, GROUPED_MAX);
+            let rows = outbox_admin::read_letters(letters, &open, None, GROUPED_MAX);
             place.ask(rows).await?.0
         }
     };
