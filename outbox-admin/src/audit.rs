@@ -19,7 +19,7 @@ use crate::change::{Change, ErrorCount, errors_of};
 use crate::next::Command;
 use crate::serial;
 use crate::table::{Column, Columns};
-use crate::words::{any, counted, utc, yes};
+use crate::words::{any, utc, yes};
 
 /// An operation in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]

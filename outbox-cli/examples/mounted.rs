@@ -32,7 +32,7 @@ struct OrderPlaced {
 enum Shop {
     /// The outbox of the shop.
     #[command(subcommand)]
-    Outbox(OutboxCommand),
+    Outbox(Box<OutboxCommand>),
     /// The pages of the shop.
     Pages(ServeCommand),
 }

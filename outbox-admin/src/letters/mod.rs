@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use outbox_core::sensitive::MASK;
 use outbox_core::{EventId, SensitiveFields};
-use outbox_inbox::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use outbox_inbox::{DeadLetter, DeadLetterStatus, DeadLetters};
 use sea_orm::DbErr;
 use serde::Serialize;
 use time::OffsetDateTime;

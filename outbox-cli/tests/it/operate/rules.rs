@@ -142,7 +142,7 @@ async fn each_command_prints_its_data_in_each_form_and_ends_with_its_exit_code()
         );
     }
     for (command, code) in REFUSED {
-        let answer = ask(place, command).expect(*code);
+        let answer = ask(place, *command).expect(*code);
         assert_eq!(answer.out, "", "{command}");
         assert!(!answer.said.is_empty(), "{command}");
     }

@@ -10,7 +10,7 @@ use outbox::testing::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::answer::{ask, run};
+use super::answer::run;
 use super::plant::{Planted, dead};
 use crate::place::{Kind, Place};
 

@@ -51,7 +51,7 @@ fn check(answer: Answer, code: i32, causes: &[&str], text: &str) {
     assert!(findings.iter().all(has_next), "{answer:?}");
 }
 
-fn why(planted: &Planted, subject: impl ToString) -> Answer {
+fn why(planted: &Planted, subject: impl std::fmt::Display) -> Answer {
     ask(&planted.place, &format!("why {subject} -o json"))
 }
 
