@@ -70,7 +70,6 @@ pub mod sensitive;
 pub mod codec;
 pub mod context;
 
-pub mod consumer_admin;
 pub mod dead_letter;
 pub mod dedup;
 pub mod log;
@@ -92,7 +91,6 @@ mod setters;
 mod unbroken;
 
 pub use catalogue::{Catalogue, CatalogueError};
-pub use consumer_admin::{ConsumerAdmin, Foreseen};
 pub use context::MessageContext;
 pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
 pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};

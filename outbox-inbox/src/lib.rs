@@ -99,7 +99,7 @@
 //! | to delete expired rows at once | [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
 //! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
-//! | to see how far a consumer is behind, replay it | [`Consumers`] |
+//! | to see how far a consumer is behind | [`Consumers`] |
 //! | to pause a consumer | [`PausedConsumers`] |
 //! | to know what consumers have made of the events of a span | [`EventOutcomes`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
@@ -160,8 +160,7 @@ pub use interest::Interest;
 pub use layer::{Middleware, Next};
 pub use migration::migrate;
 pub use operate::{
-    AggregatePosition, ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX, Memory, MemoryRows,
-    Obstacle, ReplayPlan, Replayed, Unremembered, check_consumer_name,
+    AggregatePosition, ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX, check_consumer_name,
 };
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;

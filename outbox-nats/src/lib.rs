@@ -37,7 +37,7 @@
 //! | have the server refuse late and reordered messages | [`EventStream::with_strong_mode`] |
 //! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
 //! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
-//! | see where a consumer stands, place it anew | [`ConsumerAdmin`](outbox_core::ConsumerAdmin) |
+//! | see where a consumer stands | [`Subscriber::standing`](outbox_core::Subscriber::standing) |
 //! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
 //! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |

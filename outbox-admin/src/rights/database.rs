@@ -300,14 +300,8 @@ pub const GRANTS: &[Grant] = &[
     on(
         Role::Operator,
         "inbox_messages",
-        UPDATE_DELETE,
-        "replay a consumer, purge --dead-letters",
-    ),
-    on(
-        Role::Operator,
-        "inbox_sequences",
-        UPDATE_DELETE,
-        "replay a consumer",
+        &["UPDATE"],
+        "purge --dead-letters",
     ),
 ];
 

@@ -18,8 +18,6 @@ pub enum NatsRole {
     MakeConsumer,
     /// What strategy `sequence` needs beside the rights of a consumer, and an inbox that shows how old its oldest message is.
     Sequence,
-    /// Moves consumers.
-    Operator,
     /// Somebody who only looks.
     Viewer,
     /// A writer's process that sends hints, or a relay's that listens for them.
@@ -61,7 +59,6 @@ impl NatsRole {
         Self::Consumer,
         Self::MakeConsumer,
         Self::Sequence,
-        Self::Operator,
         Self::Viewer,
         Self::Hints,
     ];
@@ -77,7 +74,6 @@ impl NatsRole {
             Self::Consumer => "consumer",
             Self::MakeConsumer => "make-consumer",
             Self::Sequence => "sequence",
-            Self::Operator => "operator",
             Self::Viewer => "viewer",
             Self::Hints => "hints",
         }
@@ -126,15 +122,6 @@ impl NatsRole {
                 "$JS.API.CONSUMER.CREATE.{stream}.{consumer}",
                 "$JS.API.CONSUMER.CREATE.{stream}.{consumer}.>",
                 "$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{consumer}",
-            ],
-            Self::Operator => &[
-                "$JS.API.STREAM.INFO.{stream}",
-                "$JS.API.STREAM.MSG.GET.{stream}",
-                "$JS.API.CONSUMER.INFO.{stream}.*",
-                "$JS.API.CONSUMER.CREATE.{stream}",
-                "$JS.API.CONSUMER.CREATE.{stream}.>",
-                "$JS.API.CONSUMER.DURABLE.CREATE.{stream}.*",
-                "$JS.API.CONSUMER.DELETE.{stream}.*",
             ],
             Self::Viewer => &[
                 "$JS.API.STREAM.INFO.{stream}",

@@ -1,14 +1,11 @@
-//! Consumers as operators see and move them: how far they are behind, replays.
+//! Consumers as operators see them: how far they are behind.
 //!
-//! Invariants: everything that forgets or moves says before what it would do, and refuses while it can see that processes of the consumer run. Not here: what a
-//! broker keeps of a consumer ([`outbox_core::ConsumerAdmin`]), pauses ([`crate::pauses`]), dead letters ([`crate::dead_letter`]).
+//! Invariant: looking changes nothing. Not here: pauses ([`crate::pauses`]), dead letters
+//! ([`crate::dead_letter`]).
 
 pub(crate) mod expiry;
 pub(crate) mod interval;
-mod plan;
 mod positions;
-mod quiescence;
-mod replay;
 mod rows;
 pub(crate) mod watch;
 
@@ -23,31 +20,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dedup::sql::InboxSql;
 use crate::pauses::PausedConsumers;
-use crate::router::Router;
 
-pub use plan::{Memory, MemoryRows, Obstacle, ReplayPlan, Replayed, Unremembered};
 pub use positions::AggregatePosition;
 pub use rows::DEAD_LETTERS_COUNT_MAX;
 
 /// Longest name of a consumer, in characters.
 const NAME_MAX: usize = 64;
 
-/// The consumers of a database and a stream. Operators look at them and move them here.
+/// The consumers of a database and a stream, as operators see them.
 ///
-/// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], [`Self::positions`], the plans) changes nothing.
+/// Works in any process that reaches both, with inboxes running or not.
 ///
 /// ```
+/// use outbox_inbox::{Consumers, ConsumersError};
 /// use outbox_testing::MemoryBroker;
-/// use outbox_inbox::{Consumers, ConsumersError, Memory, PausedConsumers, StartAt};
 ///
-/// async fn replay_a_day(db: sea_orm::DatabaseConnection, broker: MemoryBroker, day: time::OffsetDateTime) -> Result<(), ConsumersError> {
-///     let consumers = Consumers::new(db.clone(), broker.subscriber());
+/// async fn show(db: sea_orm::DatabaseConnection, broker: MemoryBroker) -> Result<(), ConsumersError> {
+///     let consumers = Consumers::new(db, broker.subscriber());
 ///     println!("{:?}", consumers.lag("search").await?);
-///     PausedConsumers::new(db.clone()).pause("search", "the index was lost").await?;
-///     let plan = consumers.plan_replay("search", StartAt::Time(day), Memory::Forget).await?;
-///     println!("{plan}"); // What comes again, what is forgotten, what stands in the way.
-///     consumers.replay(&plan).await?;
-///     PausedConsumers::new(db).resume("search").await?;
 ///     Ok(())
 /// }
 /// ```
@@ -56,7 +46,6 @@ pub struct Consumers<S> {
     db: DatabaseConnection,
     subscriber: Arc<S>,
     names: TableNames,
-    router: Router,
 }
 
 /// How far a consumer is behind.
@@ -76,7 +65,7 @@ pub struct ConsumerLag {
     pub has_rows: bool,
 }
 
-/// Why a consumer could not be looked at or moved.
+/// Why a consumer could not be looked at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumersError {
@@ -89,27 +78,21 @@ pub enum ConsumersError {
     /// No consumer can have this name.
     #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
-    /// Something stands in the way. Nothing was moved.
-    #[error("{}", plan::sentences(.0))]
-    Refused(Vec<Obstacle>),
 }
 
 impl<S: Subscriber> Consumers<S> {
-    /// The consumers in the tables with the default names, with the handlers that are linked into this program ([`Router::registered`]).
+    /// The consumers in the tables with the default names.
     pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         Self {
             db,
             subscriber: Arc::new(subscriber),
             names: TableNames::default(),
-            router: Router::registered(),
         }
     }
 
     outbox_core::__setters! {
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
-        /// Sets the handlers by which plans know the strategies of consumers. Default: those that are linked into this program.
-        fn with_router(router: Router);
     }
 
     /// Says how far a consumer is behind, also while it stands still: paused, stuck, or without a process.
@@ -119,11 +102,8 @@ impl<S: Subscriber> Consumers<S> {
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
         check_consumer_name(consumer)?;
-        let pause = rows::pause(&self.db, &self.sql(), consumer).await?;
-        let mut lags = self.lags_of(vec![consumer.to_owned()]).await?;
-        let lag = lags.remove(consumer).unwrap_or_default();
-        let paused = pause.map(|pause| pause.reason);
-        Ok(ConsumerLag { paused, ..lag })
+        let mut lags = self.lags_of([consumer.to_owned()].into(), self.pauses().await?).await?;
+        Ok(lags.remove(consumer).unwrap_or_default())
     }
 
     /// Where a consumer stands on the stream; `None` if the broker has no consumer of this name. The database is not asked.
@@ -147,24 +127,21 @@ impl<S: Subscriber> Consumers<S> {
         &self,
         consumers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
-        let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
-        let paused = paused.list().await?;
+        let pauses = self.pauses().await?;
         let mut names: BTreeSet<String> = consumers.into_iter().map(Into::into).collect();
-        names.extend(paused.iter().map(|paused| paused.consumer.clone()));
+        names.extend(pauses.keys().cloned());
         for name in &names {
             check_consumer_name(name)?;
         }
-        let mut lags = self.lags_of(names.into_iter().collect()).await?;
-        for paused in paused {
-            if let Some(lag) = lags.get_mut(&paused.consumer) {
-                lag.paused = Some(paused.reason);
-            }
-        }
-        Ok(lags)
+        self.lags_of(names, pauses).await
     }
 
-    /// Without their pauses.
-    async fn lags_of(&self, names: Vec<String>) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
+    async fn lags_of(
+        &self,
+        names: BTreeSet<String>,
+        mut pauses: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
+        let names: Vec<String> = names.into_iter().collect();
         let letters = rows::letters(&self.db, &self.sql(), &names).await?;
         let rows = rows::of_any(&self.db, &self.sql(), &names).await?;
         let mut lags = BTreeMap::new();
@@ -175,12 +152,19 @@ impl<S: Subscriber> Consumers<S> {
                 on_stream: self.subscriber.standing(&name).await?,
                 dead_letters_open,
                 dead_letters_marked,
-                paused: None,
+                paused: pauses.remove(&name),
                 has_rows,
             };
             lags.insert(name, lag);
         }
         Ok(lags)
+    }
+
+    /// The reasons of all pauses, by consumer.
+    async fn pauses(&self) -> Result<BTreeMap<String, String>, DbErr> {
+        let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
+        let paused = paused.list().await?.into_iter();
+        Ok(paused.map(|paused| (paused.consumer, paused.reason)).collect())
     }
 
     /// Reads how far consumers are in the numbers of an aggregate, for each source that numbers it. A consumer that is not in the answer does not go by numbers, or has

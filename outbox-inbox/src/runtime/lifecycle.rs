@@ -400,8 +400,7 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Subscribes once. What heals is left to the receiving loop, what does not is an error here. A
-    /// paused consumer does not subscribe: that would make one anew which an operator is moving
-    /// ([`crate::operate`]).
+    /// paused consumer does not subscribe: that would recreate one that an operator has deleted.
     async fn subscribe(
         &self,
         consumer: &Consumer,

@@ -44,7 +44,6 @@ mod panics;
 mod pause;
 mod raw_messages;
 mod recreated_stream;
-mod replay;
 mod rights;
 mod runtime;
 mod sensitive_fields;

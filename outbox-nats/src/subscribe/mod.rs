@@ -11,7 +11,6 @@ pub(crate) mod failure;
 pub(crate) mod filters;
 pub(crate) mod interest;
 pub(crate) mod loss;
-pub(crate) mod operation;
 pub(crate) mod predecessors;
 pub(crate) mod pull;
 pub(crate) mod service;

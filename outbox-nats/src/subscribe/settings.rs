@@ -138,8 +138,8 @@ pub(crate) fn warnings(
     warn(
         started_elsewhere(&seen.deliver_policy, spec.start_at),
         format!(
-            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to move it, call \
-             `Consumers::replay` of `outbox::inbox` (docs/guide/04-consumers.md), or use another consumer name",
+            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to \
+             begin elsewhere, use another consumer name",
             seen.deliver_policy, spec.start_at
         ),
     );
@@ -318,7 +318,7 @@ mod tests {
                 assert_eq!(seen.len(), usize::from(index != other), "{seen:?}");
                 assert!(
                     seen.iter()
-                        .all(|warning| warning.contains("call `Consumers::replay`"))
+                        .all(|warning| warning.contains("use another consumer name"))
                 );
             }
         }

@@ -180,18 +180,10 @@ mod subscriber_on_current {
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
-    outbox_testing::consumer_admin_conformance!(
-        #[tokio::test]
-        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
-    );
 }
 
 mod subscriber_on_old {
     outbox_testing::subscriber_conformance!(
-        #[tokio::test]
-        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
-    );
-    outbox_testing::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

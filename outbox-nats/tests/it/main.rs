@@ -30,7 +30,6 @@ mod log;
 mod old_store;
 mod outage;
 mod permissions;
-mod placement;
 mod predecessors;
 mod preflight;
 mod printed_permissions;

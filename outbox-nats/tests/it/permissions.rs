@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use outbox_core::{
-    ConsumerAdmin as _, Delivery as _, EventDescriptor, Publisher as _, StartAt, StreamLog as _,
+    Delivery as _, EventDescriptor, Publisher as _, StreamLog as _,
     Subscriber as _, Subscription as _,
 };
 use outbox_nats::{EventStream, Provisioning};
@@ -15,14 +15,13 @@ use crate::environment::{
 };
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 
-const USERS: [User; 7] = [
+const USERS: [User; 6] = [
     User::new("provision", &["provision"]),
     User::new("relay", &["relay"]),
     User::new("reader", &["reader"]),
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("consumer", &["consumer"]),
     User::new("creator", &["consumer", "make-consumer"]),
-    User::new("operator", &["operator"]),
 ];
 
 async fn consume(nats: &Nats, provisioning: Provisioning) {
@@ -50,17 +49,6 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
         left.retry_after(Duration::ZERO).await.unwrap();
     }
     answered(async || subscription.flush().await).await;
-}
-
-async fn move_consumer(nats: &Nats) {
-    let operator = nats.subscriber();
-    let standing = answered(async || operator.standing("billing").await).await;
-    assert!(standing.is_some());
-    let foreseen = answered(async || operator.foresee("billing", StartAt::Beginning).await).await;
-    answered(async || operator.place("billing", foreseen.stream_sequence).await).await;
-    // Its oldest message is asked for now.
-    let standing = answered(async || operator.standing("billing").await).await;
-    assert!(standing.is_some_and(|standing| standing.undelivered > 0));
 }
 
 async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
@@ -104,7 +92,6 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     admin.publish(&message(&PLACED, "2", 1)).await;
     consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
 
-    move_consumer(&users.nats("operator").await).await;
 
     assert_eq!(
         users.refused(),

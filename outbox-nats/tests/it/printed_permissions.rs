@@ -24,14 +24,13 @@ const CONSUMERS: [&str; 16] = [
     "two", "widened",
 ];
 
-const USERS: [User; 6] = [
+const USERS: [User; 5] = [
     User::new("provision", &["provision"]),
     User::new("relay", &["relay"]),
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("reader", &["reader"]),
     // It is asked for predecessors, and for the age of what waits.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
-    User::new("operator", &["consumer", "make-consumer", "operator"]).of_consumers(&CONSUMERS),
 ];
 
 /// Fails the test at its end if the server has refused anything.
@@ -62,18 +61,14 @@ struct Fixture {
 
 impl Fixture {
     async fn new(variable: &'static str) -> Option<Self> {
-        Self::with(variable, "relay", "consumer").await
+        Self::with(variable, "relay").await
     }
 
     async fn fenced(variable: &'static str) -> Option<Self> {
-        Self::with(variable, "strong", "consumer").await
+        Self::with(variable, "strong").await
     }
 
-    async fn operated(variable: &'static str) -> Option<Self> {
-        Self::with(variable, "relay", "operator").await
-    }
-
-    async fn with(variable: &'static str, publishes: &str, subscribes: &str) -> Option<Self> {
+    async fn with(variable: &'static str, publishes: &str) -> Option<Self> {
         let users = Users::start(variable, &USERS).await?;
         let admin = users.nats("admin").await;
         let stream = admin
@@ -89,7 +84,7 @@ impl Fixture {
         Some(Self {
             publisher: stream.publisher(client).with_config(admin.publisher_config()),
             reader: users.nats("reader").await.publisher(),
-            subscriber: users.nats(subscribes).await.subscriber(),
+            subscriber: users.nats("consumer").await.subscriber(),
             proxy,
             admin,
             _users: NothingRefused(users),
@@ -200,10 +195,6 @@ mod subscriber {
         #[tokio::test]
         super::Fixture::new(super::NEWEST).await
     );
-    outbox_testing::consumer_admin_conformance!(
-        #[tokio::test]
-        super::Fixture::operated(super::NEWEST).await
-    );
 }
 
 /// The requests for a consumer are others for this server.
@@ -211,10 +202,6 @@ mod subscriber_on_old {
     outbox_testing::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new(super::OLDEST).await
-    );
-    outbox_testing::consumer_admin_conformance!(
-        #[tokio::test]
-        super::Fixture::operated(super::OLDEST).await
     );
 }
 
@@ -235,7 +222,6 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("consumer", "events.order.1.placed"),
         ("consumer", "$JS.API.CONSUMER.CREATE.EVENTS.billing"),
         ("consumer", "$JS.ACK.EVENTS.billing.1"),
-        ("operator", "$JS.API.STREAM.DELETE.EVENTS"),
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
     ];
     let users_of_streams = ["relay", "reader", "consumer"];

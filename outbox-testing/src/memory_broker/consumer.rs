@@ -64,12 +64,7 @@ impl Consumer {
 
     /// Stream sequences of wanted entries behind the cursor.
     fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
-        self.wanted_from(log, self.cursor + 1)
-    }
-
-    /// Stream sequences of wanted entries from one on.
-    pub(super) fn wanted_from(&self, log: &BTreeMap<u64, Entry>, from: u64) -> impl Iterator<Item = u64> {
-        log.range(from..)
+        log.range(self.cursor + 1..)
             .filter(|(_, entry)| self.wants(entry))
             .map(|(stream_sequence, _)| *stream_sequence)
     }
@@ -87,17 +82,6 @@ impl Consumer {
             start,
             cursor: start - 1,
             ..Self::default()
-        }
-    }
-
-    /// A consumer that asks for the same, and was given nothing.
-    pub(super) fn anew(&self, generation: u64, start: u64) -> Self {
-        Self {
-            event_types: self.event_types.clone(),
-            aggregates: self.aggregates.clone(),
-            in_flight_max: self.in_flight_max,
-            ack_wait: self.ack_wait,
-            ..Self::new(generation, start)
         }
     }
 

@@ -243,7 +243,7 @@ impl State {
         consumer.generation
     }
 
-    pub(super) fn start(&self, start_at: StartAt) -> u64 {
+    fn start(&self, start_at: StartAt) -> u64 {
         let since = match start_at {
             StartAt::New => None,
             StartAt::Time(time) => self.log().find(|entry| entry.stored_at >= time),
@@ -270,12 +270,6 @@ impl State {
         self.consumers.remove(name);
     }
 
-    /// How many messages a consumer would be given from a stream sequence on; `None` if there is no such consumer.
-    pub(super) fn wanted_from(&self, name: &str, stream_sequence: u64) -> Option<u64> {
-        let consumer = self.consumers.get(name)?;
-        Some(consumer.wanted_from(&self.log, stream_sequence).count() as u64)
-    }
-
     pub(super) fn standing(&self, name: &str) -> Option<ConsumerStanding> {
         let consumer = self.consumers.get(name)?;
         let oldest = consumer.oldest(&self.log);
@@ -293,17 +287,6 @@ impl State {
                 .map_or(consumer.cursor, |first| first - 1),
             is_receiving: consumer.waiting > 0,
         })
-    }
-
-    /// Recreates a consumer at a place in the stream. Returns whether it existed.
-    pub(super) fn place_consumer(&mut self, name: &str, stream_sequence: u64) -> bool {
-        let Some(asks) = self.consumers.get(name) else {
-            return false;
-        };
-        self.generations += 1;
-        let consumer = asks.anew(self.generations, stream_sequence.max(1));
-        self.consumers.insert(name.to_owned(), consumer);
-        true
     }
 
     /// Takes note that a subscription of this generation begins or ends to wait for messages.

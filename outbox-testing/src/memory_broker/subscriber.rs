@@ -7,10 +7,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use outbox_core::Unbroken;
-use outbox_core::consumer_admin::{ConsumerAdmin, Foreseen};
 use outbox_core::message::Message;
 use outbox_core::subscriber::{
-    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError,
     Subscription,
 };
 use tokio::time::{sleep, sleep_until};
@@ -78,35 +77,6 @@ impl Subscriber for MemorySubscriber {
             fixed.contains(&subject)
         });
         is_default || is_fixed
-    }
-}
-
-impl ConsumerAdmin for MemorySubscriber {
-    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
-        self.broker.until_up().await?;
-        let state = self.broker.lock();
-        let stream_sequence = state.start(start_at);
-        match state.wanted_from(consumer, stream_sequence) {
-            Some(messages) => Ok(Foreseen {
-                stream_sequence,
-                messages,
-            }),
-            None => Err(missing(consumer)),
-        }
-    }
-
-    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
-        self.broker.until_up().await?;
-        let is_placed = self.broker.lock().place_consumer(consumer, stream_sequence);
-        self.broker.notify();
-        if is_placed { Ok(()) } else { Err(missing(consumer)) }
-    }
-}
-
-fn missing(consumer: &str) -> SubscriberError {
-    SubscriberError::Configuration {
-        context: format!("consumer `{consumer}` does not exist"),
-        source: None,
     }
 }
 

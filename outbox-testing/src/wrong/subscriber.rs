@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use outbox_core::consumer_admin::{ConsumerAdmin, Foreseen};
 use outbox_core::event::{DomainEvent, EventDescriptor};
 use outbox_core::message::Message;
 use outbox_core::subscriber::{
@@ -99,12 +98,6 @@ pub enum SubscriberMistake {
     HidesTheBound,
     /// Says that nobody receives.
     SeesNobody,
-    /// Looks ahead from the beginning, whatever it is asked.
-    ForeseesEverything,
-    /// Leaves a consumer where it was.
-    PlacesNothing,
-    /// Places a consumer at the beginning.
-    PlacesAtTheBeginning,
 }
 
 /// A subscriber with one mistake.
@@ -202,24 +195,6 @@ impl Subscriber for WrongSubscriber {
             M::BelievesHeaders => true,
             M::BelievesNothing => false,
             _ => self.inner.belongs(message, subject, fixed),
-        }
-    }
-}
-
-impl ConsumerAdmin for WrongSubscriber {
-    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
-        let start_at = match self.mistake {
-            M::ForeseesEverything => StartAt::Beginning,
-            _ => start_at,
-        };
-        self.inner.foresee(consumer, start_at).await
-    }
-
-    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
-        match self.mistake {
-            M::PlacesNothing => Ok(()),
-            M::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
-            _ => self.inner.place(consumer, stream_sequence).await,
         }
     }
 }

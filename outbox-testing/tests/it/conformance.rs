@@ -58,10 +58,6 @@ mod memory_subscriber {
         #[tokio::test(start_paused = true)]
         Some(super::right_subscriber())
     );
-    outbox_testing::consumer_admin_conformance!(
-        #[tokio::test(start_paused = true)]
-        Some(super::right_subscriber())
-    );
 }
 
 mod memory_stream_log {
@@ -428,9 +424,6 @@ mod wrong_subscribers {
         tells_the_youngest: TellsTheYoungest => a_standing_tells_what_waits,
         hides_the_bound: HidesTheBound => a_standing_tells_what_waits,
         sees_nobody: SeesNobody => a_standing_tells_whether_somebody_receives,
-        foresees_everything: ForeseesEverything => what_is_foreseen_is_what_a_placed_consumer_gets,
-        places_nothing: PlacesNothing => what_is_foreseen_is_what_a_placed_consumer_gets,
-        places_at_the_beginning: PlacesAtTheBeginning => what_is_foreseen_is_what_a_placed_consumer_gets,
     ]);
 }
 

@@ -5,4 +5,3 @@ mod place;
 
 mod audit;
 mod carrier;
-mod moving;

@@ -16,14 +16,13 @@ use super::plant::Planted;
 use crate::place::{Kind, Program};
 
 /// A user, and the roles that its entry is printed for.
-const USERS: [(&str, &[&str]); 6] = [
+const USERS: [(&str, &[&str]); 5] = [
     ("relay", &["relay", "provision"]),
     // An inbox shows how old its oldest message is.
     ("billing", &["consumer", "make-consumer", "sequence"]),
     ("viewer", &["viewer"]),
     // Also reads the messages on the stream.
-    ("auditor", &["viewer", "reader"]),
-    ("operator", &["operator", "viewer", "reader"]),
+    ("operator", &["viewer", "reader"]),
     // `outbox reconcile --yes` reads the stream and publishes.
     ("reconciler", &["reader", "relay"]),
 ];
@@ -157,8 +156,8 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
         ("relay", format!("$JS.API.STREAM.DELETE.{stream}")),
         ("relay", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
         ("relay", format!("$JS.ACK.{stream}.billing.1")),
-        ("auditor", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
-        ("auditor", format!("$JS.API.CONSUMER.CREATE.{stream}.billing")),
+        ("operator", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
+        ("operator", format!("$JS.API.CONSUMER.CREATE.{stream}.billing")),
         // What is on the stream, past its consumers.
         ("relay", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
         ("viewer", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),

@@ -49,7 +49,7 @@ async fn who_may_only_look_sees_everything(kind: Kind) {
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
     let ask = |command: &str| {
         let user = match READ_THE_STREAM.contains(&command) {
-            true => "auditor",
+            true => "operator",
             false => "viewer",
         };
         logged_in(place, &viewer.url, &server.url(user), command)

@@ -3,7 +3,6 @@
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
-mod admin;
 mod continuity;
 mod deploys;
 mod facts;
@@ -28,7 +27,6 @@ use outbox_core::message::{Aggregate, Message};
 use outbox_core::subscriber::*;
 use support::*;
 
-pub use admin::*;
 pub use continuity::*;
 pub use deploys::*;
 pub use facts::*;
