@@ -88,7 +88,6 @@ pub mod wake;
 mod metrics_table;
 mod quick_map;
 mod setters;
-mod unbroken;
 
 pub use catalogue::{Catalogue, CatalogueError};
 pub use context::MessageContext;
@@ -126,7 +125,6 @@ pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,
     SubscriberError, Subscription,
 };
-pub use unbroken::Unbroken;
 
 /// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.
 #[cfg(feature = "macros")]

@@ -242,19 +242,6 @@ pub trait Delivery: Send + Sync + 'static {
     /// * **Bounded.** It takes a second at most. Callers ask once for a message whose predecessors are missing.
     /// * **On `Err`.** The answer is unknown. Treat it as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
-
-    /// Whether everything that lies before this message was given to this subscription, and only to it: every earlier message
-    /// of the wanted aggregate types that is on the stream, from the place where the consumer started. Who has received no
-    /// message of an aggregate from the subscription so far then knows, without asking, that this one has no predecessors.
-    ///
-    /// * **No wrong `true`.** It is false as soon as the subscription may have missed something, and stays so. For example:
-    ///   another process takes part, a message comes again, the connection was lost, the consumer was there before or does
-    ///   not ask for whole aggregates, messages of these types may be where the consumer does not look.
-    /// * **`false` is always safe.** Then [`Self::has_predecessors`] tells. Default: false.
-    /// * **Pure.** It asks nobody, and does not block.
-    fn is_unbroken(&self) -> bool {
-        false
-    }
 }
 
 /// A message as it came from the broker, before any of it is trusted.

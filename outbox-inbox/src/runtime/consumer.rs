@@ -200,12 +200,6 @@ impl Consumer {
         self.routes.interest.whole_aggregates
     }
 
-    /// Whether it asks for messages of an aggregate type.
-    pub(crate) fn wants_aggregate(&self, aggregate_type: &str) -> bool {
-        let mut events = self.routes.interest.events.iter();
-        events.any(|event| event.is_everything() || event.aggregate == aggregate_type)
-    }
-
     /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing
     /// waits for it, and it waits for nothing.
     pub(crate) fn stands_alone(&self, routed: &RoutedMessage) -> bool {

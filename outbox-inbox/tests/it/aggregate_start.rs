@@ -1,4 +1,4 @@
-//! Which messages begin their aggregate on a stream that has forgotten older ones, with and without a question to the broker.
+//! Which messages begin their aggregate on a stream that has forgotten older ones, by a question to the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,17 +15,10 @@ use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, within};
-use crate::support::{Backend, OrderPlaced, SOON, TestDb, slow};
+use crate::support::{OrderPlaced, SOON, TestDb, slow};
 
 // Waits for a gap longer than any test runs.
 noting!(note, consumer = "latecomer", strategy = sequence(gap = "1h"));
-
-noting!(
-    note_together,
-    consumer = "late_batches",
-    strategy = sequence(gap = "1h"),
-    batch = 10
-);
 
 /// Counts the questions for predecessors.
 #[derive(Debug)]
@@ -97,10 +90,6 @@ impl Delivery for Counting<MemoryDelivery> {
         self.questions.fetch_add(1, Ordering::SeqCst);
         self.inner.has_predecessors().await
     }
-
-    fn is_unbroken(&self) -> bool {
-        self.inner.is_unbroken()
-    }
 }
 
 type Questions = Arc<AtomicU32>;
@@ -137,7 +126,7 @@ async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) 
     broker.lose_stream_sequences(&forgotten.into_iter().collect(), false);
 }
 
-async fn an_aggregate_that_begins_late_costs_a_process_alone_no_question(test: TestDb) {
+async fn an_aggregate_that_begins_late_costs_one_question(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put_lines(&broker, 20, 4, &[3, 4]).await;
@@ -151,19 +140,7 @@ async fn an_aggregate_that_begins_late_costs_a_process_alone_no_question(test: T
             "order {order_id}"
         );
     }
-    assert_eq!(questions.load(Ordering::SeqCst), 0);
-}
-
-/// Which aggregate such a message is of, nobody knows.
-async fn behind_a_message_that_cannot_be_read_the_broker_is_asked(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    broker.inject("events.order.0.placed", Vec::new(), "{}");
-    put_lines(&broker, 1, 2, &[2]).await;
-    let (inbox, questions) = inbox::<note>(test.db.clone(), &broker, &orders);
-    let report = within(inbox.drain()).await.unwrap();
-    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
-    assert_eq!(questions.load(Ordering::SeqCst), 1);
+    assert_eq!(questions.load(Ordering::SeqCst), 20);
 }
 
 /// A gap behind the beginning of an aggregate is one like any other.
@@ -229,30 +206,9 @@ fn latecomer() -> ConsumerSpec {
     }
 }
 
-async fn aggregates_that_begin_late_share_a_transaction(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    put_lines(&broker, 8, 2, &[2]).await;
-    let (inbox, questions) = inbox::<note_together>(test.db.clone(), &broker, &orders);
-    let report = within(inbox.drain()).await.unwrap();
-    assert_eq!((report.handled, report.dead_letters), (8, 0), "{report:?}");
-    assert_eq!(questions.load(Ordering::SeqCst), 0);
-    // Each member runs once: nothing was rolled back.
-    assert_eq!(orders.seen().runs.len(), 8);
-    if test.backend == Backend::Postgres {
-        assert_eq!(
-            test.int("SELECT count(*) FROM (SELECT DISTINCT tx FROM noted) AS transactions")
-                .await,
-            1
-        );
-    }
-}
-
 on_every_backend!(
-    an_aggregate_that_begins_late_costs_a_process_alone_no_question,
-    behind_a_message_that_cannot_be_read_the_broker_is_asked,
+    an_aggregate_that_begins_late_costs_one_question,
     what_is_missing_behind_a_late_beginning_is_waited_for,
     a_predecessor_that_came_and_fails_is_waited_for,
-    aggregates_that_begin_late_share_a_transaction,
     what_another_process_was_given_is_waited_for,
 );

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{
     self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, ReplayPolicy, pull,
 };
-use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, Stream};
+use async_nats::jetstream::stream::Stream;
 use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -49,8 +49,6 @@ pub(crate) struct Durable {
     pub(crate) many_filters: bool,
     /// The name of this service.
     pub(crate) service: String,
-    /// The name of the server that the client is connected to.
-    pub(crate) server: String,
 }
 
 impl Durable {
@@ -62,18 +60,17 @@ impl Durable {
         (is_new && may_write).then(|| format!("metadata name service {}", self.service))
     }
 
-    /// Creates, updates or checks the consumer. Returns it, and whether it was created here.
+    /// Creates, updates or checks the consumer.
     ///
     /// Each change is read back after a moment: another process may have read before it and written after it.
-    pub(crate) async fn ensure(&self) -> Result<(PullConsumer, bool), SubscriberError> {
+    pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
-        let (mut is_fitted, mut has_settled, mut is_made) = (false, false, false);
+        let (mut is_fitted, mut has_settled) = (false, false);
         for _ in 0..ROUNDS {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
                 self.may_write(&config, &[])?;
                 tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is made");
-                is_made = self.make(config.clone()).await?;
                 self.store(config).await?;
                 (is_fitted, has_settled) = (true, true);
                 sleep(OVERWRITTEN_AFTER).await;
@@ -106,7 +103,7 @@ impl Durable {
                 for warning in settings::warnings(&seen, &self.spec, replicas, now) {
                     tracing::warn!(consumer = name, "{warning}");
                 }
-                return Ok((self.get().await?, is_made));
+                return self.get().await;
             }
             for change in &changes {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
@@ -114,7 +111,6 @@ impl Durable {
             if is_fitted && self.lacks(&seen).is_some() {
                 // Another program made the consumer at the same time. What it did not ask for may have been passed over.
                 self.was_narrowed();
-                is_made = false;
             }
             if asks.is_some() {
                 // The filters are still the old ones. A crash here leaves an entry for an event type that nobody may want, and nothing else.
@@ -352,25 +348,6 @@ impl Durable {
             return Err(misfit(context));
         }
         Ok(())
-    }
-
-    /// Creates the consumer if there is none. Returns whether nobody else has created it with other settings; servers before 2.10 do not tell.
-    async fn make(&self, config: pull::Config) -> Result<bool, SubscriberError> {
-        let name = &self.spec.name;
-        if !self.many_filters {
-            return Ok(false);
-        }
-        match self.stream.create_consumer_strict(config).await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.kind() {
-                ConsumerCreateStrictErrorKind::TimedOut => Err(interrupted(
-                    format!("no answer while making consumer `{name}`"),
-                    error,
-                )),
-                // What else is wrong shows when it is stored.
-                _ => Ok(false),
-            },
-        }
     }
 
     async fn create(&self, config: pull::Config) -> Result<PullConsumer, SubscriberError> {

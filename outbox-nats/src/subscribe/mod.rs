@@ -6,7 +6,6 @@
 
 pub(crate) mod backlog;
 pub(crate) mod consumer;
-pub(crate) mod continuity;
 pub(crate) mod failure;
 pub(crate) mod filters;
 pub(crate) mod interest;
@@ -40,11 +39,10 @@ use crate::stream::listing;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::stream::subject::{captures, is_plain_name};
 use crate::stream::{EventStream, Provisioning};
-use crate::subscribe::continuity::known_until;
 use crate::subscribe::failure::{configuration, interrupted, misfit};
 use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::pull::connects;
-use crate::subscribe::subscription::{JetStreamSubscription, Received};
+use crate::subscribe::subscription::JetStreamSubscription;
 
 /// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
 ///
@@ -255,7 +253,7 @@ impl Subscriber for JetStreamSubscriber {
     /// next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
-        // Before anything is known of the consumer: what is known belongs to this connection.
+        // Before anything is received: a later connection has unacknowledged messages to check.
         let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
         let events = consumer.events.iter().chain(&consumer.siblings).copied();
@@ -269,22 +267,15 @@ impl Subscriber for JetStreamSubscriber {
             // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
             service: self.config.service.clone(),
-            server: self.client.server_info().server_name,
         };
-        let (consumer_handle, is_made) = durable.ensure().await?;
+        let consumer_handle = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
         let info = consumer_handle.cached_info();
         let started_at = consumer::started_at(info);
-        let known_until = if is_made {
-            known_until(&durable, info).await
-        } else {
-            0
-        };
-        let received = Received::new(connects, known_until);
         let oracle = Oracle::new(durable, started_at);
         let (client, context) = (self.client.clone(), self.context.clone());
-        let subscription = JetStreamSubscription::new(client, context, consumer_handle, oracle, received);
+        let subscription = JetStreamSubscription::new(client, context, consumer_handle, oracle, connects);
         Ok(subscription.pulling(consumer.prefetch, heartbeat))
     }
 

@@ -15,7 +15,7 @@ use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, C
 use async_nats::jetstream::{self, AckKind};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use outbox_core::{Delivery, Incoming, SubscriberError, Subscription, Unbroken};
+use outbox_core::{Delivery, Incoming, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::stream::headers;
@@ -46,30 +46,12 @@ pub struct JetStreamSubscription {
     prefetch: usize,
     silence_max: Duration,
     oracle: Arc<Oracle>,
-    received: Received,
     /// `None` until the first call, after trouble, and at the end.
     pull: Option<Pull>,
     rescue: Rescue,
     /// The check after a reconnection. It is kept, because callers of `next` drop its future often.
     rescuing: Option<BoxFuture<'static, Rescue>>,
     trouble: Trouble,
-}
-
-/// What the deliveries so far show, on the connection on which the consumer was found new. Another connection may find another consumer of the same name.
-#[derive(Debug)]
-pub(crate) struct Received {
-    connects: u64,
-    unbroken: Unbroken,
-}
-
-impl Received {
-    /// `connects`: the number of the connection. `known_until`: the last stream sequence for which everything can be known.
-    pub(crate) fn new(connects: u64, known_until: u64) -> Self {
-        Self {
-            connects,
-            unbroken: Unbroken::until(known_until),
-        }
-    }
 }
 
 /// State that is kept between calls, because a call may be cancelled at any await.
@@ -82,9 +64,8 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// Pulling has ended. The consumer may be another one of the same name when it begins again.
-    fn note(&mut self, received: &mut Received) {
-        received.unbroken.end();
+    /// Pulling has ended.
+    fn note(&mut self) {
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.failures.min(10))
             .min(PAUSE_MAX);
@@ -99,15 +80,14 @@ impl JetStreamSubscription {
         context: Context,
         consumer: PullConsumer,
         oracle: Oracle,
-        received: Received,
+        connects: u64,
     ) -> Self {
         Self {
             client,
             context,
             oracle: Arc::new(oracle),
-            rescue: Rescue::new(received.connects, consumer.cached_info().num_redelivered > 0),
+            rescue: Rescue::new(connects, consumer.cached_info().num_redelivered > 0),
             rescuing: None,
-            received,
             consumer,
             prefetch: 1,
             silence_max: Duration::ZERO,
@@ -129,17 +109,14 @@ impl JetStreamSubscription {
         &self.consumer.cached_info().name
     }
 
-    fn delivery(&mut self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
-        if connects(&self.client) != self.received.connects || self.oracle.was_narrowed() {
-            self.received.unbroken.end();
-        }
-        JetStreamDelivery::new(message, self.oracle.clone(), &mut self.received.unbroken)
+    fn delivery(&self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
+        JetStreamDelivery::new(message, self.oracle.clone())
     }
 
     /// Ends pulling. The next call begins again after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
-        self.trouble.note(&mut self.received);
+        self.trouble.note();
     }
 
     /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
@@ -307,7 +284,6 @@ pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
     oracle: Arc<Oracle>,
-    is_unbroken: bool,
 }
 
 impl fmt::Debug for JetStreamDelivery {
@@ -319,12 +295,8 @@ impl fmt::Debug for JetStreamDelivery {
 }
 
 impl JetStreamDelivery {
-    fn new(
-        message: jetstream::Message,
-        oracle: Arc<Oracle>,
-        unbroken: &mut Unbroken,
-    ) -> Result<Self, SubscriberError> {
-        let (delivery_count, stream_sequence, number) = {
+    fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
+        let (delivery_count, stream_sequence) = {
             // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
             let info = message.info().map_err(|error| {
                 interrupted(
@@ -335,7 +307,6 @@ impl JetStreamDelivery {
             (
                 u64::try_from(info.delivered).unwrap_or(1).max(1),
                 info.stream_sequence,
-                info.consumer_sequence,
             )
         };
         let incoming = Incoming {
@@ -346,7 +317,6 @@ impl JetStreamDelivery {
             stream_sequence,
         };
         Ok(Self {
-            is_unbroken: unbroken.goes_on(number, delivery_count, stream_sequence),
             message,
             incoming,
             oracle,
@@ -406,32 +376,18 @@ impl Delivery for JetStreamDelivery {
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
         self.oracle.predecessors.exist(&self.incoming).await
     }
-
-    fn is_unbroken(&self) -> bool {
-        self.is_unbroken
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// While nobody pulled, the consumer may have been deleted and made anew. Its deliveries begin with 1 again, and the first of them may have gone to another
-    /// subscription, so that the numbers go on here as if nothing had happened.
-    #[test]
-    fn numbers_that_go_on_after_trouble_are_not_believed() {
-        let mut received = Received::new(1, 100);
-        assert!(received.unbroken.goes_on(1, 1, 1));
-        Trouble::default().note(&mut received);
-        assert!(!received.unbroken.goes_on(2, 1, 2));
-    }
-
     #[tokio::test(start_paused = true)]
     async fn pauses_between_failures_grow_up_to_a_bound() {
-        let (mut trouble, mut received) = (Trouble::default(), Received::new(1, 0));
+        let mut trouble = Trouble::default();
         let mut pauses = Vec::new();
         for _ in 0..100 {
-            trouble.note(&mut received);
+            trouble.note();
             pauses.extend(trouble.pause_until.map(|until| until - Instant::now()));
         }
         assert_eq!(pauses[..2], [PAUSE_MIN, 2 * PAUSE_MIN]);

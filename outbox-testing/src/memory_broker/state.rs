@@ -54,7 +54,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(super) enum Next {
     /// The message, and the number of the delivery among those of the consumer.
-    Delivery(Incoming, u64),
+    Delivery(Incoming),
     /// Nothing now, and nothing before this time unless the state changes.
     Wait(Option<Instant>),
 }
@@ -300,12 +300,6 @@ impl State {
         }
     }
 
-    /// Whether a consumer was given nothing, and has not passed anything over that it did not want.
-    pub(super) fn has_passed_nothing(&self, name: &str) -> bool {
-        let consumer = self.consumers.get(name);
-        consumer.is_some_and(|consumer| consumer.deliveries == 0 && consumer.cursor + 1 == consumer.start)
-    }
-
     pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {
         self.consumers.get(name)
     }
@@ -378,7 +372,6 @@ impl State {
         let next = now + consumer.ack_wait;
         consumer.unacked.delivered_again(stream_sequence, count, next);
         consumer.deliveries += 1;
-        let number = consumer.deliveries;
         let Some(entry) = self.log.get(&stream_sequence) else {
             return Next::Wait(None);
         };
@@ -389,7 +382,7 @@ impl State {
             delivery_count: count,
             stream_sequence,
         };
-        Next::Delivery(incoming, number)
+        Next::Delivery(incoming)
     }
 
     /// Acknowledges a delivery. As on a real server, this counts even if the message has since been delivered to

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use outbox_core::Unbroken;
 use outbox_core::message::Message;
 use outbox_core::subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError,
@@ -45,7 +44,6 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
-        let is_new = consumer.whole_aggregates && self.broker.lock().has_passed_nothing(&consumer.name);
         // The consumer may now want other types, or may have more messages in flight.
         self.broker.notify();
         let prefetches = self.broker.lock().prefetches;
@@ -55,8 +53,6 @@ impl Subscriber for MemorySubscriber {
             generation,
             prefetch: if prefetches { consumer.prefetch } else { 0 },
             fetched: VecDeque::new(),
-            // Whatever is published later, a consumer of whole aggregates looks at all subjects.
-            unbroken: Unbroken::until(if is_new { u64::MAX } else { 0 }),
         })
     }
 
@@ -124,19 +120,16 @@ pub struct MemorySubscription {
     generation: u64,
     /// Number of messages to fetch ahead.
     prefetch: usize,
-    /// Fetched messages that the caller has not asked for yet, with the numbers of their deliveries.
-    fetched: VecDeque<(Incoming, u64)>,
-    unbroken: Unbroken,
+    /// Fetched messages that the caller has not asked for yet.
+    fetched: VecDeque<Incoming>,
 }
 
 impl MemorySubscription {
-    fn delivery(&mut self, incoming: Incoming, number: u64) -> MemoryDelivery {
-        let (count, stream_sequence) = (incoming.delivery_count, incoming.stream_sequence);
+    fn delivery(&self, incoming: Incoming) -> MemoryDelivery {
         MemoryDelivery {
             broker: self.broker.clone(),
             consumer: self.consumer.clone(),
             incoming,
-            is_unbroken: self.unbroken.goes_on(number, count, stream_sequence),
         }
     }
 
@@ -144,13 +137,13 @@ impl MemorySubscription {
     fn fetch(&mut self) -> Next {
         let mut state = self.broker.lock();
         let next = match self.fetched.pop_front() {
-            Some((incoming, number)) => Next::Delivery(incoming, number),
+            Some(incoming) => Next::Delivery(incoming),
             None => state.next(&self.consumer),
         };
         while self.fetched.len() < self.prefetch
-            && let Next::Delivery(incoming, number) = state.next(&self.consumer)
+            && let Next::Delivery(incoming) = state.next(&self.consumer)
         {
-            self.fetched.push_back((incoming, number));
+            self.fetched.push_back(incoming);
         }
         next
     }
@@ -213,7 +206,7 @@ impl Subscription for MemorySubscription {
             self.check_exists()?;
             let next = self.fetch();
             match next {
-                Next::Delivery(incoming, number) => return Ok(self.delivery(incoming, number)),
+                Next::Delivery(incoming) => return Ok(self.delivery(incoming)),
                 Next::Wait(None) => changed.await,
                 Next::Wait(Some(due)) => tokio::select! {
                     () = changed => {}
@@ -231,9 +224,7 @@ impl Subscription for MemorySubscription {
 
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
         let fetched = std::mem::take(&mut self.fetched).into_iter();
-        fetched
-            .map(|(incoming, number)| self.delivery(incoming, number))
-            .collect()
+        fetched.map(|incoming| self.delivery(incoming)).collect()
     }
 
     async fn flush(&mut self) -> Result<(), SubscriberError> {
@@ -247,7 +238,6 @@ pub struct MemoryDelivery {
     broker: MemoryBroker,
     consumer: String,
     incoming: Incoming,
-    is_unbroken: bool,
 }
 
 impl MemoryDelivery {
@@ -298,9 +288,5 @@ impl Delivery for MemoryDelivery {
         self.broker.check_up()?;
         let state = self.broker.lock();
         Ok(state.has_predecessors(&self.consumer, self.incoming.stream_sequence))
-    }
-
-    fn is_unbroken(&self) -> bool {
-        self.is_unbroken
     }
 }

@@ -76,8 +76,6 @@ pub enum SubscriberMistake {
     LooksBeforeTheStart,
     /// Says of every message that there are earlier ones.
     FindsPredecessorsEverywhere,
-    /// Says of every delivery that nothing was missed before it.
-    BelievesItMissedNothing,
     /// Does not ask the broker for messages with a fixed subject that only count.
     ForgetsSiblings,
     /// Does not understand selections of aggregate types.
@@ -340,9 +338,5 @@ impl Delivery for WrongDelivery {
             M::FindsPredecessorsEverywhere | M::LooksBeforeTheStart => Ok(true),
             _ => self.inner.has_predecessors().await,
         }
-    }
-
-    fn is_unbroken(&self) -> bool {
-        self.mistake == M::BelievesItMissedNothing || self.inner.is_unbroken()
     }
 }

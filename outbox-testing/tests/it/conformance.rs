@@ -407,8 +407,6 @@ mod wrong_subscribers {
         asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
         overlooks_predecessors: OverlooksPredecessors => predecessors_of_any_type_are_found_and_no_others,
         finds_predecessors_everywhere: FindsPredecessorsEverywhere => predecessors_of_any_type_are_found_and_no_others,
-        believes_it_missed_nothing: BelievesItMissedNothing => a_subscription_that_may_have_missed_something_says_so,
-        forgets_what_it_passed_over: BelievesItMissedNothing => what_a_consumer_has_passed_over_counts_as_missed,
         ignores_start: IgnoresStart => a_new_consumer_starts_where_it_asks_to,
         starts_anew: StartsAnew => a_consumer_that_exists_keeps_its_place,
         looks_before_the_start: LooksBeforeTheStart => what_came_before_the_start_is_no_predecessor,

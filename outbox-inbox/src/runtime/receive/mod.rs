@@ -1,7 +1,6 @@
 //! Receives deliveries and dead letters that are retried, and keeps them until the broker has an
 //! answer.
 
-pub(crate) mod aggregates;
 pub(crate) mod dead_letters;
 pub(crate) mod deliveries;
 pub(crate) mod idleness;

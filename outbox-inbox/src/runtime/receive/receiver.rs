@@ -13,7 +13,6 @@ use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::aggregates::SeenAggregates;
 use super::deliveries::{Deliveries, DeliveryOf, Received, SILENCE_MAX, TROUBLE};
 use super::idleness::Idleness;
 use super::origin::Origin;
@@ -30,8 +29,6 @@ pub(crate) struct Receiver<S: Subscriber> {
     subscriber: Arc<S>,
     consumer: Arc<Consumer>,
     deliveries: Deliveries<S>,
-    /// The aggregates of the subscription's deliveries, where sequences are kept.
-    seen: SeenAggregates,
     paused: watch::Receiver<bool>,
     /// The last state of `paused` that was followed.
     is_paused: bool,
@@ -60,7 +57,6 @@ impl<S: Subscriber> Receiver<S> {
             paused: consumer.pause.subscribe(),
             consumer,
             deliveries,
-            seen: SeenAggregates::default(),
             is_paused: false,
             failures: 0,
             waited: Duration::ZERO,
@@ -95,7 +91,6 @@ impl<S: Subscriber> Receiver<S> {
             Received::Subscribed(subscription) => {
                 self.consumer.vitals.subscribed();
                 self.heard_at = Instant::now();
-                self.seen = SeenAggregates::default();
                 self.deliveries = Deliveries::Open(subscription);
             }
             Received::Ended((subscription, fetched)) => {
@@ -146,13 +141,7 @@ impl<S: Subscriber> Receiver<S> {
         consumer.shared.tally.received();
         consumer.vitals.received();
         telemetry::received(consumer.name);
-        let mut routed = consumer.routed(delivery.incoming());
-        if consumer.keeps_sequences() {
-            let aggregate = routed.message.as_ref().ok().map(|message| &message.aggregate);
-            if self.seen.is_first(aggregate, delivery.is_unbroken()) {
-                consumer.begins_here(&mut routed);
-            }
-        }
+        let routed = consumer.routed(delivery.incoming());
         (Origin::broker(delivery), routed)
     }
 

@@ -3,8 +3,7 @@
 //!
 //! Invariant: a failing message is waited for as long as its attempts last; a gap is waited for a
 //! bounded time, reported, and then passed. If the beginning of an aggregate has left the stream
-//! before a new consumer started, nothing is missing. The deliveries show it
-//! ([`crate::runtime::receive::aggregates`]), or the broker is asked. Not here: the sequences
+//! before a new consumer started, nothing is missing; the broker is asked. Not here: the sequences
 //! ([`crate::dedup::sequence`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -191,25 +190,6 @@ impl Consumer {
         let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
         let is_early = matches!(outcome.retry(), Some(Retry::Early { .. }));
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
-    }
-
-    /// Records that a message is the first one of its aggregate for the consumer, so the broker
-    /// need not be asked. Not for aggregates of other types, because the consumer does not receive
-    /// all of their messages.
-    pub(crate) fn begins_here(&self, routed: &mut RoutedMessage) {
-        let begins_late = routed.message.as_ref().is_ok_and(|message| {
-            message.sequence.is_some_and(|sequence| sequence > 1)
-                && self.wants_aggregate(&message.aggregate.aggregate_type)
-        });
-        if begins_late {
-            routed.memory.early = Some(Early {
-                expected: 1,
-                since: Instant::now(),
-                expired: true,
-                asked: true,
-                ahead: true,
-            });
-        }
     }
 
     /// Whether the broker is asked before the database. After an aggregate has begun late, the next

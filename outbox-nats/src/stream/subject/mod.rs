@@ -145,12 +145,6 @@ impl SubjectPrefix {
         format!("{self}.{}.*.*", encode_token(event.aggregate))
     }
 
-    /// The patterns of all default subjects of an event's aggregate type: without strong mode, and with it.
-    pub(crate) fn patterns_of_aggregates(&self, event: &EventDescriptor) -> [String; 2] {
-        let fenced = format!("{self}.{}.*", encode_token(event.aggregate));
-        [self.aggregate_filter(event), fenced]
-    }
-
     /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.
     ///
     /// Of a selection ([`EventDescriptor::is_selection`]): that of its event type; [`Self::aggregate_filter`]; or `>`, the whole stream.

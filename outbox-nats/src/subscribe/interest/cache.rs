@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -15,7 +14,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::stream::subject::captures;
 use crate::subscribe::consumer::Durable;
 use crate::subscribe::filters::filters_of;
 use crate::subscribe::interest::{Asked, FRESH, HEALS, SETTLES};
@@ -66,7 +64,6 @@ pub(crate) struct Oracle {
     consumer: String,
     pub(crate) predecessors: Predecessors,
     reading: watch::Receiver<Reading>,
-    is_narrowed: Arc<AtomicBool>,
     reader: JoinHandle<()>,
 }
 
@@ -80,7 +77,6 @@ impl Oracle {
     /// `started_at`: where the consumer started when it was made.
     pub(crate) fn new(durable: Durable, started_at: DeliverPolicy) -> Self {
         let (sender, reading) = watch::channel(Reading::default());
-        let is_narrowed = Arc::<AtomicBool>::default();
         Self {
             own: durable
                 .spec
@@ -91,14 +87,8 @@ impl Oracle {
             consumer: durable.spec.name.clone(),
             predecessors: Predecessors::new(&durable, started_at),
             reading,
-            reader: tokio::spawn(read_on(durable, sender, is_narrowed.clone())),
-            is_narrowed,
+            reader: tokio::spawn(read_on(durable, sender)),
         }
-    }
-
-    /// Whether the consumer's filter was found too narrow once, so that messages may have been passed over.
-    pub(crate) fn was_narrowed(&self) -> bool {
-        self.is_narrowed.load(Ordering::Relaxed)
     }
 
     /// Waits for the next reading at most; after a change of the list, for [`HEALS`].
@@ -143,7 +133,7 @@ impl Oracle {
     }
 }
 
-async fn read_on(durable: Durable, reading: watch::Sender<Reading>, is_narrowed: Arc<AtomicBool>) {
+async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
     // The last reason why the consumer could not be restored, so that each reason is logged once.
     let mut refused = None;
@@ -153,9 +143,6 @@ async fn read_on(durable: Durable, reading: watch::Sender<Reading>, is_narrowed:
         match durable.read().await {
             Ok(Some(config)) => {
                 let filters = filters_of(&config.filter_subject, &config.filter_subjects);
-                if !durable.filters.iter().all(|wanted| captures(&filters, wanted)) {
-                    is_narrowed.store(true, Ordering::Relaxed);
-                }
                 let asked = Asked::of(config.description.as_deref(), filters);
                 reading.send_modify(|reading| *reading = reading.followed_by(asked, now));
                 let restored = durable.restore(config).await;

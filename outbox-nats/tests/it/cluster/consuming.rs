@@ -89,28 +89,6 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
     }
 }
 
-/// A node that takes over may have missed the last deliveries and number others like them.
-#[tokio::test]
-async fn deliveries_of_a_stream_with_replicas_prove_nothing_of_beginnings() {
-    let Some(cluster) = PrivateCluster::start().await else {
-        return;
-    };
-    let nats = cluster.nats().await;
-    nats.provision_replicated().await;
-    publish(&nats, 0..2).await;
-    let spec = ConsumerSpec {
-        whole_aggregates: true,
-        prefetch: 1,
-        ..spec()
-    };
-    let mut subscription = nats.subscribe(&spec).await;
-    for _ in 0..2 {
-        let delivery = receive(&mut subscription).await;
-        assert!(!delivery.is_unbroken());
-        delivery.ack().await.unwrap();
-    }
-}
-
 /// Goal: a subscription goes on at another node. Method: it was told of one node only, which leads its consumer and is killed.
 #[tokio::test]
 async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {

@@ -3,7 +3,6 @@
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
-mod continuity;
 mod deploys;
 mod facts;
 mod resumption;
@@ -27,7 +26,6 @@ use outbox_core::message::{Aggregate, Message};
 use outbox_core::subscriber::*;
 use support::*;
 
-pub use continuity::*;
 pub use deploys::*;
 pub use facts::*;
 pub use resumption::*;
@@ -339,8 +337,6 @@ macro_rules! subscriber_conformance {
             what_another_version_asked_for_is_known,
             what_nobody_asked_for_is_known,
             predecessors_of_any_type_are_found_and_no_others,
-            a_subscription_that_may_have_missed_something_says_so,
-            what_a_consumer_has_passed_over_counts_as_missed,
             a_new_consumer_starts_where_it_asks_to,
             a_consumer_that_exists_keeps_its_place,
             what_came_before_the_start_is_no_predecessor,
