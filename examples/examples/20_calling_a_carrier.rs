@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox::inbox::{Consumers, HandlerLimits, PausedConsumers, StartAt};
+use outbox::inbox::{Consumers, PausedConsumers, StartAt};
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};
 use sea_orm::Set;
@@ -109,14 +109,11 @@ async fn main() -> Result<(), outbox::Failure> {
     place(&shop, 1).await?;
     relay.drain().await?;
 
-    let two_at_a_time = HandlerLimits::new()
-        .concurrency(2)
-        .rate(100, Duration::from_secs(1));
     let inbox = Inbox::new(db.clone(), broker.subscriber())
         // Without this handler the program does not start: a crate that nothing names is not linked.
         .expect_handlers(["carrier"])
         .with_start("carrier", StartAt::New)
-        .with_limits::<book>(two_at_a_time)
+        .with_consumer_config("carrier", |config| config.concurrency(2))
         .with_state(Carrier {
             refusals: Mutex::new(2),
         });

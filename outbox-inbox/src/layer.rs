@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
-/// Code around every run of a handler, for example for tracing, metrics, limits or tenants.
+/// Code around every run of a handler, for example for tracing, metrics or tenants.
 ///
 /// The trait is implemented for functions of this shape:
 ///

@@ -151,7 +151,7 @@ pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
-    HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
+    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
     Outbox, RawArgument, RawMessage, Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy,
     Tx,
 };

@@ -36,7 +36,6 @@ outbox_core::__metrics! {
     UNACKNOWLEDGED = "inbox_unacknowledged", "gauge", ["consumer"], "delivered and unacknowledged messages of all processes; NaN if unknown";
     OLDEST_AGE = "inbox_oldest_age_seconds", "gauge", ["consumer"], "age of the oldest undelivered or unacknowledged message on the stream; 0 without such a message, NaN if unknown";
     DEAD_LETTERS_KEPT = "inbox_dead_letters", "gauge", ["consumer"], "dead letters of the consumer, open or to be tried again, counted to 10,000; NaN: not known";
-    LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "time from recording a message to the commit of its effect, by the clocks of both sides";
 }
@@ -195,7 +194,7 @@ mod tests {
         for outcome in ["handled", "failed", "interrupted", "deferred", "stopped"] {
             ran("books", "order.placed", outcome, Duration::from_millis(20));
         }
-        for (name, value) in [(IN_FLIGHT, 7), (BLOCKED, 2), (LIMITED, 4), (PAUSED, 1)] {
+        for (name, value) in [(IN_FLIGHT, 7), (BLOCKED, 2), (PAUSED, 1)] {
             gauge(name, "books", value);
         }
         let watched_ones = Watched {
@@ -252,7 +251,6 @@ mod tests {
             ("inbox_handler_seconds books order.placed stopped", 0.02),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
-            ("inbox_limited books", 4.0),
             ("inbox_oldest_age_seconds books", 2.5),
             ("inbox_paused books", 1.0),
             ("inbox_postponed_total books order.placed", 1.0),

@@ -246,8 +246,6 @@ impl Harness {
             database,
             services: self.services.clone(),
             config: self.config.clone(),
-            // One message at a time.
-            limits: Vec::new(),
             tally: Arc::default(),
             // The harness has no broker, so its subjects mean nothing.
             belongs: Arc::new(|_, _, _| true),

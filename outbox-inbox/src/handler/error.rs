@@ -81,7 +81,7 @@ impl HandlerError {
     ///
     /// In a batch, a handler that is called once for each event keeps only that event waiting: the transaction is rolled back, and the others run one by one
     /// at once. A handler of `Vec<Event<T>>` cannot say which event it means: all of the call wait, and then each runs with a call of its own, one directly
-    /// after the other. A handler that was asked to call less often keeps these calls apart itself, or has [limits](crate::HandlerLimits).
+    /// after the other. A handler that was asked to call less often keeps these calls apart itself.
     ///
     /// A dead letter that an operator retries waits too, and so do the retried dead letters behind it in its aggregate. New messages of the aggregate do not.
     ///

@@ -20,7 +20,7 @@ use crate::database::Database;
 use crate::dead_letter::StoredDeadLetter;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::sql::InboxSql;
-use crate::handler::{HandlerLimits, Order, Registration, StateMap, Strategy};
+use crate::handler::{Order, Registration, StateMap, Strategy};
 use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
@@ -32,7 +32,6 @@ pub(crate) struct Shared {
     pub(crate) sql: InboxSql,
     pub(crate) services: HandlerServices,
     pub(crate) config: InboxConfig,
-    pub(crate) limits: Vec<(Registration, HandlerLimits)>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) belongs: Belongs,
 }
@@ -148,16 +147,6 @@ impl Consumer {
             prefetch: self.prefetch(),
             start_at: self.start_at,
         }
-    }
-
-    /// The limits of its handlers, by their names.
-    pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, HandlerLimits)> + '_ {
-        let own = self
-            .shared
-            .limits
-            .iter()
-            .filter(|(handler, _)| handler.consumer == self.name);
-        own.map(|(handler, limits)| (handler.handler, *limits))
     }
 
     /// The largest number of deliveries that wait in the driver.

@@ -84,7 +84,6 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.jobs.start(job);
             }
             let has_room = self.make_room();
-            let has_slot = self.scheduler.has_slot();
             let (lanes, predecessors) = (&mut self.scheduler.lanes, &mut self.scheduler.predecessors);
             tokio::select! {
                 biased;
@@ -95,7 +94,6 @@ impl<S: Subscriber> Dispatcher<S> {
                 _ = letters.tick(), if has_room && !is_paused => self.poll_letters(),
                 Some(found) = self.letters.found() => self.accept_letters(found),
                 () = until(lanes.next_release()) => lanes.release(Instant::now()),
-                () = until(self.scheduler.limits.due()), if has_slot && !is_paused => {}
                 () = until(predecessors.next_poll()) => self.poll_predecessors(),
                 Some(found) = predecessors.found() => predecessors.accept(&found, lanes),
                 received = self.receiver.next(has_room || is_paused) => self.received(received).await,
@@ -270,7 +268,6 @@ impl<S: Subscriber> Dispatcher<S> {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
         telemetry::gauge(telemetry::IN_FLIGHT, consumer, messages);
         telemetry::gauge(telemetry::BLOCKED, consumer, self.scheduler.lanes.blocked());
-        telemetry::gauge(telemetry::LIMITED, consumer, self.scheduler.limits.waiting());
     }
 
     pub(super) fn report_progress(&mut self) {

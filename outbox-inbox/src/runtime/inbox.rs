@@ -14,7 +14,6 @@ use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::InboxConfig;
-use crate::handler::{Handler, HandlerLimits, Registration};
 use crate::hook::{DeadDelivery, Handled};
 use crate::layer::Middleware;
 use crate::router::Router;
@@ -48,7 +47,6 @@ pub struct Inbox<S> {
     pub(crate) expected: Vec<String>,
     /// By consumer.
     pub(crate) starts: HashMap<String, StartAt>,
-    pub(crate) limits: Vec<(Registration, HandlerLimits)>,
     pub(crate) settings: Settings,
     pub(crate) names: TableNames,
     pub(crate) health: InboxHealthCheck,
@@ -122,7 +120,6 @@ impl<S: Subscriber> Inbox<S> {
             consumers: None,
             expected: Vec::new(),
             starts: HashMap::new(),
-            limits: Vec::new(),
             health: InboxHealthCheck::new(config.stuck_after),
             settings: Settings::default(),
             names: TableNames::default(),
@@ -178,37 +175,6 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);
-        self
-    }
-
-    /// Limits how much of a handler runs in this process. Default: no limits but those of the
-    /// consumer. A second call for the same handler replaces the first; limits of a handler that
-    /// does not run here mean nothing.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use outbox_core::DomainEvent;
-    /// # use outbox_inbox::{Event, HandlerError, idempotent_handler};
-    /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
-    /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
-    /// use outbox_inbox::{HandlerLimits, Inbox};
-    ///
-    /// #[idempotent_handler(consumer = "shipping")]
-    /// async fn book_carrier(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-    ///     // …
-    /// #   drop(event);
-    ///     Ok(())
-    /// }
-    ///
-    /// # fn demo(inbox: Inbox<outbox_testing::MemorySubscriber>) {
-    /// let inbox = inbox.with_limits::<book_carrier>(HandlerLimits::new().concurrency(2).rate(10, Duration::from_secs(1)));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_limits<H: Handler>(mut self, limits: HandlerLimits) -> Self {
-        self.limits
-            .retain(|(handler, _)| !handler.is_same(&H::REGISTRATION));
-        self.limits.push((H::REGISTRATION, limits));
         self
     }
 

@@ -237,10 +237,6 @@ impl<S: Subscriber> Inbox<S> {
         }
         problems.extend(self.services.upcasters.problems(handlers));
         problems.extend(self.settings.problems(&router.consumers()));
-        problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
-            let wrong = limits.problem(handler.options.strategy)?;
-            Some(Problem::config(format!("limits of handler {handler}: {wrong}")))
-        }));
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
             Problem::config(format!(
@@ -354,7 +350,6 @@ impl<S: Subscriber> Inbox<S> {
             database,
             services: self.services.clone(),
             config: self.settings.of_inbox.clone(),
-            limits: self.limits.clone(),
             tally: Arc::default(),
             belongs: {
                 let subscriber = self.subscriber.clone();

@@ -24,7 +24,7 @@ use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome, Retry};
 use crate::handler::{
-    HandlerError, HandlerLimits, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
+    HandlerError, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
 };
 
 type Delivery = DeliveryOf<MemorySubscriber>;
@@ -54,7 +54,7 @@ const HANDLER: Registration = Registration {
     },
 };
 
-async fn consumer(config: InboxConfig, limits: HandlerLimits) -> Arc<Consumer> {
+async fn consumer(config: InboxConfig) -> Arc<Consumer> {
     let mut options = ConnectOptions::new("sqlite::memory:");
     options.max_connections(1).sqlx_logging(false);
     let pool = Pool::connect(options).await.unwrap();
@@ -63,7 +63,6 @@ async fn consumer(config: InboxConfig, limits: HandlerLimits) -> Arc<Consumer> {
         database: Database::inspect(pool).await.unwrap(),
         services: HandlerServices::default(),
         config,
-        limits: vec![(HANDLER, limits)],
         tally: Arc::default(),
         belongs: Arc::new(|_, _, _| true),
     };
@@ -143,7 +142,6 @@ fn end(scheduler: &mut Scheduler<Delivery>, job: Job<Delivery>) {
         lanes: lanes.collect(),
         messages: 1,
         took: Duration::from_millis(1),
-        limited: job.limited,
     };
     scheduler.ended(&ended);
     for lane in ended.lanes {
@@ -155,7 +153,7 @@ fn end(scheduler: &mut Scheduler<Delivery>, job: Job<Delivery>) {
 
 #[tokio::test]
 async fn scheduler_keeps_to_slots_and_to_the_order_of_an_aggregate() {
-    let consumer = consumer(InboxConfig::default().concurrency(2), HandlerLimits::new()).await;
+    let consumer = consumer(InboxConfig::default().concurrency(2)).await;
     let mut scheduler = scheduled(&consumer, &["a", "a", "b", "c"]).await;
     let first = scheduler.step().unwrap();
     let second = scheduler.step().unwrap();
@@ -174,18 +172,8 @@ async fn scheduler_keeps_to_slots_and_to_the_order_of_an_aggregate() {
 }
 
 #[tokio::test]
-async fn scheduler_holds_back_a_handler_at_its_limit() {
-    let consumer = consumer(InboxConfig::default(), HandlerLimits::new().concurrency(1)).await;
-    let mut scheduler = scheduled(&consumer, &["a", "b"]).await;
-    let first = scheduler.step().unwrap();
-    assert!(scheduler.step().is_none() && scheduler.has_messages());
-    end(&mut scheduler, first);
-    assert_eq!(order(&scheduler.step().unwrap()), "b");
-}
-
-#[tokio::test]
 async fn unanswered_messages_are_counted_until_their_answer() {
-    let consumer = consumer(InboxConfig::default(), HandlerLimits::new()).await;
+    let consumer = consumer(InboxConfig::default()).await;
     let mut unanswered = unanswered(&consumer);
     let mut ids = Vec::new();
     for origin in deliveries(&consumer, 2).await {
@@ -205,7 +193,7 @@ async fn unanswered_messages_are_counted_until_their_answer() {
 
 #[tokio::test]
 async fn jobs_acknowledge_effects_and_hand_back_what_did_not_end() {
-    let consumer = consumer(InboxConfig::default(), HandlerLimits::new()).await;
+    let consumer = consumer(InboxConfig::default()).await;
     let mut scheduler = scheduled(&consumer, &["a", "fails"]).await;
     let mut jobs = Jobs::new(consumer.clone(), Stop::default(), TaskTracker::new());
     while let Some(job) = scheduler.step() {
@@ -227,7 +215,7 @@ async fn jobs_acknowledge_effects_and_hand_back_what_did_not_end() {
 
 #[tokio::test]
 async fn receiver_has_no_subscription_while_its_consumer_is_paused() {
-    let consumer = consumer(InboxConfig::default(), HandlerLimits::new()).await;
+    let consumer = consumer(InboxConfig::default()).await;
     let broker = MemoryBroker::new();
     let subscriber = Arc::new(broker.subscriber());
     let idleness = Idleness::of_all(1).next();

@@ -31,7 +31,6 @@ mod http;
 mod ignored_errors;
 mod isolation;
 mod layers;
-mod limits;
 mod lost_acknowledgements;
 mod lost_transaction;
 mod migration;

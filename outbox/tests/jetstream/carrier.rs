@@ -1,10 +1,10 @@
-//! Settings of a consumer, limits, pauses, and handlers that say *not yet*.
+//! Settings of a consumer, pauses, and handlers that say *not yet*.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::inbox::{HandlerLimits, PausedConsumers};
+use outbox::inbox::PausedConsumers;
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use outbox::testing::TestDatabase;
@@ -73,7 +73,7 @@ async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
 }
 
 /// Each message is delivered once, although the one that is not ready and the one that comes during the pause wait for longer than `ack_wait`.
-async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
+async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
     let Some(url) = backend_url(variable) else {
         return;
     };
@@ -93,8 +93,8 @@ async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
                 .ack_wait(ACK_WAIT)
                 .handler_timeout(ACK_WAIT / 2)
                 .ack_pending_max(777)
+                .concurrency(2)
         })
-        .with_limits::<ask>(HandlerLimits::new().concurrency(2))
         .with_state(carrier.clone());
     let (health, shutdown) = (inbox.health(), CancellationToken::new());
     let token = shutdown.clone();
@@ -137,11 +137,11 @@ async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_pauses_and_deferred_runs_hold_on_the_newest_server() {
-    limits_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_URL").await;
+async fn settings_pauses_and_deferred_runs_hold_on_the_newest_server() {
+    settings_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_URL").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_pauses_and_deferred_runs_hold_on_the_oldest_server() {
-    limits_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_OLD_URL").await;
+async fn settings_pauses_and_deferred_runs_hold_on_the_oldest_server() {
+    settings_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_OLD_URL").await;
 }

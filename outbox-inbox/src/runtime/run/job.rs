@@ -39,8 +39,6 @@ pub(crate) struct Job<D> {
     /// The queue that it counts for.
     pub(crate) from: Queue,
     pub(crate) lanes: Taken<D>,
-    /// Its handler, if that has limits.
-    pub(crate) limited: Option<&'static str>,
 }
 
 /// A job is over.
@@ -49,7 +47,6 @@ pub(crate) struct EndedJob<D> {
     pub(crate) lanes: Vec<EndedLane<D>>,
     pub(crate) messages: usize,
     pub(crate) took: Duration,
-    pub(crate) limited: Option<&'static str>,
 }
 
 /// The messages of one lane at the end of their job.
@@ -105,7 +102,6 @@ impl<D: Delivery> Jobs<D> {
                 lanes,
                 messages,
                 took: started.elapsed(),
-                limited: job.limited,
             });
         });
     }

@@ -2,7 +2,6 @@
 
 pub(crate) mod capacity;
 pub(crate) mod lanes;
-pub(crate) mod limits;
 pub(crate) mod predecessors;
 pub(crate) mod scheduler;
 pub(crate) mod slots;

@@ -1,8 +1,6 @@
 //! Which job has its turn when a slot is free.
 //!
-//! Invariants: jobs that have waited for the limits of their handlers and jobs from the lanes take
-//! turns, so that neither kind keeps the other from the slots; suspects of both kinds share the
-//! slots that [`super::slots`] gives them. Not here: limits ([`super::limits`]), how much is in
+//! Invariant: suspects share the slots that [`super::slots`] gives them. Not here: how much is in
 //! memory ([`super::capacity`]), and running a job ([`crate::runtime::run::job`]).
 
 use std::sync::Arc;
@@ -11,8 +9,7 @@ use outbox_core::Delivery;
 use tokio::time::Instant;
 
 use super::capacity::Refill;
-use super::lanes::{LaneItem as _, LaneKey, Lanes, Queue};
-use super::limits::{Admission, Limits};
+use super::lanes::{LaneKey, Lanes, Queue};
 use super::predecessors::Predecessors;
 use super::slots::{MEAN_WEIGHT, Slots, to_f64};
 use crate::runtime::consumer::{Consumer, batch_max};
@@ -23,38 +20,24 @@ use crate::runtime::run::job::{EndedJob, Job, Taken};
 pub(crate) struct Scheduler<D> {
     pub(super) consumer: Arc<Consumer>,
     pub(crate) lanes: Lanes<InFlight<D>>,
-    /// Jobs that wait for the limits of their handlers. Their lanes stand still, as if they ran.
-    pub(crate) limits: Limits<Taken<D>>,
     pub(crate) predecessors: Predecessors,
     pub(super) slots: Slots,
     pub(super) refill: Refill,
     /// Jobs that run.
     pub(super) jobs: usize,
-    /// Whether a job that had waited for a limit had the last turn.
-    limited_first: bool,
     /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may
     /// take as long as a handler may.
     pub(super) mean: f64,
-}
-
-/// What the lanes had to offer.
-enum Offered<D> {
-    Job(Queue, Taken<D>),
-    /// A job that may not begin now, and waits elsewhere. There may be others.
-    Another,
-    Nothing,
 }
 
 impl<D: Delivery> Scheduler<D> {
     pub(crate) fn new(consumer: Arc<Consumer>) -> Self {
         Self {
             lanes: Lanes::new(consumer.prefetch()),
-            limits: Limits::new(consumer.limits(), consumer.in_flight_max()),
             predecessors: Predecessors::default(),
             slots: Slots::new(consumer.shared.config.concurrency),
             refill: Refill::default(),
             jobs: 0,
-            limited_first: false,
             mean: 0.0,
             consumer,
         }
@@ -70,16 +53,12 @@ impl<D: Delivery> Scheduler<D> {
         if from != Queue::Ready {
             self.slots.suspect_begins();
         }
-        let limited = self.limited(&lanes);
-        Some(Job { from, lanes, limited })
+        Some(Job { from, lanes })
     }
 
     /// A job has ended. Its lanes stand still until the caller finishes them.
     pub(crate) fn ended(&mut self, ended: &EndedJob<D>) {
         self.jobs -= 1;
-        if let Some(handler) = ended.limited {
-            self.limits.ended(handler, ended.took);
-        }
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),
             Queue::Doubtful | Queue::Retries => self.slots.suspect_ended(ended.took),
@@ -100,15 +79,12 @@ impl<D: Delivery> Scheduler<D> {
 
     /// Whether messages wait.
     pub(crate) fn has_messages(&self) -> bool {
-        self.lanes.waiting() > 0 || self.limits.waiting() > 0
+        self.lanes.waiting() > 0
     }
 
     /// Removes all messages that wait.
     pub(crate) fn drain(&mut self) -> Vec<InFlight<D>> {
-        let mut waiting = self.lanes.drain();
-        let limited = self.limits.drain().into_iter().flatten();
-        waiting.extend(limited.flat_map(|(_, items)| items));
-        waiting
+        self.lanes.drain()
     }
 
     /// The time before which the first message of a lane must not claim its turn after the sequence
@@ -126,55 +102,17 @@ impl<D: Delivery> Scheduler<D> {
     fn next_job(&mut self) -> Option<(Queue, Taken<D>)> {
         let now = Instant::now();
         loop {
-            self.limited_first = !self.limited_first;
-            if self.limited_first
-                && let Some(job) = self.next_limited(now)
-            {
-                return Some(job);
-            }
-            match self.next_of_lanes(now) {
-                Offered::Job(from, taken) => return Some((from, taken)),
-                Offered::Another => {}
-                Offered::Nothing => return self.next_limited(now),
-            }
-        }
-    }
-
-    /// A job that has waited for the limits of its handler and may begin.
-    fn next_limited(&mut self, now: Instant) -> Option<(Queue, Taken<D>)> {
-        let may_begin_suspect = self.may_begin_suspect(now);
-        let may = |taken: &Taken<_>| may_begin_suspect || !is_suspect(taken);
-        let taken = self.limits.next(now, may)?;
-        Some((queue_of(&taken), taken))
-    }
-
-    fn next_of_lanes(&mut self, now: Instant) -> Offered<D> {
-        let from = self.next_queue(now);
-        let taken = self.take(from, now);
-        if taken.is_empty() {
-            // What stood there may belong elsewhere by now.
-            return match self.next_queue(now) == from {
-                true => Offered::Nothing,
-                false => Offered::Another,
-            };
-        }
-        let Some(taken) = self.letters_come_back(taken, now) else {
-            return Offered::Another;
-        };
-        let Some(handler) = self.limited(&taken) else {
-            return Offered::Job(from, taken);
-        };
-        let messages = taken.iter().map(|(_, items)| items.len()).sum();
-        match self.limits.admit(handler, taken, messages, is_suspect, now) {
-            Admission::Begin(taken) => return Offered::Job(from, taken),
-            Admission::Waits => {}
-            Admission::Later(taken, until) => {
-                for (key, items) in taken {
-                    self.lanes.finish(&key, items, Some(until), now);
+            let from = self.next_queue();
+            let taken = self.take(from, now);
+            if taken.is_empty() {
+                // What stood there may belong elsewhere by now.
+                if self.next_queue() == from {
+                    return None;
                 }
+            } else if let Some(taken) = self.letters_come_back(taken, now) {
+                return Some((from, taken));
             }
         }
-        Offered::Another
     }
 
     /// Dead letters that waited beside the lane of their aggregate go back to it, to have their
@@ -196,13 +134,6 @@ impl<D: Delivery> Scheduler<D> {
         None
     }
 
-    /// The handler of a job, if it has limits.
-    fn limited(&self, taken: &Taken<D>) -> Option<&'static str> {
-        let (_, items) = taken.first()?;
-        let handler = items.first()?.routed.handler()?.handler;
-        self.limits.is_limited(handler).then_some(handler)
-    }
-
     fn take(&mut self, from: Queue, now: Instant) -> Taken<D> {
         let max = |in_flight: &InFlight<_>| {
             in_flight
@@ -220,20 +151,12 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.take(from, max, together, now)
     }
 
-    /// Whether the next free slot may go to a suspect. Others are in the lanes, or have waited for
-    /// a limit and may begin.
-    fn may_begin_suspect(&self, now: Instant) -> bool {
-        let others_wait =
-            self.lanes.waiting_in(Queue::Ready) > 0 || self.limits.has_next(now, |taken| !is_suspect(taken));
-        self.slots.may_begin_suspect(others_wait)
-    }
-
     /// Which queue has its turn. Suspects get their share, and their two queues take turns.
-    fn next_queue(&self, now: Instant) -> Queue {
-        if !self.may_begin_suspect(now) {
+    fn next_queue(&self) -> Queue {
+        let waiting = |queue| self.lanes.waiting_in(queue) > 0;
+        if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {
             return Queue::Ready;
         }
-        let waiting = |queue| self.lanes.waiting_in(queue) > 0;
         match (waiting(Queue::Doubtful), waiting(Queue::Retries)) {
             (true, false) => Queue::Doubtful,
             (true, true) if self.slots.is_first_kind() => Queue::Doubtful,
@@ -241,14 +164,4 @@ impl<D: Delivery> Scheduler<D> {
             (false, false) => Queue::Ready,
         }
     }
-}
-
-/// The queue that a job counts for as things are.
-fn queue_of<D: Delivery>(taken: &Taken<D>) -> Queue {
-    let first = taken.first().and_then(|(_, items)| items.first());
-    first.map_or(Queue::Ready, |in_flight| in_flight.queue())
-}
-
-fn is_suspect<D: Delivery>(taken: &Taken<D>) -> bool {
-    queue_of(taken) != Queue::Ready
 }
