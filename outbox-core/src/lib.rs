@@ -70,7 +70,6 @@ pub mod sensitive;
 pub mod codec;
 pub mod context;
 
-pub mod dead_letter;
 pub mod dedup;
 pub mod log;
 pub mod publisher;
@@ -91,7 +90,6 @@ mod setters;
 
 pub use catalogue::{Catalogue, CatalogueError};
 pub use context::MessageContext;
-pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
 pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
 pub use failure::{Failure, describe};

@@ -7,11 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use outbox_core::{DeadLetterCopy, DeadLetterSink, Incoming, Message};
-use uuid::Uuid;
+use outbox_core::{Incoming, Message};
 
-use crate::handler::describe;
-use crate::panics::{Panicked, guard, guard_async};
+use crate::panics::{Panicked, guard};
 
 /// A message took effect, now or before.
 #[derive(Clone, Copy)]
@@ -75,8 +73,6 @@ type OnDeadLetter = Arc<dyn Fn(DeadDelivery<'_>) + Send + Sync>;
 pub(crate) struct Hooks {
     pub(crate) on_handled: Option<OnHandled>,
     pub(crate) on_dead_letter: Option<OnDeadLetter>,
-    /// Takes copies of dead letters.
-    pub(crate) sink: Option<Arc<dyn DeadLetterSink>>,
 }
 
 impl Hooks {
@@ -87,30 +83,17 @@ impl Hooks {
         }
     }
 
-    pub(crate) async fn dead_letter(&self, dead: DeadDelivery<'_>, id: Uuid) {
+    pub(crate) fn dead_letter(&self, dead: DeadDelivery<'_>) {
         if let Some(hook) = &self.on_dead_letter {
             let told = guard("on_dead_letter", || hook(dead));
             log(dead.consumer, told);
-        }
-        let Some(sink) = &self.sink else { return };
-        let copy = DeadLetterCopy {
-            id,
-            consumer: dead.consumer.to_owned(),
-            event_type: dead.message.map(|message| message.event_type.clone()),
-            error: dead.error.to_owned(),
-            attempts: dead.attempts,
-            incoming: dead.incoming.clone(),
-        };
-        // A crash before this loses the copy; the table has the dead letter.
-        let sent = guard_async("dead letter sink", || sink.send(&copy)).await;
-        if let Some(Err(error)) = log(dead.consumer, sent) {
-            tracing::warn!(consumer = dead.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");
         }
     }
 }
 
 /// What it speaks of is written down, so nothing follows from it but this line.
-fn log<T>(consumer: &str, told: Result<T, Panicked>) -> Option<T> {
-    told.map_err(|error| tracing::error!(consumer, %error, "a hook of the application panicked"))
-        .ok()
+fn log(consumer: &str, told: Result<(), Panicked>) {
+    if let Err(error) = told {
+        tracing::error!(consumer, %error, "a hook of the application panicked");
+    }
 }

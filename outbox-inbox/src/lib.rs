@@ -94,7 +94,7 @@
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
 //! | probes for liveness and readiness | [`Inbox::health`] |
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
-//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::with_dead_letter_sink`] |
+//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`] |
 //! | the tables | [`migrate`], [`migration`] |
 //! | to delete expired rows at once | [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |

@@ -38,7 +38,6 @@
 //! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
 //! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
 //! | see where a consumer stands | [`Subscriber::standing`](outbox_core::Subscriber::standing) |
-//! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
 //! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
 //!
@@ -52,7 +51,6 @@ mod publish;
 mod stream;
 mod subscribe;
 
-mod dead_letters;
 
 pub mod hints;
 
@@ -63,7 +61,6 @@ pub use connect::denials::Denial;
 pub use connect::{
     ConnectError, connect, connect_options, connect_with_events, inbox_prefix, inbox_prefix_of,
 };
-pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use publish::{JetStreamPublisher, PublisherConfig};
 pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
 pub use stream::consumers::StreamReading;

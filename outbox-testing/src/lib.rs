@@ -18,7 +18,6 @@ mod forwarding;
 mod free_port;
 
 mod memory_broker;
-mod memory_dead_letters;
 mod memory_dedup_store;
 mod memory_log;
 mod memory_store;
@@ -42,7 +41,6 @@ pub use memory_broker::{
     DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,
     MemorySubscription, Reached, Way,
 };
-pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};

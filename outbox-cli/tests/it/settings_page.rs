@@ -12,7 +12,7 @@ const HEAD: &str = "# Settings of the program `outbox`
 
 Generated from the file that `outbox print config` prints, which names the environment variables too. Settings of the crates
 are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `PublisherConfig`, `SubscriberConfig`,
-`DeadLetterConfig`, `LogConfig`, `IdempotencyLayer`.
+`LogConfig`, `IdempotencyLayer`.
 ";
 
 /// A setting of the printed file.

@@ -41,9 +41,8 @@ impl DeadLetters {
     ///
     /// Reads all dead letters once, without locks, by their primary key; deletes in transactions of at most 500. After an error, what was erased stays erased; call again.
     ///
-    /// **Not erased:** what the stream keeps, copies of dead letters on a stream ([`Inbox::with_dead_letter_sink`](crate::Inbox::with_dead_letter_sink)), results of
-    /// handlers, error texts of messages that are no dead letters (until [`InboxConfig::retention`](crate::InboxConfig#structfield.retention) is over), the aggregate's
-    /// id in `inbox_sequences`, logs, and backups.
+    /// **Not erased:** what the stream keeps, results of handlers, error texts of messages that are no dead letters (until
+    /// [`InboxConfig::retention`](crate::InboxConfig#structfield.retention) is over), the aggregate's id in `inbox_sequences`, logs, and backups.
     ///
     /// # Errors
     ///

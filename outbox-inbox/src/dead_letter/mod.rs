@@ -160,8 +160,7 @@ impl<'a> NewDeadLetter<'a> {
         }
     }
 
-    /// Its key, also for [`DeadLetterCopy`](outbox_core::DeadLetterCopy).
-    pub(crate) fn id(&self) -> Result<Uuid, DbErr> {
+    fn id(&self) -> Result<Uuid, DbErr> {
         Ok(id(self, &headers_json(self.incoming)?))
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use outbox_core::{
-    CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, StartAt, Subscriber, SubscriberError,
+    CatalogueError, DedupStore, DedupStoreError, StartAt, Subscriber, SubscriberError,
 };
 use outbox_sea_orm::{ConnectError, OutboxConfig, TableNames};
 use sea_orm::{DatabaseConnection, DbErr};
@@ -260,14 +260,6 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_dead_letter = Some(Arc::new(hook));
-        self
-    }
-
-    /// Sends a copy of each dead letter somewhere else too, after the commit. The table is the
-    /// truth: a crash in between loses the copy.
-    #[must_use]
-    pub fn with_dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
-        self.services.hooks.sink = Some(Arc::new(sink));
         self
     }
 

@@ -3,13 +3,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
-    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, PublishError, Subscriber, SubscriberError,
+    ConsumerSpec, DomainEvent, Subscriber, SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -286,18 +284,6 @@ async fn an_upcaster_whose_event_panics(test: TestDb) {
     );
 }
 
-#[derive(Debug)]
-struct Sinking;
-
-impl DeadLetterSink for Sinking {
-    fn send<'a>(
-        &'a self,
-        _: &'a DeadLetterCopy,
-    ) -> Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send + 'a>> {
-        panic!("sunk")
-    }
-}
-
 /// Hooks are called after the commit, so a panic of a hook changes nothing about the message.
 async fn hooks_that_panic(test: TestDb) {
     let router = Router::new().handler::<keyed>();
@@ -305,7 +291,6 @@ async fn hooks_that_panic(test: TestDb) {
         test.inbox(broker, router)
             .on_handled(|_| panic!("not to be told"))
             .on_dead_letter(|_| panic!("nor of letters"))
-            .with_dead_letter_sink(Sinking)
     })
     .await;
     assert_eq!(

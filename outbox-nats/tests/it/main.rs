@@ -19,7 +19,6 @@ mod authentication;
 mod cluster;
 mod conformance;
 mod consuming;
-mod dead_letters;
 mod durables;
 mod fencing;
 mod hints;

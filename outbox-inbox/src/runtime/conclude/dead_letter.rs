@@ -54,7 +54,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
         error: &error,
         attempts: letter.attempts + 1,
     };
-    shared.services.hooks.dead_letter(dead, letter.id).await;
+    shared.services.hooks.dead_letter(dead);
     Outcome::DeadLettered
 }
 
@@ -67,9 +67,8 @@ pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Res
     finish(tx, claim).await.map(drop)
 }
 
-/// Calls the hooks for a new dead letter. Its record is committed.
-pub(crate) async fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
-    let Ok(id) = letter.id() else { return };
+/// Calls the hook for a new dead letter. Its record is committed.
+pub(crate) fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
     let dead = DeadDelivery {
         consumer: consumer.name,
         incoming: letter.incoming,
@@ -77,5 +76,5 @@ pub(crate) async fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
         error: letter.error,
         attempts: letter.attempts,
     };
-    consumer.shared.services.hooks.dead_letter(dead, id).await;
+    consumer.shared.services.hooks.dead_letter(dead);
 }

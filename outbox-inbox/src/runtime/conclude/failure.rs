@@ -63,7 +63,7 @@ pub(crate) async fn record(
         }
         Failure::Buried { attempts } => {
             tracing::error!(consumer = consumer.name, %event_id, %event_type, attempts, %error, "kept as a dead letter");
-            dead_letter::report(consumer, &NewDeadLetter { attempts, ..letter }).await;
+            dead_letter::report(consumer, &NewDeadLetter { attempts, ..letter });
             Outcome::DeadLettered
         }
         Failure::Done if handler.is_some() => duplicate::conclude(attempt, claimant).await,

@@ -91,7 +91,7 @@ async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     let insert = || insert(shared.database.pool(), &shared.sql, &letter);
     match attempt.until_done(insert).await {
         Ok(_) => {
-            dead_letter::report(consumer, &letter).await;
+            dead_letter::report(consumer, &letter);
             Outcome::DeadLettered
         }
         Err(outcome) => outcome,

@@ -2,7 +2,7 @@
 
 use futures_util::future::{join, join_all};
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
-use outbox_nats::{DeadLetterConfig, DeadLetterStream, EventStream, ProvisionError};
+use outbox_nats::{EventStream, ProvisionError};
 use outbox_testing::eventually;
 
 use crate::environment::{LONG, Nats, PLACED, SHIPPED, answered, consumer, subscribe};
@@ -38,11 +38,6 @@ async fn eight_processes_make_replicated_streams_once() {
         assert_eq!(warnings, Vec::<String>::new());
     }
 
-    let letters = DeadLetterConfig::default().replicas(3);
-    let letters = DeadLetterStream::new(nats.client.clone(), letters);
-    let report = answered(async || letters.provision().await).await;
-    assert!(report.warnings.is_empty(), "{report:?}");
-    assert_eq!(replicas(nats, "DEAD_LETTERS").await, 3);
 }
 
 #[tokio::test]
