@@ -1,7 +1,7 @@
 //! Tells the application when a message took effect or became a dead letter.
 //!
 //! Invariant: a hook is called after the commit that it speaks of, never instead of a record. A crash in between loses the call, so hooks
-//! are for alarms and replies, not for effects. A hook that panics is logged, and nothing else changes. Not here: the records
+//! are for alarms, not for effects. A hook that panics is logged, and nothing else changes. Not here: the records
 //! ([`crate::dedup`], [`crate::dead_letter`]).
 
 use std::fmt;
@@ -11,7 +11,7 @@ use outbox_core::{Incoming, Message};
 
 use crate::panics::{Panicked, guard};
 
-/// A message took effect, now or before.
+/// A message took effect.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Handled<'a> {
@@ -19,20 +19,14 @@ pub struct Handled<'a> {
     pub consumer: &'a str,
     /// The message.
     pub message: &'a Message,
-    /// Whether it had taken effect before.
-    pub duplicate: bool,
-    /// JSON of the handler's [`Reply`](crate::Reply), if it returned one. Of a duplicate: what was stored the first time, if the handler
-    /// asks for it ([`OnDuplicate::Result`](crate::OnDuplicate::Result)).
-    pub result: Option<&'a [u8]>,
 }
 
 impl fmt::Debug for Handled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and result stay out of logs.
+        // The payload stays out of logs.
         f.debug_struct("Handled")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message.event_id)
-            .field("duplicate", &self.duplicate)
             .finish_non_exhaustive()
     }
 }

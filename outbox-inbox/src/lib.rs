@@ -89,7 +89,7 @@
 //! | to choose how duplicates are recognised | [`Strategy`] |
 //! | order, or none | [`Order`] |
 //! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`] |
-//! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
+//! | to return follow-up events | [`Emit`]; events in between: [`Outbox`] |
 //! | effects outside the database | [`StableKey`], [`DedupStore`]: `redis` (features `redis`, `redis-tls`) |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
 //! | probes for liveness and readiness | [`Inbox::health`] |
@@ -151,8 +151,8 @@ pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
-    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
-    Outbox, RawArgument, RawMessage, Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy,
+    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, Order,
+    Outbox, RawArgument, RawMessage, Registration, Requirement, Shape, StableKey, StateMap, Strategy,
     Tx,
 };
 pub use hook::{DeadDelivery, Handled};
@@ -185,7 +185,6 @@ pub use upcast::Upcasters;
 /// | `consumer` | `"inventory"`: 1 to 64 of `A-Z a-z 0-9 - _` | refused | always. It is stored: another name is another consumer, which handles everything again |
 /// | `messages` | `["order.placed", "cart.*", "*"]`: event types, all of an aggregate type, everything | those of `Event<T>` | the handler takes messages undecoded ([`RawMessage`]); [`Router`] says which ones it gets beside other handlers. Not with strategy `key`, and `"*"` not with `sequence` |
 /// | `strategy` | see below | `message_id` | duplicates are to be recognised otherwise; [`Strategy`] says what each costs |
-/// | `on_duplicate` | `skip`, `result`, `reemit` | `skip` | a duplicate is to hand back the stored [`Reply`] (`result`) or publish the follow-up events again (`reemit`); strategies `message_id` and `key` only |
 /// | `order` | `aggregate`, `none`, `strict` | `aggregate` | messages need not wait for a failed one of their aggregate (`none`; not with `sequence`), or must wait for all before them (`strict`, one at a time) |
 /// | `batch` | 1 to 1000 | 1; 100 for `Vec<Event<T>>` | handlers are short, and several messages can share a transaction. If one fails they are handled one by one |
 /// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should make dead letters sooner or later than others |
@@ -209,13 +208,13 @@ pub use upcast::Upcasters;
 /// # use outbox_core::DomainEvent;
 /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, order_number: String, shop: u32 }
-/// # #[derive(serde::Serialize)] struct Receipt { number: u64 }
-/// use outbox_inbox::{Event, HandlerError, Reply, Tx, idempotent_handler};
+/// use outbox_inbox::{Event, HandlerError, Tx, idempotent_handler};
 ///
 /// // Two systems report the same order; the first one counts.
-/// #[idempotent_handler(consumer = "billing", strategy = key(order_number), on_duplicate = result, backoff = "5s..10m", attempts = 20)]
-/// async fn charge(event: Event<OrderPlaced>) -> Result<Reply<Receipt>, HandlerError> {
-///     Ok(Reply(Receipt { number: event.order_id }))
+/// #[idempotent_handler(consumer = "billing", strategy = key(order_number), backoff = "5s..10m", attempts = 20)]
+/// async fn charge(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+/// #   drop((event, tx));
+///     Ok(())
 /// }
 ///
 /// // A key of several fields.

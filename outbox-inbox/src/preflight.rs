@@ -12,7 +12,7 @@ use std::time::Duration;
 use outbox_core::StreamFacts;
 
 use crate::config::InboxConfig;
-use crate::handler::{OnDuplicate, Order, Registration, Strategy};
+use crate::handler::{Order, Registration, Strategy};
 use crate::start_error::{Problem, ProblemKind};
 
 /// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
@@ -60,31 +60,6 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
             &format!(
                 "cannot work: event `{event_type}` is unsequenced; use another strategy, or remove `unsequenced` from the event"
             ),
-        );
-    }
-    match options.on_duplicate {
-        OnDuplicate::Skip => {}
-        OnDuplicate::Result | OnDuplicate::Reemit if !options.strategy.keeps_rows() => {
-            let option = match options.on_duplicate {
-                OnDuplicate::Result => "`on_duplicate = result`",
-                _ => "`on_duplicate = reemit`",
-            };
-            wrong(
-                option,
-                "cannot work: its strategy keeps no row per message; use strategy `message_id` or `key`, or `on_duplicate = skip`",
-            );
-        }
-        OnDuplicate::Result if !handler.shape.replies => wrong(
-            "`on_duplicate = result`",
-            "has nothing to hand back; return `Reply<T>`, or use `on_duplicate = skip`",
-        ),
-        OnDuplicate::Result | OnDuplicate::Reemit => {}
-    }
-    if handler.shape.several && handler.shape.replies {
-        wrong(
-            "`Vec<Event<T>>`",
-            "cannot return `Reply`: a batch has no result for each of its messages; take `Event<T>` with `batch`, whose messages share a \
-             transaction too, or return no `Reply`",
         );
     }
     if let Some(batch) = options.batch.filter(|batch| !(1..=BATCH_MAX).contains(batch)) {
@@ -223,7 +198,7 @@ mod tests {
     use outbox_core::{EventDescriptor, StreamPolicy};
 
     use super::*;
-    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+    use crate::handler::{Effect, HandlerOptions, Shape};
 
     const EVENTS: &[EventDescriptor] = &[EventDescriptor {
         aggregate: "order",
@@ -249,7 +224,7 @@ mod tests {
             requires: &[],
             shape: Shape::default(),
             options,
-            invoke: |_| Box::pin(async { ().into_effect() }),
+            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
         }
     }
 

@@ -10,7 +10,7 @@ pub use crate::runner::Runner;
 pub use outbox_core::shutdown::CancellationToken;
 pub use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, RelayConfig};
 pub use outbox_inbox::{
-    Emit, Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, Reply, StableKey, Tx,
+    Emit, Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, StableKey, Tx,
     idempotent_handler,
 };
 #[cfg(feature = "nats")]

@@ -200,11 +200,6 @@ fn example_14_versions() {
 }
 
 #[test]
-fn example_15_results() {
-    check("15_results", &[]);
-}
-
-#[test]
 fn example_23_log_relay() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
         return;

@@ -3,7 +3,7 @@
 //! Invariants: the record of an effect is written in the effect's transaction, before the effect; a transaction that lost its claim is not committed.
 //! Not here: failures, see [`super::attempts`]; stores outside the database.
 
-use outbox_core::{Message, MessageId};
+use outbox_core::Message;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
@@ -132,20 +132,6 @@ impl Claimant<'_> {
                 Ok(true)
             }
         }
-    }
-
-    /// Stores the handler's result in its row. Returns whether the transaction still holds the claim, as [`Self::still_holds`].
-    pub(crate) async fn store(
-        &self,
-        tx: &DatabaseTransaction,
-        result: Option<Vec<u8>>,
-        follow_ups: &[MessageId],
-    ) -> Result<bool, DbErr> {
-        let follow_ups = follow_ups
-            .iter()
-            .flat_map(|id| id.as_uuid().into_bytes())
-            .collect();
-        self.sql.store(tx, self.key(), result, follow_ups).await
     }
 
     /// The row that records the effect, for strategies that keep one.

@@ -43,10 +43,6 @@ pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) attempts: u32,
     pub(crate) last_error: Option<String>,
-    /// The handler's result as JSON.
-    pub(crate) result: Option<Vec<u8>>,
-    /// Ids of the follow-up messages that the handler recorded, 16 bytes each.
-    pub(crate) follow_ups: Option<Vec<u8>>,
 }
 
 /// The primary key of an inbox row.
@@ -143,22 +139,6 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Stores the handler's result and follow-ups in the row of a handled message (primary key); returns whether there was such a row.
-    pub(crate) async fn store<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        key: Key<'_>,
-        result: Option<Vec<u8>>,
-        follow_ups: Vec<u8>,
-    ) -> Result<bool, DbErr> {
-        let follow_ups = (!follow_ups.is_empty()).then_some(follow_ups);
-        let sql = self.update(key, HANDLED, |sql| {
-            sql.push("result = ").bind(result);
-            sql.push(", follow_ups = ").bind(follow_ups);
-        });
-        changed(db, sql).await
-    }
-
     /// Turns a failed row into a handled one; returns whether there was a failed row. Waits for a concurrent transaction that has locked the row, and
     /// then compares the committed status (primary key). It waits as long as the [`LockLimit`] allows.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
@@ -237,7 +217,7 @@ impl InboxSql {
 
     /// Reads the row (primary key).
     pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<Option<Row>, DbErr> {
-        let mut sql = self.sql("SELECT status, attempts, last_error, result, follow_ups FROM ");
+        let mut sql = self.sql("SELECT status, attempts, last_error FROM ");
         sql.push(&self.messages);
         self.push_where(&mut sql, key);
         let Some(row) = db.query_one_raw(sql.statement()).await? else {
@@ -257,8 +237,6 @@ impl InboxSql {
             status,
             attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
             last_error: row.try_get("", "last_error")?,
-            result: row.try_get("", "result")?,
-            follow_ups: row.try_get("", "follow_ups")?,
         }))
     }
 

@@ -18,10 +18,10 @@ mod registration;
 mod transaction;
 
 pub use context::{HandlerContext, StateMap};
-pub use effect::{Effect, Emit, IntoEffect, Reply};
+pub use effect::{Effect, Emit, IntoEffect};
 pub use error::HandlerError;
 pub use extract::{Event, EventArgument, FromContext, HandlerState, Metadata, StableKey};
-pub use options::{HandlerOptions, KeyOf, OnDuplicate, Order, Strategy};
+pub use options::{HandlerOptions, KeyOf, Order, Strategy};
 pub use raw_message::{RawArgument, RawMessage};
 pub use registration::{Handler, Invoke, Registration, Requirement, Shape};
 pub use transaction::{Outbox, Tx};

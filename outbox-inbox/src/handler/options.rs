@@ -57,7 +57,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Whether the strategy keeps a row per message, which can hold a result.
+    /// Whether the strategy keeps a row per message.
     pub(crate) fn keeps_rows(self) -> bool {
         matches!(self, Self::MessageId | Self::Key(_))
     }
@@ -65,19 +65,6 @@ impl Strategy {
 
 /// Computes the business key of a message: at most 1,024 bytes of text.
 pub type KeyOf = fn(&Message) -> Result<String, HandlerError>;
-
-/// What happens when a message arrives that has taken effect before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OnDuplicate {
-    /// It is acknowledged.
-    #[default]
-    Skip,
-    /// It is acknowledged, and the stored result is given to [`Inbox::on_handled`](crate::Inbox::on_handled), as after the first time.
-    Result,
-    /// It is acknowledged, and the follow-up events of the first time are published again: the same events, as new messages.
-    Reemit,
-}
 
 /// Which messages of a consumer may run at the same time, and which wait for a failed one. All handlers of a consumer agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,8 +86,6 @@ pub enum Order {
 pub struct HandlerOptions {
     /// How duplicates are recognised. Default [`Strategy::MessageId`].
     pub strategy: Strategy,
-    /// What happens with duplicates. Default [`OnDuplicate::Skip`].
-    pub on_duplicate: OnDuplicate,
     /// Which messages wait for which. Default [`Order::Aggregate`].
     pub order: Order,
     /// Most messages per transaction, 1 to 1,000. Default 1; 100 for handlers that take `Vec<Event<T>>`.
@@ -122,7 +107,6 @@ impl HandlerOptions {
     pub const fn new() -> Self {
         Self {
             strategy: Strategy::MessageId,
-            on_duplicate: OnDuplicate::Skip,
             order: Order::Aggregate,
             batch: None,
             attempts_max: None,
@@ -133,7 +117,6 @@ impl HandlerOptions {
 
     outbox_core::__setters! {
         const strategy: Strategy as strategy,
-        const on_duplicate: OnDuplicate as on_duplicate,
         const order: Order as order,
         const batch: u32 as Some(batch),
         const attempts_max: u32 as Some(attempts_max),

@@ -4,9 +4,8 @@
 //! handler has returned ([`crate::runtime`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use outbox_core::{MessageId, wake};
+use outbox_core::wake;
 use outbox_sea_orm::Integrity;
 
 /// What a handler has done with its transaction and in its outbox.
@@ -14,8 +13,6 @@ use outbox_sea_orm::Integrity;
 pub(crate) struct Recorded {
     /// Set as soon as something may have been recorded, by whichever way.
     any: AtomicBool,
-    /// Ids of the messages that went through [`Outbox`](crate::Outbox) or were returned.
-    ids: Mutex<Vec<MessageId>>,
     /// Set as soon as a save or record has used the transaction.
     in_doubt: AtomicBool,
     /// State of the transaction, by the outcome of the handler's statements.
@@ -26,12 +23,6 @@ impl Recorded {
     /// Somebody is about to record something.
     pub(super) fn note_any(&self) {
         self.any.store(true, Ordering::Relaxed);
-    }
-
-    /// These messages were recorded.
-    pub(super) fn note_ids(&self, ids: &[MessageId]) {
-        let mut recorded = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        recorded.extend(ids);
     }
 
     /// The runtime must ask before the commit whether the transaction is still there.
@@ -46,10 +37,6 @@ impl Recorded {
     /// Whether the transaction must not be committed, as far as that is known: see [`Integrity::verify`].
     pub(crate) fn is_lost(&self) -> bool {
         self.integrity.is_lost()
-    }
-
-    pub(crate) fn ids(&self) -> Vec<MessageId> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the transaction must be asked before the commit if it is still there.

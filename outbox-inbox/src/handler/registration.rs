@@ -29,7 +29,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// use outbox_inbox::{
-///     Event, FromContext, Handler, HandlerError, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
+///     Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, Registration, Shape, Strategy,
 /// };
 ///
 /// async fn log_order(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
@@ -47,10 +47,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///         file: file!(),
 ///         line: line!(),
 ///         requires: &[<Event<OrderPlaced> as FromContext<'_>>::REQUIRES],
-///         shape: Shape { several: false, transactional: false, replies: false, emits: false },
+///         shape: Shape { several: false, transactional: false, emits: false },
 ///         options: HandlerOptions::new().strategy(Strategy::Natural),
 ///         invoke: |context| Box::pin(async move {
-///             log_order(Event::from_context(&context)?).await?.into_effect()
+///             log_order(Event::from_context(&context)?).await.map(|()| Effect::default())
 ///         }),
 ///     };
 /// }
@@ -100,8 +100,6 @@ pub struct Shape {
     pub several: bool,
     /// An argument needs the transaction.
     pub transactional: bool,
-    /// It returns a [`Reply`](crate::Reply).
-    pub replies: bool,
     /// It returns events ([`Emit`](crate::Emit)).
     pub emits: bool,
 }

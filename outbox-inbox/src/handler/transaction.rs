@@ -141,9 +141,7 @@ impl Outbox<'_> {
     ///
     /// As [`outbox_sea_orm::record`]: a handler whose future is dropped is rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
-        let ids = outbox_sea_orm::record(&self.0, events).await?;
-        self.0.recorded.note_ids(&ids);
-        Ok(ids)
+        outbox_sea_orm::record(&self.0, events).await
     }
 }
 

@@ -43,7 +43,7 @@ mod tests {
     use outbox_core::EventDescriptor;
 
     use super::*;
-    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+    use crate::handler::{Effect, HandlerOptions, Shape};
 
     const PLACED: &[EventDescriptor] = &[EventDescriptor {
         version: 1,
@@ -67,7 +67,7 @@ mod tests {
             requires: &[],
             shape: Shape::default(),
             options: HandlerOptions::new(),
-            invoke: |_| Box::pin(async { ().into_effect() }),
+            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
         }
     }
 

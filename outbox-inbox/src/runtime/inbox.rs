@@ -245,10 +245,9 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Calls `hook` after each message that took effect, and for duplicates whose handler asks for
-    /// it ([`OnDuplicate::Result`](crate::OnDuplicate::Result)). The inbox calls it after the
-    /// commit and once at most: a crash in between loses the call. It must not block. A panic is
-    /// logged, and changes nothing. A second call replaces the hook.
+    /// Calls `hook` after each message that took effect. The inbox calls it after the commit and
+    /// once at most: a crash in between loses the call. It must not block. A panic is logged, and
+    /// changes nothing. A second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_handled = Some(Arc::new(hook));

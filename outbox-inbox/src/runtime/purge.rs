@@ -48,7 +48,7 @@ mod tests {
     use outbox_testing::{MemoryBroker, MemorySubscriber};
 
     use super::*;
-    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+    use crate::handler::{Effect, HandlerOptions, Shape};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -79,7 +79,7 @@ mod tests {
             requires: &[],
             shape: Shape::default(),
             options: HandlerOptions::new(),
-            invoke: |_| Box::pin(async { ().into_effect() }),
+            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
         };
         let config = InboxConfig::default();
         let groups = [

@@ -24,7 +24,7 @@ use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome, Retry};
 use crate::handler::{
-    HandlerError, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
+    Effect, HandlerError, HandlerOptions, Registration, Shape, Strategy,
 };
 
 type Delivery = DeliveryOf<MemorySubscriber>;
@@ -39,7 +39,6 @@ const HANDLER: Registration = Registration {
     shape: Shape {
         several: false,
         transactional: false,
-        replies: false,
         emits: false,
     },
     options: HandlerOptions::new().strategy(Strategy::Natural),
@@ -48,7 +47,7 @@ const HANDLER: Registration = Registration {
         Box::pin(async move {
             match fails {
                 true => Err(HandlerError::retry_after(Duration::from_secs(9))),
-                false => ().into_effect(),
+                false => Ok(Effect::default()),
             }
         })
     },

@@ -6,7 +6,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::*;
-use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+use crate::handler::{Effect, HandlerOptions, Shape};
 
 macro_rules! version {
     ($name:ident, $version:literal, $($field:ident: $ty:ty),*) => {
@@ -35,11 +35,10 @@ const fn handler(consumer: &'static str, events: &'static [EventDescriptor]) -> 
         shape: Shape {
             several: false,
             transactional: false,
-            replies: false,
             emits: false,
         },
         options: HandlerOptions::new(),
-        invoke: |_| Box::pin(async { ().into_effect() }),
+        invoke: |_| Box::pin(async { Ok(Effect::default()) }),
     }
 }
 

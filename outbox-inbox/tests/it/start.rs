@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox_core::{DomainEvent, StartAt};
 use outbox_inbox::{
     Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
-    IntoEffect as _, OnDuplicate, Order, ProblemKind, Registration, Router, Shape, StartError, StateMap,
+    Order, ProblemKind, Registration, Router, Shape, StartError, StateMap,
     Strategy, idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
@@ -25,11 +25,6 @@ struct Mailer;
 #[idempotent_handler(consumer = "mail")]
 async fn send_mail(_event: Event<OrderPlaced>, _mailer: HandlerState<Mailer>) -> Result<(), HandlerError> {
     Ok(())
-}
-
-#[idempotent_handler(consumer = "receipts")]
-async fn answer_several(_events: Vec<Event<OrderPlaced>>) -> Result<outbox_inbox::Reply<u64>, HandlerError> {
-    Ok(outbox_inbox::Reply(7))
 }
 
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
@@ -61,11 +56,10 @@ const FIRST: Registration = Registration {
     shape: Shape {
         several: false,
         transactional: false,
-        replies: false,
         emits: false,
     },
     options: HandlerOptions::new(),
-    invoke: |_| Box::pin(async { ().into_effect() }),
+    invoke: |_| Box::pin(async { Ok(Effect::default()) }),
 };
 
 /// The router of a handler with these options, and of a second handler, for an event without numbers.
@@ -154,25 +148,11 @@ fn handlers_that_do_not_fit_are_refused() {
     refused(of_options!(SEQUENCE, SEQUENCE), &[unsequenced]);
     let mixed = "`first` (first.rs:7) has `sequence` and `second` (second.rs:7) has not";
     refused(of_options!(SEQUENCE, DEFAULTS), &[mixed]);
-    let several = ["`Vec<Event<T>>` of handler `", "take `Event<T>` with `batch`"];
-    refused(Router::new().handler::<answer_several>(), &several);
 }
 
 #[test]
 fn options_that_cannot_work() {
     for (router, option) in [
-        (
-            of_options!(NATURAL.on_duplicate(OnDuplicate::Result)),
-            "on_duplicate = result",
-        ),
-        (
-            of_options!(NATURAL.on_duplicate(OnDuplicate::Reemit)),
-            "on_duplicate = reemit",
-        ),
-        (
-            of_options!(DEFAULTS.on_duplicate(OnDuplicate::Result)),
-            "on_duplicate = result",
-        ),
         (of_options!(DEFAULTS.batch(0)), "batch"),
         (of_options!(DEFAULTS.batch(1_001)), "batch"),
         (of_options!(DEFAULTS.attempts_max(0)), "attempts"),
@@ -187,7 +167,6 @@ fn options_that_cannot_work() {
 fn handlers_that_fit_are_taken() {
     for router in [
         of_options!(DEFAULTS, DEFAULTS),
-        of_options!(DEFAULTS.on_duplicate(OnDuplicate::Reemit)),
         of_options!(DEFAULTS.batch(1)),
         of_options!(DEFAULTS.batch(1_000)),
         // A handler that is named twice is one handler.

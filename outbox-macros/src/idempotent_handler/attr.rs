@@ -10,7 +10,6 @@ const LEGAL: &[&str] = &[
     "consumer",
     "messages",
     "strategy",
-    "on_duplicate",
     "order",
     "batch",
     "attempts",
@@ -26,7 +25,6 @@ const STRATEGIES: &[&str] = &[
     "constraint",
     "external",
 ];
-const ON_DUPLICATE: &[&str] = &["skip", "result", "reemit"];
 const ORDERS: &[&str] = &["aggregate", "none", "strict"];
 
 /// The keys as written.
@@ -35,7 +33,6 @@ pub(super) struct Keys {
     pub(super) consumer: Slot<LitStr>,
     pub(super) messages: Slot<Vec<LitStr>>,
     pub(super) strategy: Slot<Word>,
-    pub(super) on_duplicate: Slot<Word>,
     pub(super) order: Slot<Word>,
     pub(super) batch: Slot<LitInt>,
     pub(super) attempts: Slot<LitInt>,
@@ -53,7 +50,6 @@ impl Keys {
                 "consumer" => written.string(&mut keys.consumer),
                 "messages" => written.strings(&mut keys.messages),
                 "strategy" => written.word(&mut keys.strategy, STRATEGIES),
-                "on_duplicate" => written.word(&mut keys.on_duplicate, ON_DUPLICATE),
                 "order" => written.word(&mut keys.order, ORDERS),
                 "batch" => written.integer(&mut keys.batch),
                 "attempts" => written.integer(&mut keys.attempts),

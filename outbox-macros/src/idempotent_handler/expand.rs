@@ -44,11 +44,7 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let several = quote_spanned!(event.span()=> <#event as #argument>::SEVERAL);
     let (first, _) = ends(handler.output);
     let outcome = handler.output;
-    let of_outcome = |name: &str| {
-        let name = Ident::new(name, first);
-        quote_spanned!(first=> <#outcome as #crate_path::__private::IntoOutcome>::#name)
-    };
-    let (replies, emits) = (of_outcome("REPLIES"), of_outcome("EMITS"));
+    let emits = quote_spanned!(first=> <#outcome as #crate_path::__private::IntoOutcome>::EMITS);
     let options = options(&handler.options, crate_path);
     let invoke = invoke(handler);
     let business_key = business_key(handler);
@@ -72,7 +68,6 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
                     shape: #crate_path::Shape {
                         several: #several,
                         transactional: false #(|| #transactional)*,
-                        replies: #replies,
                         emits: #emits,
                     },
                     options: #options,
@@ -161,7 +156,6 @@ fn selected(pattern: &Pattern, crate_path: &Path) -> TokenStream {
 fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
     let Options {
         strategy,
-        on_duplicate,
         order,
         batch,
         attempts,
@@ -185,18 +179,11 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         };
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
-    // The words in the attribute are the variants' names in lower case.
-    let variant = |word: &Ident| {
+    let order = order.map(|word| {
+        // The words in the attribute are the variants' names in lower case.
         let word = word.to_string();
         let (first, rest) = word.split_at(1);
-        format_ident!("{}{rest}", first.to_uppercase())
-    };
-    let on_duplicate = on_duplicate.map(|word| {
-        let variant = variant(word);
-        quote!(.on_duplicate(#crate_path::OnDuplicate::#variant))
-    });
-    let order = order.map(|word| {
-        let variant = variant(word);
+        let variant = format_ident!("{}{rest}", first.to_uppercase());
         quote!(.order(#crate_path::Order::#variant))
     });
     let batch = batch.map(|batch| quote!(.batch(#batch)));
@@ -209,7 +196,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         let timeout = duration(&timeout);
         quote!(.timeout(#timeout))
     });
-    quote!(#crate_path::HandlerOptions::new() #strategy #on_duplicate #order #batch #attempts #backoff #timeout)
+    quote!(#crate_path::HandlerOptions::new() #strategy #order #batch #attempts #backoff #timeout)
 }
 
 fn duration(duration: &Duration) -> TokenStream {

@@ -45,8 +45,6 @@ pub(super) struct Handler<'a> {
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
-    /// A legal value of the key `on_duplicate`.
-    pub(super) on_duplicate: Option<&'a Ident>,
     /// A legal value of the key `order`.
     pub(super) order: Option<&'a Ident>,
     pub(super) batch: Option<u32>,

@@ -1,5 +1,4 @@
-//! The rules for a handler's options. The options refused here could otherwise only fail later: at the start or, worse,
-//! at the first duplicate.
+//! The rules for a handler's options. The options refused here could otherwise only fail at the start.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{GenericArgument, LitInt, LitStr, PathArguments, ReturnType, Token, Type};
+use syn::{LitInt, LitStr, Token};
 
 use super::model::{BusinessKey, Declaration, Options, Strategy};
 use crate::diagnostics::Diagnostics;
@@ -45,7 +44,6 @@ pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostic
             .as_ref()
             .given()
             .and_then(|word| strategy(word, diagnostics)),
-        on_duplicate: bare("on_duplicate", &keys.on_duplicate),
         order: bare("order", &keys.order),
         batch: number(
             "batch",
@@ -72,7 +70,6 @@ pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostic
             .given()
             .and_then(|literal| timeout(literal, diagnostics)),
     };
-    check_on_duplicate(declaration, diagnostics);
     check_order(declaration, diagnostics);
     options
 }
@@ -186,53 +183,6 @@ fn arguments(word: &Word) -> Option<TokenStream> {
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);
-}
-
-fn check_on_duplicate(declaration: &Declaration, diagnostics: &Diagnostics) {
-    let Slot::Given(Word { ident: asked, .. }) = &declaration.keys.on_duplicate else {
-        return;
-    };
-    if asked == "skip" {
-        return;
-    }
-    if let Slot::Given(Word { ident: strategy, .. }) = &declaration.keys.strategy
-        && !["message_id", "key"]
-            .iter()
-            .any(|keeps_rows| strategy == keeps_rows)
-    {
-        let wrong = format!(
-            "`{asked}` needs what was stored the first time, and strategy `{strategy}` stores nothing per message"
-        );
-        let fix = "write `strategy = message_id` or `strategy = key(…)`, or leave `on_duplicate` out";
-        diagnostics.error(asked, wrong, fix);
-    }
-    let signature = &declaration.function.signature;
-    if asked == "result"
-        && let ReturnType::Type(_, output) = &signature.output
-        && let Some(unit) = unit_in_ok(output)
-    {
-        let wrong = format!(
-            "handler `{}` has `on_duplicate = result`, but returns no result to store",
-            signature.ident
-        );
-        let fix = "return `Result<Reply<T>, HandlerError>`, or leave `on_duplicate` out";
-        diagnostics.error(unit, wrong, fix);
-    }
-}
-
-// Only if both types are written: `Result<()>` is an alias, which may wrap the first one.
-fn unit_in_ok(output: &Type) -> Option<&Type> {
-    let Type::Path(path) = output else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Result")?;
-    let PathArguments::AngleBracketed(types) = &last.arguments else {
-        return None;
-    };
-    match types.args.first()? {
-        GenericArgument::Type(ok @ Type::Tuple(unit)) if unit.elems.is_empty() && types.args.len() == 2 => {
-            Some(ok)
-        }
-        _ => None,
-    }
 }
 
 fn check_order(declaration: &Declaration, diagnostics: &Diagnostics) {

@@ -115,7 +115,7 @@ fn a_key_that_was_not_understood_is_one_mistake() {
 #[track_caller]
 fn check_options(options: TokenStream, expected: &[&str]) {
     let item = quote!(
-        async fn reserve(event: Event<Placed>) -> Result<Reply<u64>, HandlerError> {}
+        async fn reserve(event: Event<Placed>) -> Result<(), HandlerError> {}
     );
     check(quote!(consumer = "inventory", #options), item, expected);
 }
@@ -126,7 +126,6 @@ fn every_option_is_read() {
     let arguments = quote!(
         consumer = "inventory",
         strategy = sequence(gap = "0s"),
-        on_duplicate = skip,
         order = strict,
         batch = 1000,
         attempts = 1,
@@ -147,7 +146,6 @@ fn every_option_is_read() {
             gap: Some(Duration::ZERO)
         })
     ));
-    assert_eq!(options.on_duplicate.expect("given"), "skip");
     assert_eq!(options.order.expect("given"), "strict");
     assert_eq!((options.batch, options.attempts), (Some(1000), Some(1)));
     let seconds = Duration::from_secs;
@@ -270,24 +268,6 @@ fn numbers_and_times_have_bounds() {
 
 #[test]
 fn options_that_contradict_each_other() {
-    for asked in [quote!(result), quote!(reemit)] {
-        for strategy in [quote!(message_id), quote!(key(number))] {
-            check_options(quote!(strategy = #strategy, on_duplicate = #asked), &[]);
-        }
-        for (strategy, name) in [
-            (quote!(sequence), "sequence"),
-            (quote!(natural), "natural"),
-            (quote!(constraint("a")), "constraint"),
-            (quote!(external), "external"),
-        ] {
-            let wrong = format!(
-                "`{asked}` needs what was stored the first time, and strategy `{name}` stores nothing per message"
-            );
-            check_options(quote!(on_duplicate = #asked, strategy = #strategy), &[&wrong]);
-        }
-        check_options(quote!(on_duplicate = #asked), &[]);
-    }
-    check_options(quote!(on_duplicate = skip, strategy = natural), &[]);
     check_options(
         quote!(order = none, strategy = sequence(gap = "0s")),
         &["strategy `sequence` is an order, so messages cannot run in any"],
@@ -297,27 +277,9 @@ fn options_that_contradict_each_other() {
     check_options(quote!(order = strict, batch = 10), &[]);
     // A value that was not understood contradicts no other.
     check_options(
-        quote!(order = none, on_duplicate = result, strategy = sequenc),
+        quote!(order = none, strategy = sequenc),
         &["`strategy` cannot be `sequenc`"],
     );
-}
-
-#[test]
-fn a_result_is_asked_for_and_returned() {
-    let wrong = "handler `reserve` has `on_duplicate = result`, but returns no result to store";
-    for (output, expected) in [
-        (quote!(Result<(), Error>), &[wrong] as &[&str]),
-        (quote!(std::result::Result<(), Error>), &[wrong]),
-        (quote!(Result<Reply<u64>, Error>), &[]),
-        // An alias may hide more than it shows.
-        (quote!(Result<()>), &[]),
-        (quote!(Outcome<(), Error>), &[]),
-    ] {
-        let item = quote!(async fn reserve(event: Event<Placed>) -> #output {});
-        let arguments = |asked: TokenStream| quote!(consumer = "inventory", on_duplicate = #asked);
-        check(arguments(quote!(result)), item.clone(), expected);
-        check(arguments(quote!(reemit)), item, &[]);
-    }
 }
 
 #[test]

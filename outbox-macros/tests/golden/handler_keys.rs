@@ -1,5 +1,5 @@
-#[idempotent_handler(consumer = "billing", strategy = key(order_number), on_duplicate = result)]
-async fn charge(event: Event<OrderPlaced>) -> Result<Reply<Receipt>, HandlerError> {
+#[idempotent_handler(consumer = "billing", strategy = key(order_number))]
+async fn charge(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     pay(event).await
 }
 

@@ -1,7 +1,6 @@
 #[idempotent_handler(
     consumer = "inventory",
     strategy = sequence(gap = "30s"),
-    on_duplicate = skip,
     order = strict,
     batch = 100,
     attempts = 5,

@@ -166,14 +166,6 @@ impl SqlStore {
         self
     }
 
-    /// Records a copy of a message, as [`OperationKind::Replay`](outbox_core::OperationKind::Replay)
-    /// does, without an operation. Returns false if the message is neither published nor a dead
-    /// letter. For the inbox.
-    #[doc(hidden)]
-    pub async fn copy(&self, id: MessageId) -> Result<bool, StoreError> {
-        run!(self, "the message could not be replayed" => |db| admin::copy_one(&db, id))
-    }
-
     /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
     async fn run<T, F>(
         &self,

@@ -36,11 +36,12 @@ pub async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Handle
 }
 
 #[idempotent_handler(
-    consumer = "billing", strategy = key(number), on_duplicate = result, order = none, attempts = 3,
+    consumer = "billing", strategy = key(number), order = none, attempts = 3,
     backoff = "1s..5m", timeout = "5s"
 )]
-pub async fn charge(event: Event<OrderPlaced>) -> Result<Reply<u64>, HandlerError> {
-    Ok(Reply(event.order_id))
+pub async fn charge(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    drop(event);
+    Ok(())
 }
 "#;
 
@@ -133,7 +134,7 @@ fn macros_find_their_crates_wherever_a_user_has_them() {
     write_crate(&folder, "renamed", RENAMED, "use ob::prelude::*;");
     write_crate(&folder, "inherited", INHERITED, "use inherited_ob::prelude::*;");
     let imports =
-        "use consume::{Event, HandlerError, Reply, Tx, idempotent_handler};\nuse outbox_core::DomainEvent;";
+        "use consume::{Event, HandlerError, Tx, idempotent_handler};\nuse outbox_core::DomainEvent;";
     write_crate(&folder, "single", SINGLE, imports);
 
     let output = cargo()

@@ -11,8 +11,6 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_messages (
     status       SMALLINT NOT NULL COMMENT '0 failed (will be tried again), 1 handled, 2 dead letter',
     attempts     INT NOT NULL COMMENT 'those that failed, and repeated ones that left no result',
     last_error   TEXT COLLATE utf8mb4_bin NULL,
-    result       LONGBLOB NULL COMMENT 'JSON that the handler returned',
-    follow_ups   LONGBLOB NULL COMMENT 'message ids of the events it recorded, 16 bytes each; only if they may be published again',
     processed_at DATETIME(6) NOT NULL,
     expires_at   DATETIME(6) NOT NULL COMMENT 'then the row may be deleted, and a later delivery takes effect again',
     PRIMARY KEY (consumer, id),

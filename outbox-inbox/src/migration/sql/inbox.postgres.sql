@@ -8,8 +8,6 @@ CREATE TABLE {schema}{prefix}inbox_messages (
     status       smallint NOT NULL,            -- 0 failed (will be tried again), 1 handled, 2 dead letter
     attempts     integer NOT NULL,             -- those that failed, and repeated ones that left no result
     last_error   text,
-    result       bytea,                        -- JSON that the handler returned
-    follow_ups   bytea,                        -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at timestamptz NOT NULL,
     expires_at   timestamptz NOT NULL,         -- then the row may be deleted, and a later delivery takes effect again
     CONSTRAINT {prefix}inbox_messages_pk PRIMARY KEY (consumer, id)

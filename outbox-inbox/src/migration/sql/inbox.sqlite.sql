@@ -11,8 +11,6 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_messages (
     status       INTEGER NOT NULL,             -- 0 failed (will be tried again), 1 handled, 2 dead letter
     attempts     INTEGER NOT NULL,             -- those that failed, and repeated ones that left no result
     last_error   TEXT,
-    result       BLOB,                         -- JSON that the handler returned
-    follow_ups   BLOB,                         -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at INTEGER NOT NULL,
     expires_at   INTEGER NOT NULL,             -- then the row may be deleted, and a later delivery takes effect again
     PRIMARY KEY (consumer, id)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use outbox_core::Message;
 use outbox_core::store::storable_error;
 
-use super::{dead_letter, duplicate};
+use super::dead_letter;
 use crate::dead_letter::{NewDeadLetter, retry};
 use crate::dedup::attempts::{Count, Failure};
 use crate::dedup::claim::Claimant;
@@ -66,7 +66,6 @@ pub(crate) async fn record(
             dead_letter::report(consumer, &NewDeadLetter { attempts, ..letter });
             Outcome::DeadLettered
         }
-        Failure::Done if handler.is_some() => duplicate::conclude(attempt, claimant).await,
         Failure::Done => Outcome::Duplicate,
     }
 }

@@ -146,7 +146,7 @@ impl Attempt<'_> {
     async fn run_once(
         &mut self,
         input: &Result<Input<'_>, HandlerError>,
-    ) -> Result<Option<Vec<u8>>, Outcome> {
+    ) -> Result<(), Outcome> {
         let memory = &self.routed.memory;
         if memory.count_first && memory.counted.is_none() {
             self.count(input.as_ref().ok()).await?;
@@ -172,15 +172,15 @@ impl Attempt<'_> {
     /// Concludes a run, and records a failure.
     async fn conclude(
         &mut self,
-        ran: Result<Option<Vec<u8>>, Outcome>,
+        ran: Result<(), Outcome>,
         claimant: Option<&Claimant<'_>>,
     ) -> Outcome {
         let outcome = match ran {
-            Ok(result) => return self.handled(result.as_deref()).await,
+            Ok(()) => return self.handled().await,
             Err(outcome) => outcome,
         };
         let (error, cause) = match outcome {
-            Outcome::Duplicate => return duplicate::conclude(self, claimant).await,
+            Outcome::Duplicate => return duplicate::conclude(self).await,
             Outcome::Early { expected, failing } => return self.early(expected, failing),
             Outcome::Uncounted => return Outcome::postponed(TROUBLE.min),
             Outcome::Deferred { wait, error } => {
@@ -211,7 +211,7 @@ impl Attempt<'_> {
     }
 
     /// The message took effect now.
-    async fn handled(&mut self, result: Option<&[u8]>) -> Outcome {
+    async fn handled(&mut self) -> Outcome {
         let is_recorded = match self.routed.handler() {
             Some(handler) => runs_in_transaction(self.routed, handler),
             None => true,
@@ -227,8 +227,6 @@ impl Attempt<'_> {
         self.consumer.shared.services.hooks.handled(Handled {
             consumer: self.consumer.name,
             message: self.message,
-            duplicate: false,
-            result,
         });
         Outcome::Handled
     }

@@ -19,7 +19,7 @@ use crate::database::roll_back;
 use crate::dedup::claim::claim_all;
 use crate::dedup::sequence::Gaps;
 use crate::dedup::{Outcome, Retry};
-use crate::handler::{Effect, OnDuplicate, Recorded, Registration, Strategy};
+use crate::handler::{Effect, Recorded, Registration, Strategy};
 use crate::hook::Handled;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
@@ -42,10 +42,8 @@ pub(crate) async fn handle(
     handler: &Registration,
     stop: &Stop,
 ) -> Option<Vec<Option<Outcome>>> {
-    let options = &handler.options;
-    // A store is asked for one message at a time; and what a duplicate leads to is decided one by
-    // one.
-    if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
+    // A store is asked for one message at a time.
+    if matches!(handler.options.strategy, Strategy::External) {
         return None;
     }
     let members: Option<Vec<_>> = messages
@@ -91,16 +89,16 @@ impl Batch<'_> {
             && !needs_transaction(self.call.handler)
         {
             let all: Vec<_> = self.members.iter().collect();
-            let effects = self.effects(&all, None, &recorded).await?;
-            return Some(self.done(&vec![true; all.len()], effects));
+            self.effects(&all, None, &recorded).await?;
+            return Some(self.done(&vec![true; all.len()]));
         }
         let _turn = self.call.consumer.shared.database.turn().await;
         let tx = self.call.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
-            Some((mine, effects)) => {
+            Some(mine) => {
                 // Whether it is committed may be unknown. One by one they find out.
                 transaction::commit(tx, &recorded).await.ok()?;
-                Some(self.done(&mine, effects))
+                Some(self.done(&mine))
             }
             None => {
                 roll_back(tx).await;
@@ -109,13 +107,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Claims, runs, and looks whether everything holds. Returns which members are claimed, and
-    /// their effects.
-    async fn in_transaction(
-        &self,
-        tx: &DatabaseTransaction,
-        recorded: &Recorded,
-    ) -> Option<(Vec<bool>, Vec<Effect>)> {
+    /// Claims, runs, and looks whether everything holds. Returns which members are claimed.
+    async fn in_transaction(&self, tx: &DatabaseTransaction, recorded: &Recorded) -> Option<Vec<bool>> {
         let mine = self.claim(tx).await?;
         let ours: Vec<_> = self
             .members
@@ -124,23 +117,18 @@ impl Batch<'_> {
             .filter_map(|(member, mine)| mine.then_some(member))
             .collect();
         if ours.is_empty() {
-            return Some((mine, Vec::new()));
+            return Some(mine);
         }
-        let mut effects = self.effects(&ours, Some(tx), recorded).await?;
+        let effects = self.effects(&ours, Some(tx), recorded).await?;
         recorded.integrity().verify(tx).await.ok()?;
-        for (Input { claimant, .. }, effect) in ours.iter().zip(&mut effects) {
-            let events = std::mem::take(&mut effect.events);
-            let emitted = transaction::emit(self.call.consumer, tx, claimant.message, events, recorded);
+        for (Input { claimant, .. }, effect) in ours.iter().zip(effects) {
+            let (consumer, events) = (self.call.consumer, effect.events);
+            let emitted = transaction::emit(consumer, tx, claimant.message, events, recorded);
             emitted.await.ok()?;
-            if let (true, Some(result)) = (claimant.strategy.keeps_rows(), &effect.result)
-                && !claimant.store(tx, Some(result.clone()), &[]).await.ok()?
-            {
-                return None;
-            }
         }
         // What ends a transaction ends all its claims.
         let holds = !recorded.in_doubt() || ours[0].claimant.still_holds(tx).await.ok()?;
-        holds.then_some((mine, effects))
+        holds.then_some(mine)
     }
 
     /// Which members are ours; the others took effect before. `None`: one is in doubt.
@@ -231,24 +219,17 @@ impl Batch<'_> {
         )
     }
 
-    fn done(&self, mine: &[bool], effects: Vec<Effect>) -> Vec<Outcome> {
-        let mut effects = effects.into_iter();
-        self.members
-            .iter()
-            .zip(mine)
-            .map(|(member, mine)| {
-                if !mine {
-                    return Outcome::Duplicate;
-                }
-                let result = effects.next().and_then(|effect| effect.result);
-                self.call.consumer.shared.services.hooks.handled(Handled {
-                    consumer: self.call.consumer.name,
-                    message: member.claimant.message,
-                    duplicate: false,
-                    result: result.as_deref(),
-                });
-                Outcome::Handled
-            })
-            .collect()
+    fn done(&self, mine: &[bool]) -> Vec<Outcome> {
+        let outcome = |(member, mine): (&Input<'_>, &bool)| {
+            if !mine {
+                return Outcome::Duplicate;
+            }
+            self.call.consumer.shared.services.hooks.handled(Handled {
+                consumer: self.call.consumer.name,
+                message: member.claimant.message,
+            });
+            Outcome::Handled
+        };
+        self.members.iter().zip(mine).map(outcome).collect()
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(
     routed: &RoutedMessage,
     input: &Input<'_>,
     stop: &Stop,
-) -> Result<Option<Vec<u8>>, Outcome> {
+) -> Result<(), Outcome> {
     let Some(store) = &consumer.shared.services.store else {
         // Checked at the start.
         return Err(Outcome::Failed {

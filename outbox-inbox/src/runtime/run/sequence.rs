@@ -91,10 +91,7 @@ impl<'a> Attempt<'a> {
         };
         match claimed.await {
             Ok(Outcome::Early { expected, failing }) => Some(self.early(expected, failing)),
-            Ok(Outcome::Duplicate) => Some(match duplicate::end(self).await {
-                Ok(()) => Outcome::Duplicate,
-                Err(outcome) => outcome,
-            }),
+            Ok(Outcome::Duplicate) => Some(duplicate::conclude(self).await),
             Ok(_) => None,
             Err(error) => Some(self.later(&describe(&error))),
         }

@@ -15,8 +15,7 @@ use crate::database::{Trouble, roll_back, trouble, trouble_in};
 use crate::dead_letter::retry;
 use crate::dedup::{Cause, Outcome};
 use crate::handler::{
-    Effect, FromContext as _, HandlerContext, HandlerError, OnDuplicate, Outbox, Recorded, Registration,
-    Strategy, describe,
+    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Recorded, Registration, Strategy, describe,
 };
 use crate::panics::guard;
 use crate::runtime::consumer::{Consumer, Stop};
@@ -25,13 +24,13 @@ use crate::runtime::message::RoutedMessage;
 /// The name of a handler's error in the report about a panic of that error.
 pub(crate) const ERROR: &str = "error of the handler";
 
-/// Runs the handler as its strategy demands. Returns the handler's result.
+/// Runs the handler as its strategy demands.
 pub(crate) async fn run(
     consumer: &Consumer,
     routed: &RoutedMessage,
     input: &Input<'_>,
     stop: &Stop,
-) -> Result<Option<Vec<u8>>, Outcome> {
+) -> Result<(), Outcome> {
     match input.handler.options.strategy {
         Strategy::External => external::run(consumer, routed, input, stop).await,
         _ => run_once(consumer, routed, input, stop).await,
@@ -44,7 +43,7 @@ pub(crate) async fn run_once(
     routed: &RoutedMessage,
     input: &Input<'_>,
     stop: &Stop,
-) -> Result<Option<Vec<u8>>, Outcome> {
+) -> Result<(), Outcome> {
     let call = Call {
         consumer,
         handler: input.handler,
@@ -53,7 +52,7 @@ pub(crate) async fn run_once(
     };
     let messages = std::slice::from_ref(&input.message);
     if !runs_in_transaction(routed, input.handler) {
-        return Ok(call.run(messages, None, &Recorded::default()).await?.result);
+        return call.run(messages, None, &Recorded::default()).await.map(drop);
     }
     let database = &consumer.shared.database;
     // A crash here has done nothing: the message is delivered again.
@@ -73,7 +72,7 @@ pub(crate) async fn run_once(
         Err(outcome) => Err(outcome),
     };
     match finished {
-        Ok(result) => commit(tx, &recorded).await.map(|()| result),
+        Ok(()) => commit(tx, &recorded).await,
         Err(outcome) => {
             let connected = roll_back(tx).await;
             Err(match outcome {
@@ -107,32 +106,24 @@ pub(crate) async fn claim(
     Outcome::granted(claimant.claim_again(tx, was_dead, gaps).await)
 }
 
-/// Writes the result of the handler, and makes sure that the transaction and its claim still exist.
+/// Records the events of the handler, and makes sure that the transaction and its claim still exist.
 async fn finish(
     consumer: &Consumer,
     tx: &DatabaseTransaction,
     input: &Input<'_>,
     effect: Effect,
     recorded: &Recorded,
-) -> Result<Option<Vec<u8>>, Outcome> {
-    let (options, claimant) = (&input.handler.options, &input.claimant);
+) -> Result<(), Outcome> {
+    let claimant = &input.claimant;
     let intact = recorded.integrity().verify(tx).await;
     intact.map_err(|error| gone(&error))?;
     emit(consumer, tx, claimant.message, effect.events, recorded).await?;
-    let follow_ups = recorded.ids();
-    let reemits = options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
-    let keeps = options.strategy.keeps_rows() && (effect.result.is_some() || reemits);
-    let holds = if keeps {
-        let follow_ups = if reemits { follow_ups.as_slice() } else { &[] };
-        claimant.store(tx, effect.result.clone(), follow_ups).await
-    } else if recorded.in_doubt() {
-        claimant.still_holds(tx).await
-    } else {
-        // Every statement has succeeded, so the transaction still exists.
-        Ok(true)
-    };
-    match holds {
-        Ok(true) => Ok(effect.result),
+    // If every statement has succeeded, the transaction still exists.
+    if !recorded.in_doubt() {
+        return Ok(());
+    }
+    match claimant.still_holds(tx).await {
+        Ok(true) => Ok(()),
         Ok(false) => Err(swallowed(None)),
         Err(error) => Err(gone(&error)),
     }

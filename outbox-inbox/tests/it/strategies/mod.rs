@@ -5,7 +5,6 @@
 
 mod handlers;
 mod mistakes;
-mod results;
 mod suite;
 
 use futures_util::FutureExt as _;

@@ -1,5 +1,5 @@
 use outbox_core::DomainEvent;
-use outbox_inbox::{Event, HandlerError, RawMessage, Reply, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, RawMessage, idempotent_handler};
 use serde::{Deserialize, Serialize};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -170,24 +170,6 @@ mod repeated_key {
     #[idempotent_handler(consumer = "inventory", consumer = "stock")]
     async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
         Ok(())
-    }
-}
-
-mod result_without_reply {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", on_duplicate = result)]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod result_without_rows {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", strategy = natural, on_duplicate = result)]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<Reply<u64>, HandlerError> {
-        Ok(Reply(7))
     }
 }
 

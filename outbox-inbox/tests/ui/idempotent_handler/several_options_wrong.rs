@@ -12,7 +12,6 @@ struct OrderPlaced {
 #[idempotent_handler(
     consumer = "inventory",
     strategy = "natural",
-    on_duplicate = ignore,
     order = strict(true),
     batch = 0,
     attempts = 0,

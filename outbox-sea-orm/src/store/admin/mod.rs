@@ -142,18 +142,6 @@ pub(super) fn fresh_id() -> Uuid {
     MessageId::fresh().as_uuid()
 }
 
-/// Copies a message. Returns false if it is neither published nor a dead letter.
-pub(super) async fn copy_one(db: &Session, id: MessageId) -> Result<bool, DbErr> {
-    let ids = [(id.as_uuid(), fresh_id())];
-    let copied = repeat_deadlocks!(async {
-        let tx = db.begin().await?;
-        let copied = copy(&tx, &ids).await?;
-        tx.commit().await?;
-        Ok::<_, DbErr>(copied)
-    })?;
-    Ok(copied > 0)
-}
-
 /// Copies messages in an open transaction. Returns the number of copies.
 pub(super) async fn copy(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let (mut copied, has_log) = (0, has_log(tx).await?);

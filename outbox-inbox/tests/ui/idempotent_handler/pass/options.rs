@@ -5,8 +5,7 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::{DomainEvent, NewMessage};
 use outbox_inbox::{
-    Emit, Event, Handler, HandlerError, HandlerOptions, OnDuplicate, Order, Reply, Strategy,
-    idempotent_handler,
+    Emit, Event, Handler, HandlerError, HandlerOptions, Order, Strategy, idempotent_handler,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -43,18 +42,17 @@ async fn plain(_event: Event<OrderPlaced>) -> Outcome {
 #[idempotent_handler(
     consumer = "all",
     strategy = message_id,
-    on_duplicate = result,
     order = strict,
     batch = 7,
     attempts = 5,
     backoff = "250ms..1h",
     timeout = "5m",
 )]
-async fn all(_event: Event<OrderPlaced>) -> Result<(Reply<u64>, Emit<[OrderCancelled; 1]>), HandlerError> {
-    Ok((Reply(7), Emit([OrderCancelled(7)])))
+async fn all(_event: Event<OrderPlaced>) -> Result<Emit<[OrderCancelled; 1]>, HandlerError> {
+    Ok(Emit([OrderCancelled(7)]))
 }
 
-#[idempotent_handler(consumer = "several", strategy = sequence(gap = "0s"), order = aggregate, on_duplicate = skip)]
+#[idempotent_handler(consumer = "several", strategy = sequence(gap = "0s"), order = aggregate)]
 async fn several(_events: Vec<Event<OrderPlaced>>) -> Outcome {
     Ok(())
 }
@@ -79,7 +77,7 @@ async fn elsewhere(_event: Event<OrderPlaced>) -> Outcome {
     Ok(())
 }
 
-#[idempotent_handler(consumer = "field", strategy = key(r#type), on_duplicate = reemit)]
+#[idempotent_handler(consumer = "field", strategy = key(r#type))]
 async fn field(_event: Event<OrderPlaced>) -> Result<Emit<[OrderCancelled; 1]>, HandlerError> {
     Ok(Emit([OrderCancelled(7)]))
 }
@@ -120,10 +118,7 @@ fn main() {
 
     let all = options::<all>();
     assert!(matches!(all.strategy, Strategy::MessageId));
-    assert_eq!(
-        (all.on_duplicate, all.order),
-        (OnDuplicate::Result, Order::Strict)
-    );
+    assert_eq!(all.order, Order::Strict);
     assert_eq!((all.batch, all.attempts_max), (Some(7), Some(5)));
     let backoff = Backoff {
         min: Duration::from_millis(250),
@@ -141,10 +136,7 @@ fn main() {
             gap: Some(Duration::ZERO)
         }
     ));
-    assert_eq!(
-        (several.on_duplicate, several.order),
-        (OnDuplicate::Skip, Order::Aggregate)
-    );
+    assert_eq!(several.order, Order::Aggregate);
     assert_eq!(
         [several::REGISTRATION, plain::REGISTRATION].map(|one| one.shape.several),
         [true, false]
@@ -161,7 +153,6 @@ fn main() {
         Strategy::Constraint(["reservations_pkey", "PRIMARY"])
     ));
     assert!(matches!(options::<elsewhere>().strategy, Strategy::External));
-    assert_eq!(options::<field>().on_duplicate, OnDuplicate::Reemit);
 
     let event = OrderPlaced {
         order_id: 7,
