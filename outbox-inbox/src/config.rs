@@ -65,8 +65,8 @@ pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them
-/// ([`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config)), except for `dead_letter_retention`,
-/// `shutdown_timeout`, `stuck_after` and `allow_untested_engine`.
+/// ([`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config)), except for `shutdown_timeout`,
+/// `stuck_after` and `allow_untested_engine`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
@@ -106,9 +106,6 @@ pub struct InboxConfig {
     /// retention, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
     /// `outbox_nats::EventStream`. Each row has it as `expires_at`.
     pub retention: Duration,
-    /// How long open dead letters are kept: after that the inbox deletes those of its consumers, and with them the only copy of their bytes outside the stream. Those that are to be
-    /// tried again stay. 1 day to 10 years, default `None`: for ever, until somebody decides.
-    pub dead_letter_retention: Option<Duration>,
     /// How long a shutdown waits for running handlers. Then the inbox cancels them and gives their messages back. Default 10 s.
     pub shutdown_timeout: Duration,
     /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
@@ -121,7 +118,7 @@ pub struct InboxConfig {
     /// two batches. Default: 32 for each of `concurrency`, at most 10,000 and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
-    /// How often the inbox deletes expired rows and dead letters, on average.
+    /// How often the inbox deletes expired rows, on average.
     #[doc(hidden)]
     pub purge_every: Duration,
 }
@@ -144,7 +141,6 @@ impl Default for InboxConfig {
             unknown_version: UnknownVersion::DeadLetter,
             unknown_event: UnknownEvent::Retry,
             retention: Duration::from_secs(15 * 24 * 3600),
-            dead_letter_retention: None,
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
             allow_untested_engine: false,
@@ -168,7 +164,6 @@ impl InboxConfig {
         unknown_version: UnknownVersion,
         unknown_event: UnknownEvent,
         retention: Duration,
-        dead_letter_retention: Option<Duration>,
         shutdown_timeout: Duration,
         stuck_after: Duration,
         allow_untested_engine: bool,
@@ -239,15 +234,6 @@ impl InboxConfig {
                     range.end()
                 ));
             }
-        }
-        let day = *SECOND_TO_DAY.end();
-        if let Some(kept) = self.dead_letter_retention
-            && !(day..=*RETENTION.end()).contains(&kept)
-        {
-            problems.push(format!(
-                "dead_letter_retention is {kept:?}; use {day:?} to {:?}, or `None`",
-                RETENTION.end()
-            ));
         }
         if self.handler_timeout.is_zero() || self.handler_timeout >= self.ack_wait {
             problems.push(format!(

@@ -1,6 +1,6 @@
 //! The events that a consumer asks its broker for.
 //!
-//! Invariant: it depends on the handlers and on the event types of the program alone, so that an inbox and whoever looks from outside come to the same answer.
+//! Invariant: it depends on the handlers and on the event types of the program alone, so that all processes come to the same answer.
 //! Not here: how a broker selects the events ([`outbox_core::Subscriber`]).
 
 use std::time::Duration;
@@ -10,15 +10,14 @@ use outbox_core::EventDescriptor;
 use crate::handler::{Registration, Strategy};
 
 /// The events that a consumer asks its broker for: the part of a [`ConsumerSpec`](outbox_core::ConsumerSpec) that follows from its handlers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Interest {
+#[derive(Debug, Default)]
+pub(crate) struct Interest {
     /// As [`ConsumerSpec::events`](outbox_core::ConsumerSpec::events).
-    pub events: Vec<&'static EventDescriptor>,
+    pub(crate) events: Vec<&'static EventDescriptor>,
     /// As [`ConsumerSpec::whole_aggregates`](outbox_core::ConsumerSpec::whole_aggregates).
-    pub whole_aggregates: bool,
+    pub(crate) whole_aggregates: bool,
     /// As [`ConsumerSpec::siblings`](outbox_core::ConsumerSpec::siblings).
-    pub siblings: Vec<&'static EventDescriptor>,
+    pub(crate) siblings: Vec<&'static EventDescriptor>,
 }
 
 impl Interest {

@@ -96,7 +96,6 @@
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
 //! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`] |
 //! | the tables | [`migrate`], [`migration`] |
-//! | to delete expired rows at once | [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
 //! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
 //! | to see how far a consumer is behind | [`Consumers`] |
@@ -156,7 +155,6 @@ pub use handler::{
     Tx,
 };
 pub use hook::{DeadDelivery, Handled};
-pub use interest::Interest;
 pub use layer::{Middleware, Next};
 pub use migration::migrate;
 pub use operate::{
@@ -169,11 +167,9 @@ pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, Dedu
 pub use outbox_sea_orm::DatabaseAnswer;
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
-pub use retention::{PurgedInbox, purge};
 pub use router::Router;
 pub use runtime::{
-    ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport, RunningHandler,
-    SubscriptionState,
+    ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport,
 };
 pub use start_error::{Problem, ProblemKind, StartError};
 pub use upcast::Upcasters;

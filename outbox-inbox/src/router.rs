@@ -6,10 +6,7 @@
 use std::any::TypeId;
 use std::collections::BTreeMap;
 
-use outbox_core::Catalogue;
-
 use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
-use crate::interest::Interest;
 use crate::preflight;
 use crate::start_error::{Problem, ProblemKind, StartError};
 
@@ -87,14 +84,6 @@ impl Router {
         names.sort_unstable();
         names.dedup();
         names
-    }
-
-    /// The events that a consumer asks its broker for, as an inbox of this program does with these handlers. Empty if it has no handlers.
-    #[must_use]
-    pub fn interest(&self, consumer: &str) -> Interest {
-        // An inbox reports contradictions among them when it starts.
-        let linked: Vec<_> = Catalogue::linked().unwrap_or_default().iter().collect();
-        Interest::of(consumer, &self.handlers, &linked)
     }
 
     /// Which of the expected crates, modules, handlers and consumers have no handler here.

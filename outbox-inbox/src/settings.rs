@@ -98,10 +98,6 @@ impl Settings {
                 "allow_untested_engine",
                 config.allow_untested_engine != inbox.allow_untested_engine,
             ),
-            (
-                "dead_letter_retention",
-                config.dead_letter_retention != inbox.dead_letter_retention,
-            ),
         ]
         .into_iter()
         .filter(|(_, differs)| *differs)

@@ -3,7 +3,6 @@
 //! Invariant: looking changes nothing. Not here: pauses ([`crate::pauses`]), dead letters
 //! ([`crate::dead_letter`]).
 
-pub(crate) mod expiry;
 pub(crate) mod interval;
 mod positions;
 mod rows;
@@ -11,12 +10,10 @@ pub(crate) mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use outbox_core::{Aggregate, ConsumerStanding, Subscriber, SubscriberError};
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};
-use tokio_util::sync::CancellationToken;
 
 use crate::dedup::sql::InboxSql;
 use crate::pauses::PausedConsumers;
@@ -184,23 +181,6 @@ impl<S: Subscriber> Consumers<S> {
         aggregate: &Aggregate,
     ) -> Result<Vec<AggregatePosition>, DbErr> {
         positions::positions(&self.db, &self.sql(), consumers, aggregate).await
-    }
-
-    /// Keeps the gauges of these consumers current until `stop` (feature `metrics`), whether or not any process handles their messages: `inbox_undelivered`,
-    /// `inbox_unacknowledged`, `inbox_oldest_age_seconds` and `inbox_dead_letters`. An inbox does the same for its own consumers
-    /// every 15 s.
-    ///
-    /// It looks every `every`, at once for the first time. A gauge whose value is not known is NaN: while broker or database do not answer, and from the end
-    /// of this call on, also if its future is dropped.
-    pub async fn watch(
-        &self,
-        consumers: impl IntoIterator<Item = impl Into<String>>,
-        every: Duration,
-        stop: CancellationToken,
-    ) {
-        let consumers = consumers.into_iter().map(Into::into).collect();
-        let watch = watch::Watch::new(self.db.clone(), self.sql(), consumers);
-        watch.run(&*self.subscriber, every, stop).await;
     }
 
     fn sql(&self) -> InboxSql {

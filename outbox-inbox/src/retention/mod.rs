@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -26,43 +25,12 @@ pub(crate) const BATCH: u32 = 1_000;
 /// By how much the expiry of a dead row is put off while its dead letter exists, so that it does not stand first among the expired ones.
 const PUT_OFF: &str = "86400";
 
-/// What a purge of the inbox deleted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PurgedInbox {
-    /// Rows of `inbox_messages`.
-    pub messages: u64,
-}
-
-/// Deletes all expired rows. Inboxes do the same every ten minutes.
-///
-/// It takes 1,000 rows per transaction and passes over rows that a handler holds, so running inboxes do not wait for it. Only on SQLite they do, which has one writer.
-///
-/// # Errors
-///
-/// The database's error. The rows that were deleted before stay deleted; call again.
-///
-/// # Cancellation
-///
-/// Dropping the future is safe: the transaction that runs ends in the background, and no other begins.
-pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<PurgedInbox, DbErr> {
-    let sql = InboxSql::of(db, names);
-    let mut total = PurgedInbox::default();
-    loop {
-        let (purged, more) = purge_batch(db, &sql, BATCH).await?;
-        total.messages += purged.messages;
-        if !more {
-            return Ok(total);
-        }
-    }
-}
-
 /// Deletes expired rows, at most so many; the second value says whether there may be more.
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
     batch: u32,
-) -> Result<(PurgedInbox, bool), DbErr> {
+) -> Result<(u64, bool), DbErr> {
     let (db, sql) = (db.clone(), sql.clone());
     // A dropped `begin` would poison the pool.
     outbox_sea_orm::detached(async move {
@@ -70,7 +38,7 @@ pub(crate) async fn purge_batch(
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
         // Requests (feature `http`) are deleted by their layer, because a service may have them without an inbox.
         tx.commit().await?;
-        Ok((PurgedInbox { messages }, expired >= batch as usize))
+        Ok((messages, expired >= batch as usize))
     })
     .await
 }
@@ -182,8 +150,7 @@ pub(crate) async fn run<F: Future<Output = bool>>(
         if !may_forget().await {
             return Ok((0, false));
         }
-        let (purged, more) = purge_batch(&db, &sql, BATCH).await?;
-        Ok((purged.messages, more))
+        purge_batch(&db, &sql, BATCH).await
     };
     repeat("inbox_messages", batch, every, stop).await;
 }

@@ -49,7 +49,11 @@ impl TestDb {
     }
 
     async fn purge(&self) -> u64 {
-        purge(&self.db, &self.names).await.unwrap().messages
+        self.try_purge().await.unwrap()
+    }
+
+    async fn try_purge(&self) -> Result<u64, DbErr> {
+        Ok(purge_batch(&self.db, &self.sql, BATCH).await?.0)
     }
 }
 
@@ -202,8 +206,8 @@ async fn copies_that_meet_a_purge_take_effect_once_at_most() {
                 })
                 .collect();
             let purged = loop {
-                match purge(&test.db, &test.names).await {
-                    Ok(purged) => break purged.messages,
+                match test.try_purge().await {
+                    Ok(purged) => break purged,
                     Err(error) => assert_eq!(trouble(&error), Trouble::Conflict, "{error}"),
                 }
             };

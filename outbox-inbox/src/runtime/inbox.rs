@@ -204,8 +204,7 @@ impl<S: Subscriber> Inbox<S> {
     /// # }
     /// ```
     ///
-    /// `dead_letter_retention`, `shutdown_timeout`, `stuck_after` and `allow_untested_engine`
-    /// hold for the inbox as a whole: to change them here is an error at the start, and so is an
+    /// `shutdown_timeout`, `stuck_after` and `allow_untested_engine` hold for the inbox as a whole: to change them here is an error at the start, and so is an
     /// unknown consumer. A consumer that does not run in this process means nothing. All processes
     /// of a consumer should have the same settings for it.
     #[must_use]

@@ -26,10 +26,8 @@ use super::receive::pause;
 use super::report::InboxReport;
 use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
-use crate::dead_letter::DeadLetters;
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, describe};
-use crate::operate::expiry;
 use crate::operate::watch::Watch;
 use crate::panics::guard_async;
 use crate::preflight;
@@ -107,19 +105,6 @@ impl<S: Subscriber> Inbox<S> {
             consumers.clone(),
             stop.soft.clone(),
         ));
-        let config = &self.settings.of_inbox;
-        if let Some(kept) = config.dead_letter_retention {
-            let names = consumers.iter().map(|consumer| consumer.name.to_owned());
-            let letters = DeadLetters::new(self.db.clone()).with_names(self.names.clone());
-            let soft = stop.soft.clone();
-            tasks.spawn(expiry::run(
-                letters,
-                names.collect(),
-                kept,
-                config.purge_every,
-                soft,
-            ));
-        }
         if cfg!(feature = "metrics") {
             let names = consumers.iter().map(|consumer| consumer.name.to_owned());
             let watch = Watch::new(self.db.clone(), shared.sql.clone(), names.collect());

@@ -59,14 +59,13 @@ on_every_backend!(a_consumer_that_stands_still_tells_how_far_it_is_behind);
 #[cfg(feature = "metrics")]
 mod gauges {
     use std::collections::HashMap;
-    use std::time::Duration;
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use outbox_testing::eventually;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::support::{Backend, quick};
+    use crate::support::Backend;
 
     /// Of consumer `books`. What is not known is `None`.
     fn gauges(snapshotter: &Snapshotter) -> HashMap<String, Option<f64>> {
@@ -85,48 +84,7 @@ mod gauges {
             .map(|name| gauges.get(name).copied().flatten())
     }
 
-    /// Nothing is delivered: no process has a handler. On one thread, so that its recorder sees all metrics.
-    #[tokio::test]
-    async fn gauges_follow_a_consumer_without_a_process_and_end_with_their_watch() {
-        let recorder = DebuggingRecorder::new();
-        let snapshotter = recorder.snapshotter();
-        let _guard = metrics::set_default_local_recorder(&recorder);
-        let test = TestDb::open(Backend::SqliteMemory, "gauges").await.unwrap();
-        let broker = MemoryBroker::new();
-        publish(&broker, &placed(1)).await;
-        let inbox = test
-            .inbox(&broker, Router::new().handler::<book>())
-            .with_config(quick())
-            .with_state(Script::new([Step::Fatal], Step::Ok));
-        within(inbox.drain()).await.unwrap();
-        let consumers = Consumers::new(test.db.clone(), broker.subscriber());
-        let stop = CancellationToken::new();
-        let watch = consumers.watch(["books"], Duration::from_millis(10), stop.clone());
-        let looking = async {
-            let until = async |expected: [Option<f64>; 3]| {
-                eventually("the gauges", async || waiting(&gauges(&snapshotter)) == expected).await;
-            };
-            until([Some(0.0), Some(0.0), Some(1.0)]).await;
-            publish(&broker, &placed(2)).await;
-            publish(&broker, &placed(3)).await;
-            until([Some(2.0), Some(0.0), Some(1.0)]).await;
-            // What was known before is not known any more.
-            broker.set_down(true);
-            until([None, None, Some(1.0)]).await;
-            broker.set_down(false);
-            until([Some(2.0), Some(0.0), Some(1.0)]).await;
-            stop.cancel();
-        };
-        tokio::join!(watch, looking);
-        // One snapshot: each sets the gauges to zero.
-        let end = gauges(&snapshotter);
-        assert_eq!(
-            (waiting(&end), end["inbox_oldest_age_seconds"]),
-            ([None; 3], None)
-        );
-    }
-
-    /// The same by the consumer's own inbox, which is paused.
+    /// On one thread, so that its recorder sees all metrics.
     #[tokio::test]
     async fn an_inbox_keeps_the_gauges_of_its_paused_consumers_current() {
         let recorder = DebuggingRecorder::new();

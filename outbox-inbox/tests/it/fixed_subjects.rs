@@ -69,20 +69,6 @@ impl Subscription for AskedFor {
     outbox_testing::__forward!(double => double.subscription; backlog, stop, flush);
 }
 
-/// Whoever looks from outside knows of it what the inbox asks for.
-#[test]
-fn a_consumer_that_counts_is_interested_in_events_on_fixed_subjects() {
-    let router = Router::new().handler::<note_by_number>();
-    let interest = router.interest("whole");
-    assert_eq!(interest.events, [&OrderPlaced::DESCRIPTORS[0]]);
-    assert!(interest.whole_aggregates);
-    assert!(
-        interest.siblings.contains(&&OrderArchived::DESCRIPTORS[0]),
-        "{interest:?}"
-    );
-    assert!(router.interest("another").events.is_empty());
-}
-
 async fn an_event_with_a_fixed_subject_leaves_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

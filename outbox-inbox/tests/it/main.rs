@@ -15,7 +15,6 @@ mod crash;
 mod database_outage;
 mod databases;
 mod dead_letter;
-mod dead_letter_retention;
 mod dead_letter_retry;
 mod deferral;
 mod delivery;

@@ -32,12 +32,6 @@ pub struct ConsumerHealth {
     pub consumer: &'static str,
     /// Whether it runs.
     pub state: ConsumerState,
-    /// Whether it receives.
-    pub subscription: SubscriptionState,
-    /// How long ago a message took effect last; `None` if none has since the start.
-    pub last_effect: Option<Duration>,
-    /// The handler that has been running for the longest time; `None` if none runs.
-    pub oldest_handler: Option<RunningHandler>,
     /// The verdict.
     pub health: Health,
 }
@@ -59,46 +53,6 @@ pub enum ConsumerState {
         /// What stopped it; `None` for the stop of its inbox.
         reason: Option<String>,
     },
-}
-
-/// Whether a consumer receives messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SubscriptionState {
-    /// Its subscription is open.
-    Receiving,
-    /// It has no subscription because it is paused.
-    Paused,
-    /// It has no subscription, or the broker does not answer. The consumer tries again by itself.
-    Away {
-        /// For how long.
-        away_for: Duration,
-        /// Why, as of the last try.
-        reason: String,
-    },
-}
-
-/// A handler that runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RunningHandler {
-    /// The path of its function (`my_service::handlers::reserve_stock`).
-    pub handler: &'static str,
-    /// For how long it has been running, for this message or this batch.
-    pub running_for: Duration,
-    /// Its time limit: `timeout` of the handler, or
-    /// [`InboxConfig::handler_timeout`](crate::InboxConfig#structfield.handler_timeout).
-    pub limit: Duration,
-}
-
-impl RunningHandler {
-    /// Whether it has run for longer than it may. The inbox cancels a handler at its limit, so one
-    /// that is still there a moment later cannot be cancelled: it blocks its thread instead of
-    /// waiting with `await`.
-    #[must_use]
-    pub fn is_over_limit(&self) -> bool {
-        self.running_for > self.limit
-    }
 }
 
 impl InboxHealthCheck {

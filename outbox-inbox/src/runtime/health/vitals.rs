@@ -10,9 +10,7 @@ use std::time::Duration;
 use outbox_core::Health;
 use tokio::time::Instant;
 
-use super::{
-    ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, degraded, not_running, stuck, whole,
-};
+use super::{ConsumerHealth, ConsumerState, degraded, not_running, stuck, whole};
 use crate::dedup::Outcome;
 
 /// A loop that has not turned for this long does not run. An idle one turns every 5 s.
@@ -42,7 +40,6 @@ struct Vitals {
     paused_at: Option<Instant>,
     is_subscribed: bool,
     away: Option<Away>,
-    last_effect: Option<Instant>,
     /// It failed under a message, and no message has taken effect since.
     database_failing: bool,
     jobs: usize,
@@ -82,7 +79,6 @@ impl ConsumerVitals {
                     noted_at: now,
                     reason: "it is not subscribed yet".to_owned(),
                 }),
-                last_effect: None,
                 database_failing: false,
                 jobs: 0,
                 active_at: now,
@@ -148,9 +144,7 @@ impl ConsumerVitals {
     /// The broker can forget a message.
     pub(in crate::runtime) fn ended(&self, outcome: &Outcome) {
         if *outcome == Outcome::Handled {
-            let mut vitals = self.lock();
-            vitals.last_effect = Some(Instant::now());
-            if std::mem::take(&mut vitals.database_failing) {
+            if std::mem::take(&mut self.lock().database_failing) {
                 tracing::info!(consumer = self.name, "the database answers again");
             }
         }
@@ -196,16 +190,6 @@ impl ConsumerVitals {
                     reason: reason.clone(),
                 },
             },
-            subscription: match vitals.away() {
-                _ if vitals.paused_at.is_some() => SubscriptionState::Paused,
-                None => SubscriptionState::Receiving,
-                Some(away) => SubscriptionState::Away {
-                    away_for: away.since.elapsed(),
-                    reason: away.reason.clone(),
-                },
-            },
-            last_effect: vitals.last_effect.map(|at| at.elapsed()),
-            oldest_handler: vitals.handlers.values().next().map(Running::report),
             health: vitals.health(stuck_after),
         }
     }
@@ -243,17 +227,12 @@ impl Vitals {
         if silent > SILENCE_MAX {
             return not_running(format!("it has not done anything for {:?}", whole(silent)));
         }
-        let mut running = self.handlers.values().map(Running::report);
-        if let Some(overdue) = running.find(|handler| handler.running_for > handler.limit + OVERDUE) {
-            let RunningHandler {
-                handler,
-                running_for,
-                limit,
-            } = overdue;
+        let is_overdue = |handler: &&Running| handler.at.elapsed() > handler.limit + OVERDUE;
+        if let Some(Running { handler, at, limit }) = self.handlers.values().find(is_overdue) {
             return not_running(format!(
                 "handler `{handler}` has been running for {:?}, its limit is {limit:?}, and it cannot be cancelled: it blocks its thread; let it wait with `await`, or move the \
                  work to `spawn_blocking`",
-                whole(running_for)
+                whole(at.elapsed())
             ));
         }
         let idle = self.active_at.elapsed();
@@ -276,16 +255,6 @@ impl Vitals {
                     degraded(text)
                 }
             }
-        }
-    }
-}
-
-impl Running {
-    fn report(&self) -> RunningHandler {
-        RunningHandler {
-            handler: self.handler,
-            running_for: self.at.elapsed(),
-            limit: self.limit,
         }
     }
 }
