@@ -120,9 +120,8 @@ async fn main() -> Result<(), outbox::Failure> {
 
         let runs = Runs::default();
         let inbox = Inbox::new(db.clone(), broker.subscriber())
-            .with_config(InboxConfig::default().attempts_max(5))
-            // All its runs write the same row, so more than one at a time would only wait for each other.
-            .with_consumer_config("statistics", |config| config.concurrency(1))
+            // All runs of `count` write the same row, so more than one at a time would only wait for each other.
+            .with_config(InboxConfig::default().attempts_max(5).concurrency(1))
             .with_state(runs.clone());
         let report = inbox.drain().await?;
         let total = total::Entity::find_by_id(1).one(&db).await?;

@@ -113,7 +113,7 @@ async fn main() -> Result<(), outbox::Failure> {
         // Without this handler the program does not start: a crate that nothing names is not linked.
         .expect_handlers(["carrier"])
         .with_start("carrier", StartAt::New)
-        .with_consumer_config("carrier", |config| config.concurrency(2))
+        .with_config(InboxConfig::default().concurrency(2))
         .with_state(Carrier {
             refusals: Mutex::new(2),
         });

@@ -64,9 +64,8 @@ pub(crate) const PURGE_EVERY: Duration = Duration::from_secs(600);
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them
-/// ([`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config)), except for `shutdown_timeout`,
-/// `stuck_after` and `allow_untested_engine`.
+/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers that need other settings run in an
+/// inbox of their own ([`Inbox::with_consumers`](crate::Inbox::with_consumers)), in the same process if you like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {

@@ -113,7 +113,6 @@ mod config;
 mod interest;
 mod preflight;
 mod router;
-mod settings;
 mod start_error;
 mod upcast;
 
@@ -150,9 +149,8 @@ pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
-    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, Order,
-    Outbox, RawArgument, RawMessage, Registration, Requirement, Shape, StableKey, StateMap, Strategy,
-    Tx,
+    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, Order, Outbox, RawArgument,
+    RawMessage, Registration, Requirement, Shape, StableKey, StateMap, Strategy, Tx,
 };
 pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
@@ -168,9 +166,7 @@ pub use outbox_sea_orm::DatabaseAnswer;
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
 pub use router::Router;
-pub use runtime::{
-    ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport,
-};
+pub use runtime::{ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport};
 pub use start_error::{Problem, ProblemKind, StartError};
 pub use upcast::Upcasters;
 

@@ -24,7 +24,7 @@ use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome as Internal, Retry};
 use crate::handler::Handler;
 use crate::router::Router;
-use crate::runtime::{Consumer, HandlerServices, Shared, Stop, handle};
+use crate::runtime::{Consumer, HandlerServices, Shared, Stop, Tally, handle};
 use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
@@ -246,7 +246,7 @@ impl Harness {
             database,
             services: self.services.clone(),
             config: self.config.clone(),
-            tally: Arc::default(),
+            tally: Tally::default(),
             // The harness has no broker, so its subjects mean nothing.
             belongs: Arc::new(|_, _, _| true),
         };

@@ -99,7 +99,9 @@ impl<S: Subscriber> Consumers<S> {
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
         check_consumer_name(consumer)?;
-        let mut lags = self.lags_of([consumer.to_owned()].into(), self.pauses().await?).await?;
+        let mut lags = self
+            .lags_of([consumer.to_owned()].into(), self.pauses().await?)
+            .await?;
         Ok(lags.remove(consumer).unwrap_or_default())
     }
 

@@ -25,14 +25,13 @@ use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
-/// The state that all consumers of an inbox share, and the settings of one consumer.
-#[derive(Clone)]
+/// The state that all consumers of an inbox share.
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
     pub(crate) services: HandlerServices,
     pub(crate) config: InboxConfig,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Tally,
     pub(crate) belongs: Belongs,
 }
 

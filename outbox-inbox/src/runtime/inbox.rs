@@ -6,9 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use outbox_core::{
-    CatalogueError, DedupStore, DedupStoreError, StartAt, Subscriber, SubscriberError,
-};
+use outbox_core::{CatalogueError, DedupStore, DedupStoreError, StartAt, Subscriber, SubscriberError};
 use outbox_sea_orm::{ConnectError, OutboxConfig, TableNames};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +18,6 @@ use crate::router::Router;
 use crate::runtime::consumer::HandlerServices;
 use crate::runtime::health::InboxHealthCheck;
 use crate::runtime::report::InboxReport;
-use crate::settings::Settings;
 use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
@@ -47,7 +44,7 @@ pub struct Inbox<S> {
     pub(crate) expected: Vec<String>,
     /// By consumer.
     pub(crate) starts: HashMap<String, StartAt>,
-    pub(crate) settings: Settings,
+    pub(crate) config: InboxConfig,
     pub(crate) names: TableNames,
     pub(crate) health: InboxHealthCheck,
 }
@@ -57,7 +54,7 @@ impl<S> fmt::Debug for Inbox<S> {
         f.debug_struct("Inbox")
             .field("state", &self.services.state)
             .field("consumers", &self.consumers)
-            .field("config", &self.settings.of_inbox)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
@@ -121,7 +118,7 @@ impl<S: Subscriber> Inbox<S> {
             expected: Vec::new(),
             starts: HashMap::new(),
             health: InboxHealthCheck::new(config.stuck_after),
-            settings: Settings::default(),
+            config,
             names: TableNames::default(),
         }
     }
@@ -182,38 +179,7 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn with_config(mut self, config: InboxConfig) -> Self {
         self.health = InboxHealthCheck::new(config.stuck_after);
-        self.settings.of_inbox = config;
-        self
-    }
-
-    /// Changes settings for one consumer. `change` is given those of the inbox
-    /// ([`Self::with_config`]), whichever call comes first, and is called each time that the
-    /// settings are needed at the start. A second call for the same consumer replaces the first.
-    /// Default: all consumers have the settings of the inbox.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use outbox_inbox::{Inbox, InboxConfig};
-    /// # fn demo(inbox: Inbox<outbox_testing::MemorySubscriber>) {
-    /// let inbox = inbox
-    ///     .with_config(InboxConfig::default().attempts_max(5))
-    ///     // Long runs, few at a time. It has five attempts as well.
-    ///     .with_consumer_config("reports", |config| {
-    ///         config.concurrency(2).ack_wait(Duration::from_secs(300)).handler_timeout(Duration::from_secs(240))
-    ///     });
-    /// # }
-    /// ```
-    ///
-    /// `shutdown_timeout`, `stuck_after` and `allow_untested_engine` hold for the inbox as a whole: to change them here is an error at the start, and so is an
-    /// unknown consumer. A consumer that does not run in this process means nothing. All processes
-    /// of a consumer should have the same settings for it.
-    #[must_use]
-    pub fn with_consumer_config(
-        mut self,
-        consumer: impl Into<String>,
-        change: impl Fn(InboxConfig) -> InboxConfig + Send + Sync + 'static,
-    ) -> Self {
-        self.settings.change(consumer.into(), change);
+        self.config = config;
         self
     }
 

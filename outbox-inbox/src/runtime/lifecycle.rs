@@ -23,8 +23,7 @@ use super::inbox::{Inbox, InboxError};
 use super::purge::may_forget;
 use super::receive::idleness::Idleness;
 use super::receive::pause;
-use super::report::InboxReport;
-use crate::config::InboxConfig;
+use super::report::{InboxReport, Tally};
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, describe};
@@ -80,7 +79,7 @@ impl<S: Subscriber> Inbox<S> {
                 Arc::new(Consumer::new(
                     name,
                     router.handlers(),
-                    self.shared_of(name, &shared),
+                    shared.clone(),
                     self.starts.get(name).copied().unwrap_or_default(),
                 ))
             })
@@ -94,12 +93,7 @@ impl<S: Subscriber> Inbox<S> {
         let mut broken = self
             .start(router.handlers(), &consumers, stop, &tasks, drain)
             .await?;
-        tasks.spawn(self.purge(
-            self.settings.of_inbox.purge_every,
-            router.handlers().to_vec(),
-            shared.sql.clone(),
-            stop.soft.clone(),
-        ));
+        tasks.spawn(self.purge(router.handlers().to_vec(), shared.sql.clone(), stop.soft.clone()));
         tasks.spawn(pause::follow(
             shared.clone(),
             consumers.clone(),
@@ -162,22 +156,20 @@ impl<S: Subscriber> Inbox<S> {
     /// Deletes expired rows until `stop`.
     fn purge(
         &self,
-        every: Duration,
         handlers: Vec<Registration>,
         sql: InboxSql,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<S> {
-        let (db, subscriber) = (self.db.clone(), self.subscriber.clone());
-        let groups = self.settings.groups(&handlers);
+        let (db, subscriber, config) = (self.db.clone(), self.subscriber.clone(), self.config.clone());
         async move {
-            let may_forget = || may_forget(&*subscriber, &groups, &stop);
-            retention::run(db, sql, every, may_forget, stop.clone()).await;
+            let may_forget = || may_forget(&*subscriber, &handlers, &config, &stop);
+            retention::run(db, sql, config.purge_every, may_forget, stop.clone()).await;
         }
     }
 
     /// Waits for what runs, and cancels it if that takes too long.
     async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
-        let (limit, hurry) = (self.settings.of_inbox.shutdown_timeout, shutdown::hurry());
+        let (limit, hurry) = (self.config.shutdown_timeout, shutdown::hurry());
         tokio::select! {
             biased;
             () = tasks.wait() => return,
@@ -203,7 +195,7 @@ impl<S: Subscriber> Inbox<S> {
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
         let mut problems = router.missing(&self.expected);
         let wanted = self.consumers.iter().flatten();
-        let named = self.starts.keys().chain(self.settings.consumers()).chain(wanted);
+        let named = self.starts.keys().chain(wanted);
         problems.extend(named.filter_map(|name| router.unknown(name)));
         if let Some(wanted) = &self.consumers {
             // What is wrong with other consumers is another process's concern.
@@ -213,15 +205,10 @@ impl<S: Subscriber> Inbox<S> {
             problems.extend(router.problems(&self.services.state));
         }
         let handlers = router.handlers();
-        for (handlers, config) in self.settings.groups(handlers) {
-            problems.extend(preflight::settings(
-                &handlers,
-                &config,
-                self.services.store.is_some(),
-            ));
-        }
+        let has_store = self.services.store.is_some();
+        problems.extend(preflight::settings(handlers, &self.config, has_store));
         problems.extend(self.services.upcasters.problems(handlers));
-        problems.extend(self.settings.problems(&router.consumers()));
+        problems.extend(self.config.problems().into_iter().map(Problem::config));
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
             Problem::config(format!(
@@ -240,15 +227,11 @@ impl<S: Subscriber> Inbox<S> {
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
-                let mut problems = Vec::new();
-                for (handlers, config) in self.settings.groups(router.handlers()) {
-                    let (problem, warning) = preflight::stream(&facts, &handlers, &config);
-                    if let Some(warning) = warning {
-                        tracing::warn!("{warning}");
-                    }
-                    problems.extend(problem);
+                let (problem, warning) = preflight::stream(&facts, router.handlers(), &self.config);
+                if let Some(warning) = warning {
+                    tracing::warn!("{warning}");
                 }
-                StartError::unless_empty(problems)?;
+                StartError::unless_empty(problem.into_iter().collect())?;
             }
             Some(Err(error)) => {
                 tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it, and nothing is deleted until it can be");
@@ -258,9 +241,7 @@ impl<S: Subscriber> Inbox<S> {
         let Some(store) = &self.services.store else {
             return Ok(());
         };
-        let groups = self.settings.groups(router.handlers());
-        let retention = groups.iter().map(|(_, config)| config.retention).max();
-        match store.preflight(retention.unwrap_or_default()).await {
+        match store.preflight(self.config.retention).await {
             Ok(warnings) => {
                 for warning in warnings {
                     tracing::warn!("deduplication store: {warning}");
@@ -277,7 +258,7 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
     async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
-        let sql = self.sql(&self.settings.of_inbox);
+        let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
         let database = loop {
             let inspect = async {
@@ -324,18 +305,17 @@ impl<S: Subscriber> Inbox<S> {
                 }
             }
         };
-        let consumers = router.consumers();
-        let jobs = self.settings.concurrency(&consumers);
-        if let Some(warning) = rights::pool_warning(rights::connections_max(&self.db), consumers.len(), jobs)
-        {
+        let consumers = router.consumers().len();
+        let jobs = consumers * self.config.concurrency;
+        if let Some(warning) = rights::pool_warning(rights::connections_max(&self.db), consumers, jobs) {
             tracing::warn!("{warning}");
         }
         Ok(Some(Arc::new(Shared {
             sql: sql.limited(database.lock_limit()),
             database,
             services: self.services.clone(),
-            config: self.settings.of_inbox.clone(),
-            tally: Arc::default(),
+            config: self.config.clone(),
+            tally: Tally::default(),
             belongs: {
                 let subscriber = self.subscriber.clone();
                 Arc::new(move |message, subject, fixed| subscriber.belongs(message, subject, fixed))
@@ -343,28 +323,12 @@ impl<S: Subscriber> Inbox<S> {
         })))
     }
 
-    /// What a consumer shares with the others, with its own settings.
-    fn shared_of(&self, consumer: &str, shared: &Arc<Shared>) -> Arc<Shared> {
-        let Some(config) = self.settings.of(consumer) else {
-            return shared.clone();
-        };
-        Arc::new(Shared {
-            sql: self.sql(&config).limited(shared.database.lock_limit()),
-            config,
-            ..Shared::clone(shared)
-        })
-    }
-
-    fn sql(&self, config: &InboxConfig) -> InboxSql {
-        InboxSql::new(self.db.get_database_backend(), &self.names, config.retention)
-    }
-
     async fn inspect(&self, sql: &InboxSql, router: &Router) -> Result<(Database, Vec<Problem>), DbErr> {
         let database = Database::inspect(self.db.clone()).await?;
         if let Some(problem) = database.problem() {
             return Ok((database, vec![problem]));
         }
-        let allows_untested = self.settings.of_inbox.allow_untested_engine;
+        let allows_untested = self.config.allow_untested_engine;
         let mut problems = server::problems(database.pool(), allows_untested).await?;
         // With an unfit setting, a question about rights may fail.
         if problems.is_empty() {

@@ -35,12 +35,13 @@ mod shutdown;
 #[cfg(test)]
 mod tests;
 
-pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck, RunningHandler, SubscriptionState};
+pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck};
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, HandlerServices, Shared, Stop},
+    report::Tally,
     run::attempt::handle,
 };

@@ -13,24 +13,19 @@ use crate::preflight;
 
 /// Asks the stream whether expired rows may be deleted. They may not while the stream keeps
 /// messages for longer than the inbox remembers them, or while the stream cannot be asked.
-/// `groups`: handlers with their settings.
 pub(crate) async fn may_forget<S: Subscriber>(
     subscriber: &S,
-    groups: &[(Vec<Registration>, InboxConfig)],
+    handlers: &[Registration],
+    config: &InboxConfig,
     stop: &CancellationToken,
 ) -> bool {
     match stop.run_until_cancelled(subscriber.facts()).await {
         Some(Ok(facts)) => {
-            let mut problems = groups
-                .iter()
-                .filter_map(|(handlers, config)| preflight::stream(&facts, handlers, config).0);
-            match problems.next() {
-                Some(problem) => {
-                    tracing::error!(error = %problem, "nothing is deleted from the inbox");
-                    false
-                }
-                None => true,
+            let (problem, _) = preflight::stream(&facts, handlers, config);
+            if let Some(problem) = &problem {
+                tracing::error!(error = %problem, "nothing is deleted from the inbox");
             }
+            problem.is_none()
         }
         Some(Err(error)) => {
             tracing::warn!(error = %describe(&error), "the stream could not be looked at, so nothing is deleted from the inbox");
@@ -81,11 +76,7 @@ mod tests {
             options: HandlerOptions::new(),
             invoke: |_| Box::pin(async { Ok(Effect::default()) }),
         };
-        let config = InboxConfig::default();
-        let groups = [
-            (vec![handler], config.clone()),
-            (vec![handler], config.retention(7 * DAY)),
-        ];
+        let (handlers, config) = ([handler], InboxConfig::default().retention(7 * DAY));
         let stop = CancellationToken::new();
         let broker = MemoryBroker::new();
         for (of_stream, expected) in [
@@ -96,10 +87,10 @@ mod tests {
             (None, true),
         ] {
             let subscriber = broker.clone().with_retention(of_stream).subscriber();
-            let may = may_forget(&subscriber, &groups, &stop).await;
+            let may = may_forget(&subscriber, &handlers, &config, &stop).await;
             assert_eq!(may, expected, "{of_stream:?}");
         }
         let away = Away(broker.subscriber());
-        assert!(!may_forget(&away, &groups, &stop).await);
+        assert!(!may_forget(&away, &handlers, &config, &stop).await);
     }
 }

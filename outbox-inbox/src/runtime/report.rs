@@ -1,6 +1,6 @@
 //! Counts the deliveries of an inbox by what happened to them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::dedup::{Outcome, Retry};
 
@@ -32,51 +32,35 @@ pub struct InboxReport {
 
 /// The counters behind an [`InboxReport`].
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) handled: AtomicU64,
-    pub(crate) duplicates: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) deferred: AtomicU64,
-    pub(crate) dead_letters: AtomicU64,
-    pub(crate) skipped: AtomicU64,
-    pub(crate) sent_back: AtomicU64,
-    pub(crate) returned: AtomicU64,
-    pub(crate) received: AtomicU64,
-}
+pub(crate) struct Tally(Mutex<InboxReport>);
 
 impl Tally {
     pub(crate) fn report(&self) -> InboxReport {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        InboxReport {
-            handled: read(&self.handled),
-            duplicates: read(&self.duplicates),
-            failed: read(&self.failed),
-            deferred: read(&self.deferred),
-            dead_letters: read(&self.dead_letters),
-            skipped: read(&self.skipped),
-            sent_back: read(&self.sent_back),
-            returned: read(&self.returned),
-            received: read(&self.received),
-        }
+        *self.lock()
     }
 
     pub(crate) fn received(&self) {
-        self.received.fetch_add(1, Ordering::Relaxed);
+        self.lock().received += 1;
     }
 
     pub(crate) fn count(&self, outcome: &Outcome) {
+        let report = &mut *self.lock();
         let counter = match (outcome, outcome.retry()) {
-            (Outcome::Handled, _) => &self.handled,
-            (Outcome::Duplicate | Outcome::Buried, _) => &self.duplicates,
-            (Outcome::DeadLettered, _) => &self.dead_letters,
-            (Outcome::Skipped, _) => &self.skipped,
-            (Outcome::SentBack { .. }, _) => &self.sent_back,
-            (Outcome::Returned, _) => &self.returned,
-            (_, Some(Retry::Failed)) => &self.failed,
-            (_, Some(Retry::Deferred)) => &self.deferred,
+            (Outcome::Handled, _) => &mut report.handled,
+            (Outcome::Duplicate | Outcome::Buried, _) => &mut report.duplicates,
+            (Outcome::DeadLettered, _) => &mut report.dead_letters,
+            (Outcome::Skipped, _) => &mut report.skipped,
+            (Outcome::SentBack { .. }, _) => &mut report.sent_back,
+            (Outcome::Returned, _) => &mut report.returned,
+            (_, Some(Retry::Failed)) => &mut report.failed,
+            (_, Some(Retry::Deferred)) => &mut report.deferred,
             // It did not run.
             _ => return,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        *counter += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InboxReport> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

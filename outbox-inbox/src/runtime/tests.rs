@@ -17,15 +17,14 @@ use super::receive::idleness::Idleness;
 use super::receive::origin::Origin;
 use super::receive::receiver::Receiver;
 use super::receive::unanswered::Unanswered;
+use super::report::Tally;
 use super::run::job::{EndedJob, EndedLane, Job, Jobs};
 use super::schedule::scheduler::Scheduler;
 use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::dedup::{Outcome, Retry};
-use crate::handler::{
-    Effect, HandlerError, HandlerOptions, Registration, Shape, Strategy,
-};
+use crate::handler::{Effect, HandlerError, HandlerOptions, Registration, Shape, Strategy};
 
 type Delivery = DeliveryOf<MemorySubscriber>;
 
@@ -62,7 +61,7 @@ async fn consumer(config: InboxConfig) -> Arc<Consumer> {
         database: Database::inspect(pool).await.unwrap(),
         services: HandlerServices::default(),
         config,
-        tally: Arc::default(),
+        tally: Tally::default(),
         belongs: Arc::new(|_, _, _| true),
     };
     let start_at = StartAt::default();

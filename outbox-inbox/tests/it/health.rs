@@ -37,7 +37,10 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
     let consumer = only(&health);
-    assert_eq!((consumer.consumer, consumer.state), ("stock", ConsumerState::Running));
+    assert_eq!(
+        (consumer.consumer, consumer.state),
+        ("stock", ConsumerState::Running)
+    );
     shutdown.cancel();
     run.await.unwrap();
     assert_eq!(health.now().to_string(), "stopped: it has stopped");

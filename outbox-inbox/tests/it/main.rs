@@ -9,7 +9,6 @@ mod batch;
 mod batch_of_types;
 mod broker_pause;
 mod compile_fail;
-mod consumer_settings;
 mod consumers;
 mod crash;
 mod database_outage;

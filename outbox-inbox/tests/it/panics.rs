@@ -6,9 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{
-    ConsumerSpec, DomainEvent, Subscriber, SubscriberError,
-};
+use outbox_core::{ConsumerSpec, DomainEvent, Subscriber, SubscriberError};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     BoxFuture, Effect, Event, HandlerContext, HandlerError, Inbox, InboxError, InboxReport, Next, Router, Tx,

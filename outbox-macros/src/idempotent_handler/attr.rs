@@ -7,15 +7,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::{self, Slot, Word};
 
 const LEGAL: &[&str] = &[
-    "consumer",
-    "messages",
-    "strategy",
-    "order",
-    "batch",
-    "attempts",
-    "backoff",
-    "timeout",
-    "crate",
+    "consumer", "messages", "strategy", "order", "batch", "attempts", "backoff", "timeout", "crate",
 ];
 const STRATEGIES: &[&str] = &[
     "message_id",

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use outbox_core::{
-    Delivery as _, EventDescriptor, Publisher as _, StreamLog as _,
-    Subscriber as _, Subscription as _,
+    Delivery as _, EventDescriptor, Publisher as _, StreamLog as _, Subscriber as _, Subscription as _,
 };
 use outbox_nats::{EventStream, Provisioning};
 

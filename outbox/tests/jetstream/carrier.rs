@@ -88,13 +88,13 @@ async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
     let inbox = stream
         .inbox(db.clone(), client.clone())
         .with_consumers(["carrier"])
-        .with_consumer_config("carrier", |config| {
-            config
+        .with_config(
+            InboxConfig::default()
                 .ack_wait(ACK_WAIT)
                 .handler_timeout(ACK_WAIT / 2)
                 .ack_pending_max(777)
-                .concurrency(2)
-        })
+                .concurrency(2),
+        )
         .with_state(carrier.clone());
     let (health, shutdown) = (inbox.health(), CancellationToken::new());
     let token = shutdown.clone();

@@ -143,10 +143,7 @@ impl Attempt<'_> {
 
     /// Runs the handler, counted first if it may have failed before. `input`: the message with its
     /// handler, or why the handler cannot take it.
-    async fn run_once(
-        &mut self,
-        input: &Result<Input<'_>, HandlerError>,
-    ) -> Result<(), Outcome> {
+    async fn run_once(&mut self, input: &Result<Input<'_>, HandlerError>) -> Result<(), Outcome> {
         let memory = &self.routed.memory;
         if memory.count_first && memory.counted.is_none() {
             self.count(input.as_ref().ok()).await?;
@@ -170,11 +167,7 @@ impl Attempt<'_> {
     }
 
     /// Concludes a run, and records a failure.
-    async fn conclude(
-        &mut self,
-        ran: Result<(), Outcome>,
-        claimant: Option<&Claimant<'_>>,
-    ) -> Outcome {
+    async fn conclude(&mut self, ran: Result<(), Outcome>, claimant: Option<&Claimant<'_>>) -> Outcome {
         let outcome = match ran {
             Ok(()) => return self.handled().await,
             Err(outcome) => outcome,

@@ -15,7 +15,8 @@ use crate::database::{Trouble, roll_back, trouble, trouble_in};
 use crate::dead_letter::retry;
 use crate::dedup::{Cause, Outcome};
 use crate::handler::{
-    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Recorded, Registration, Strategy, describe,
+    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Recorded, Registration, Strategy,
+    describe,
 };
 use crate::panics::guard;
 use crate::runtime::consumer::{Consumer, Stop};
