@@ -11,39 +11,6 @@ mod aggregate_id_on_struct {
     }
 }
 
-mod aggregate_id_on_variant {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order")]
-    enum OrderEvent {
-        #[domain_event(name = "closed", aggregate_id)]
-        Closed(u64),
-    }
-}
-
-mod aggregate_on_field {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(name = "placed")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id, aggregate = "order")]
-        order_id: u64,
-    }
-}
-
-mod attribute_without_keys {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
 mod codec_on_field {
     use super::*;
 
@@ -52,17 +19,6 @@ mod codec_on_field {
     struct OrderPlaced {
         #[domain_event(aggregate_id, codec = Cbor)]
         order_id: u64,
-    }
-}
-
-mod crate_on_variant {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order")]
-    enum OrderEvent {
-        #[domain_event(name = "closed", crate = outbox_core)]
-        Closed(#[domain_event(aggregate_id)] u64),
     }
 }
 
@@ -99,54 +55,11 @@ mod key_without_value {
     }
 }
 
-mod literal_for_key {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event("order.placed")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
 mod misspelt_key {
     use super::*;
 
     #[derive(DomainEvent, Serialize)]
     #[domain_event(agregate = "order", name = "placed")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod name_on_enum {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed")]
-    enum OrderEvent {
-        Placed(#[domain_event(aggregate_id)] u64),
-    }
-}
-
-mod name_on_field_of_variant {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order")]
-    enum OrderEvent {
-        Closed(#[domain_event(aggregate_id, name = "closed")] u64),
-    }
-}
-
-mod repeated_key {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed")]
-    #[domain_event(name = "paid")]
     struct OrderPlaced {
         #[domain_event(aggregate_id)]
         order_id: u64,
@@ -172,20 +85,6 @@ mod sensitive_flattened {
     }
 }
 
-mod subject_on_enum {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", subject = "audit.orders")]
-    enum OrderEvent {
-        #[domain_event(name = "placed")]
-        Placed {
-            #[domain_event(aggregate_id)]
-            order_id: u64,
-        },
-    }
-}
-
 mod unknown_key {
     use super::*;
 
@@ -193,17 +92,6 @@ mod unknown_key {
     #[domain_event(aggregate = "order", name = "placed", topic = "orders")]
     struct OrderPlaced {
         #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod unknown_key_on_field {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed")]
-    struct OrderPlaced {
-        #[domain_event(id)]
         order_id: u64,
     }
 }

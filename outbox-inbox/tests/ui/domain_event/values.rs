@@ -1,33 +1,11 @@
 use outbox_core::DomainEvent;
 use serde::Serialize;
 
-mod aggregate_with_dot {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "shop.order", name = "placed")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
 mod codec_in_quotes {
     use super::*;
 
     #[derive(DomainEvent, Serialize)]
     #[domain_event(aggregate = "order", name = "placed", codec = "Cbor")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod crate_in_quotes {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed", crate = "outbox_core")]
     struct OrderPlaced {
         #[domain_event(aggregate_id)]
         order_id: u64,
@@ -129,39 +107,6 @@ mod subject_with_wildcard {
 
     #[derive(DomainEvent, Serialize)]
     #[domain_event(aggregate = "order", name = "placed", subject = "audit.*")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod version_in_quotes {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed", version = "2")]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod version_too_large {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed", version = 4294967296)]
-    struct OrderPlaced {
-        #[domain_event(aggregate_id)]
-        order_id: u64,
-    }
-}
-
-mod version_zero {
-    use super::*;
-
-    #[derive(DomainEvent, Serialize)]
-    #[domain_event(aggregate = "order", name = "placed", version = 0)]
     struct OrderPlaced {
         #[domain_event(aggregate_id)]
         order_id: u64,

@@ -1,5 +1,5 @@
-use outbox_core::{DomainEvent, Events, IntoEvents};
-use outbox_inbox::{Emit, Event, HandlerError, Tx, idempotent_handler};
+use outbox_core::DomainEvent;
+use outbox_inbox::{Event, HandlerError, idempotent_handler};
 use serde::{Deserialize, Serialize};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -9,60 +9,12 @@ struct OrderPlaced {
     order_id: u64,
 }
 
-mod conditional_argument {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock(
-        _event: Event<OrderPlaced>,
-        #[cfg(unix)] _tx: Tx<'_>,
-    ) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod const_function {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    const fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod generic_lifetime {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock<'a>(_event: Event<OrderPlaced>, _tx: Tx<'a>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod generic_type {
     use super::*;
 
     #[idempotent_handler(consumer = "inventory")]
     async fn reserve_stock<T: DomainEvent>(_event: Event<T>) -> Result<(), HandlerError> {
         Ok(())
-    }
-}
-
-mod impl_trait_argument {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock(_event: Event<impl DomainEvent>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod impl_trait_returned {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<Emit<impl IntoEvents>, HandlerError> {
-        Ok(Emit(Events::new()))
     }
 }
 
@@ -76,15 +28,6 @@ mod method {
         async fn reserve(&self, _event: Event<OrderPlaced>) -> Result<(), HandlerError> {
             Ok(())
         }
-    }
-}
-
-mod no_arguments {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock() -> Result<(), HandlerError> {
-        Ok(())
     }
 }
 
@@ -109,13 +52,6 @@ mod not_async {
     fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
         Ok(())
     }
-}
-
-mod unit_return_type {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> () {}
 }
 
 mod unsafe_function {

@@ -18,44 +18,6 @@ mod backoff_backwards {
     }
 }
 
-mod batch_too_large {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", batch = 5000)]
-    async fn reserve_stock(_event: Vec<Event<OrderPlaced>>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod constraint_without_names {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", strategy = constraint)]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod consumer_empty {
-    use super::*;
-
-    #[idempotent_handler(consumer = "")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod consumer_not_a_literal {
-    use super::*;
-
-    const NAME: &str = "inventory";
-
-    #[idempotent_handler(consumer = NAME)]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod consumer_too_long {
     use super::*;
 
@@ -65,37 +27,10 @@ mod consumer_too_long {
     }
 }
 
-mod consumer_with_dot {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory.eu")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod crate_in_quotes {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", crate = "outbox_inbox")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod gap_is_no_time {
     use super::*;
 
     #[idempotent_handler(consumer = "inventory", strategy = sequence(gap = "half a minute"))]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod key_without_field {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", strategy = key)]
     async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
         Ok(())
     }
@@ -164,15 +99,6 @@ mod order_none_with_sequence {
     }
 }
 
-mod repeated_key {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", consumer = "stock")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod strategy_unknown {
     use super::*;
 
@@ -182,37 +108,10 @@ mod strategy_unknown {
     }
 }
 
-mod strategy_with_argument {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", strategy = natural(true))]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
 mod timeout_without_unit {
     use super::*;
 
     #[idempotent_handler(consumer = "inventory", timeout = "30")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod unknown_key {
-    use super::*;
-
-    #[idempotent_handler(consumer = "inventory", queue = "stock")]
-    async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-}
-
-mod value_without_key {
-    use super::*;
-
-    #[idempotent_handler("inventory")]
     async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
         Ok(())
     }
