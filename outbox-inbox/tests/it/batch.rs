@@ -155,19 +155,6 @@ async fn copies<H: Handler>(test: &TestDb) {
     assert_eq!(orders.seen().runs.len(), 8, "{}", H::REGISTRATION.consumer);
 }
 
-/// Two events with one business key in one batch.
-async fn a_key_that_stands_twice_in_a_batch_takes_effect_once(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    for _ in 0..3 {
-        put(&broker, &numbered(1, 1)).await;
-    }
-    put(&broker, &numbered(2, 1)).await;
-    let report = drain::<note_keyed>(&test, &broker, &orders).await;
-    assert_eq!((report.handled, report.duplicates), (2, 2), "{report:?}");
-    assert_eq!(lines(&test, "keyed", 1).await, [1]);
-}
-
 async fn one_that_fails_does_not_fail_the_others(test: TestDb) {
     prepare(&test).await;
     with_poison::<note_several>(&test).await;
@@ -436,7 +423,6 @@ on_every_backend!(
     a_handler_of_several_gets_full_batches,
     many_messages_share_a_transaction,
     a_copy_within_a_batch_takes_effect_once,
-    a_key_that_stands_twice_in_a_batch_takes_effect_once,
     one_that_fails_does_not_fail_the_others,
     a_payload_that_cannot_be_read_does_not_fail_the_others,
     the_order_of_an_aggregate_is_kept_across_batches,

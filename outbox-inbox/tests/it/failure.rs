@@ -10,22 +10,6 @@ use sea_orm::ConnectionTrait as _;
 use crate::on_every_backend;
 use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick, take_effect};
 
-async fn a_failure_rolls_back_and_is_tried_again(test: TestDb) {
-    let script = Script::new([Step::Fail, Step::DatabaseError], Step::Ok);
-    let harness = test.harness(&script);
-    let message = message(&placed(1));
-    delivered::<book>(&harness, &message, 1, Outcome::Failed).await;
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
-    assert_eq!(test.row().await, Some((0, 1)));
-    delivered::<book>(&harness, &message, 2, Outcome::Failed).await;
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
-    assert_eq!(test.row().await, Some((0, 2)));
-    delivered::<book>(&harness, &message, 3, Outcome::Handled).await;
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
-    assert_eq!(test.row().await, Some((1, 3)));
-    assert_eq!(script.attempts(), [1, 2, 3]);
-}
-
 /// Guarantee G5: a message whose handler panics each time reaches its limit, and all other messages are handled.
 async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb) {
     let broker = MemoryBroker::new();
@@ -216,7 +200,6 @@ async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
 
 on_every_backend!(
     a_value_in_an_error_of_the_database_is_not_recorded,
-    a_failure_rolls_back_and_is_tried_again,
     a_panicking_message_becomes_a_dead_letter_and_others_flow,
     interruptions_use_no_attempts_within_reason,
     a_fatal_error_is_a_dead_letter_at_once,

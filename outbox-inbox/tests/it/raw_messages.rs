@@ -1,10 +1,10 @@
 //! Handlers of undecoded messages, beside handlers of events.
 
 use outbox_core::payload::{Codec, CodecError, Decode, Encode};
-use outbox_core::{DomainEvent, EventDescriptor, Message, Publisher as _};
+use outbox_core::{DomainEvent, Message, Publisher as _};
 use outbox_inbox::testing::{Outcome, dead_letters};
 use outbox_inbox::{
-    Event, Handler as _, HandlerError, RawMessage, Router, Tx, UnknownVersion, idempotent_handler,
+    Event, HandlerError, RawMessage, Router, Tx, UnknownVersion, idempotent_handler,
 };
 use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectionTrait as _, Statement};
@@ -340,17 +340,6 @@ async fn an_event_is_decoded_by_its_codec_and_kept_if_that_fails(test: TestDb) {
         "{errors:?}"
     );
     assert_eq!(kept_types(&test, "label").await.len(), 1);
-}
-
-#[test]
-fn the_registration_of_a_wildcard_has_selections_instead_of_events() {
-    let events =
-        |events: &[EventDescriptor]| events.iter().map(EventDescriptor::event_type).collect::<Vec<_>>();
-    let registration = keep_together::REGISTRATION;
-    assert_eq!(events(registration.events), ["order.*", "parcel.scanned"]);
-    assert!(registration.events.iter().all(EventDescriptor::is_selection) && registration.shape.several);
-    assert_eq!(keep_all::REGISTRATION.events, [EventDescriptor::EVERYTHING]);
-    assert_eq!(book::REGISTRATION.events, OrderPlaced::DESCRIPTORS);
 }
 
 on_every_backend!(

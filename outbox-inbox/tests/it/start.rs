@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_core::{DomainEvent, StartAt};
 use outbox_inbox::{
-    Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
+    Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
     Order, ProblemKind, Registration, Router, Shape, StartError, StateMap, Strategy, idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
@@ -87,7 +87,6 @@ macro_rules! of_options {
 }
 
 const DEFAULTS: HandlerOptions = HandlerOptions::new();
-const NATURAL: HandlerOptions = DEFAULTS.strategy(Strategy::Natural);
 const SEQUENCE: HandlerOptions = DEFAULTS.strategy(Strategy::Sequence { gap: None });
 
 const UPSIDE_DOWN: outbox_core::retry::Backoff = outbox_core::retry::Backoff {

@@ -386,8 +386,6 @@ pub(crate) enum Step {
     Gate,
     /// Causes a database error and does not return it.
     Swallow,
-    /// Returns a database error.
-    DatabaseError,
     /// Returns the error of a lost connection.
     Interrupted,
 }
@@ -481,11 +479,6 @@ impl Script {
                 Ok(())
             }
             Step::Interrupted => Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?,
-            Step::DatabaseError => {
-                tx.execute_unprepared("INSERT INTO no_such_table VALUES (1)")
-                    .await?;
-                Ok(())
-            }
         }
     }
 }
