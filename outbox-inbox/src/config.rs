@@ -270,7 +270,6 @@ mod tests {
             .attempts_max(0)
             .backoff(Backoff { min: zero, max: zero })
             .retention(zero)
-            .dead_letter_retention(Some(zero))
             .stuck_after(zero);
         let text = config.problems();
         for setting in [
@@ -283,7 +282,6 @@ mod tests {
             "attempts_max",
             "backoff",
             "retention",
-            "dead_letter_retention",
             "stuck_after",
         ] {
             let start = format!("{setting} is ");

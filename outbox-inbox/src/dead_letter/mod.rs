@@ -160,7 +160,7 @@ impl<'a> NewDeadLetter<'a> {
         }
     }
 
-    fn id(&self) -> Result<Uuid, DbErr> {
+    pub(crate) fn id(&self) -> Result<Uuid, DbErr> {
         Ok(id(self, &headers_json(self.incoming)?))
     }
 }

@@ -143,7 +143,7 @@ async fn more_than_a_batch_is_deleted_in_several() {
         let mut batches = Vec::new();
         loop {
             let (purged, more) = purge_batch(&test.db, &test.sql, 10).await.unwrap();
-            batches.push(purged.messages);
+            batches.push(purged);
             if !more {
                 break;
             }

@@ -21,10 +21,8 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Stop};
 use super::receive::dead_letters::{self, DeadLetterPolls};
-use super::receive::deliveries::{DeliveryOf, Received, SILENCE_MAX};
-use super::receive::idleness::Idleness;
 use super::receive::origin::Origin;
-use super::receive::receiver::Receiver;
+use super::receive::receiver::{DeliveryOf, Idleness, Received, Receiver, SILENCE_MAX};
 use super::receive::unanswered::{InFlight, Unanswered};
 use super::run::job::{EndedJob, EndedLane, Jobs};
 use super::schedule::lanes::LaneKey;

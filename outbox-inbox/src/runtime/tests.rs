@@ -12,10 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, HandlerServices, Shared, Stop};
 use super::message::{Route, RoutedMessage};
-use super::receive::deliveries::{DeliveryOf, Received};
-use super::receive::idleness::Idleness;
 use super::receive::origin::Origin;
-use super::receive::receiver::Receiver;
+use super::receive::receiver::{DeliveryOf, Idleness, Received, Receiver};
 use super::receive::unanswered::Unanswered;
 use super::report::Tally;
 use super::run::job::{EndedJob, EndedLane, Job, Jobs};

@@ -12,7 +12,7 @@ use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::within;
-use crate::support::{OrderPlaced, TestDb, quick};
+use crate::support::{TestDb, quick};
 
 /// No handler takes it.
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]

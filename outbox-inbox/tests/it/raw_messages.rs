@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::dead_letter::OrderPlacedV2;
 use crate::on_every_backend;
 use crate::runtime::{spawn, stop, until_delivered};
-use crate::support::{OrderBooked, OrderPlaced, Script, TestDb, book, message, placed, publish, quick};
+use crate::support::{OrderBooked, Script, TestDb, book, message, placed, publish, quick};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "discarded")]

@@ -8,7 +8,7 @@ use outbox::testing::eventually;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::place::{NEWEST, OLDEST, POSTGRES, Place, Process, note};
+use crate::place::{NEWEST, OLDEST, Place, Process, note};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "invoice", name = "sent")]
@@ -74,7 +74,7 @@ async fn publish_foreign(place: &Place) {
 }
 
 async fn wildcards_take_every_message_once(nats: &'static str) {
-    let Some(place) = Place::open(nats, POSTGRES).await else {
+    let Some(place) = Place::open(nats).await else {
         return;
     };
     place.publish([InvoiceSent { invoice: 1 }]).await;

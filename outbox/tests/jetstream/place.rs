@@ -9,8 +9,7 @@ use outbox::nats::async_nats::jetstream::{self, stream::Stream};
 use outbox::prelude::*;
 use outbox::testing::{backend_url, eventually};
 use sea_orm::{
-    ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement,
-    TransactionTrait as _,
+    ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement, TransactionTrait as _,
 };
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -20,47 +19,32 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_URL";
 pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_URL";
-pub(crate) const POSTGRES: &str = "OUTBOX_TEST_POSTGRES_URL";
-pub(crate) const MARIADB: &str = "OUTBOX_TEST_MARIADB_URL";
 
-/// A stream, and a schema or a database, of a test's own. Effects are rows of the table `noted`, which has no unique key.
+/// A stream and a schema of a test's own. Effects are rows of the table `noted`, which has no unique key.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) stream: EventStream,
     pub(crate) db: DatabaseConnection,
     /// As another process would connect.
     relay_db: DatabaseConnection,
-    /// Removes the schema or the database.
+    /// Removes the schema.
     server: DatabaseConnection,
     remove: String,
 }
 
 impl Place {
     /// `None` if one of the servers is missing, and the test is skipped.
-    pub(crate) async fn open(nats: &'static str, database: &'static str) -> Option<Self> {
-        let (nats, url) = (backend_url(nats)?, backend_url(database)?);
+    pub(crate) async fn open(nats: &'static str) -> Option<Self> {
+        let (nats, url) = (backend_url(nats)?, backend_url("OUTBOX_TEST_POSTGRES_URL")?);
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
         let stream = EventStream::new(&name).with_prefix(&name).unwrap();
         let client = stream.connect(nats).await.unwrap();
         stream.provision(&client).await.unwrap();
 
         let server = pool(url.clone(), None).await;
-        let (create, remove, url, schema) = match server.get_database_backend() {
-            DbBackend::Postgres => (
-                format!("CREATE SCHEMA {name}"),
-                format!("DROP SCHEMA {name} CASCADE"),
-                url,
-                Some(name.as_str()),
-            ),
-            _ => (
-                format!("CREATE DATABASE {name}"),
-                format!("DROP DATABASE {name}"),
-                format!("{}/{name}", url.rsplit_once('/').unwrap().0),
-                None,
-            ),
-        };
+        let create = format!("CREATE SCHEMA {name}");
         server.execute_unprepared(&create).await.unwrap();
-        let db = pool(url.clone(), schema).await;
+        let db = pool(url.clone(), Some(&name)).await;
         outbox::migrate(&db).await.unwrap();
         db.execute_unprepared("CREATE TABLE noted (consumer VARCHAR(64), what VARCHAR(255))")
             .await
@@ -68,10 +52,10 @@ impl Place {
         Some(Self {
             client,
             stream,
-            relay_db: pool(url, schema).await,
+            relay_db: pool(url, Some(&name)).await,
             db,
             server,
-            remove,
+            remove: format!("DROP SCHEMA {name} CASCADE"),
         })
     }
 
@@ -83,10 +67,6 @@ impl Place {
         tx.commit().await.unwrap();
         let relay = self.stream.relay(self.relay_db.clone(), self.client.clone());
         relay.drain().await.unwrap();
-    }
-
-    pub(crate) async fn execute(&self, sql: &str) {
-        self.db.execute_unprepared(sql).await.unwrap();
     }
 
     /// The effects of a consumer, sorted.
@@ -147,24 +127,15 @@ pub(crate) async fn note(tx: &Tx<'_>, consumer: &str, what: &str) -> Result<(), 
 /// An inbox that runs until it is stopped.
 pub(crate) struct Process {
     shutdown: CancellationToken,
-    health: InboxHealthCheck,
     run: JoinHandle<InboxReport>,
 }
 
 impl Process {
     pub(crate) fn start(inbox: Inbox<JetStreamSubscriber>) -> Self {
-        let (shutdown, health) = (CancellationToken::new(), inbox.health());
+        let shutdown = CancellationToken::new();
         let token = shutdown.clone();
         let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
-        Self {
-            shutdown,
-            health,
-            run,
-        }
-    }
-
-    pub(crate) fn is_paused(&self, consumer: &str) -> bool {
-        is_paused(&self.health, consumer)
+        Self { shutdown, run }
     }
 
     pub(crate) async fn stop(self) -> InboxReport {

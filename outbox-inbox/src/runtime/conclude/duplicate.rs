@@ -9,7 +9,7 @@ use crate::database::roll_back;
 use crate::dedup::Outcome;
 use crate::handler::{Strategy, describe};
 use crate::runtime::run::attempt::Attempt;
-use crate::runtime::run::input::Input;
+use crate::runtime::run::attempt::Input;
 use crate::runtime::run::{external, transaction};
 
 /// Asks the strategy whether the message may run now, and leaves no trace. `Ok`: it may, or the

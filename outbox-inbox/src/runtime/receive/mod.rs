@@ -2,8 +2,6 @@
 //! answer.
 
 pub(crate) mod dead_letters;
-pub(crate) mod deliveries;
-pub(crate) mod idleness;
 pub(crate) mod origin;
 pub(crate) mod pause;
 pub(crate) mod receiver;

@@ -12,13 +12,13 @@ use outbox_core::retry::Backoff;
 use outbox_core::{Incoming, Message};
 use sea_orm::DbErr;
 
-use super::input::Input;
 use super::transaction::{self, outcome_of, runs_in_transaction};
 use crate::dedup::attempts::{Attempts, Count};
 use crate::dedup::claim::Claimant;
-use crate::dedup::{Cause, Outcome};
-use crate::handler::{HandlerError, Registration, describe};
+use crate::dedup::{Cause, Outcome, key};
+use crate::handler::{HandlerError, Registration, Strategy, describe};
 use crate::hook::Handled;
+use crate::panics::guard;
 use crate::runtime::conclude::{dead_letter, duplicate, failure, unknown_event, unreadable};
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
@@ -46,6 +46,49 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) source: &'a str,
     pub(crate) routed: &'a mut RoutedMessage,
     pub(crate) stop: &'a Stop,
+}
+
+/// A message that its handler can be called with. Code of the application that makes it (an upcaster, a
+/// business key) fails as a handler does, also by a panic.
+pub(crate) struct Input<'a> {
+    pub(crate) handler: &'a Registration,
+    /// The message, in the version that the handler takes.
+    pub(crate) message: Arc<Message>,
+    /// The key under which the message takes effect.
+    pub(crate) claimant: Claimant<'a>,
+}
+
+impl<'a> Input<'a> {
+    /// `upcast_to`: the version that the handler takes, if it is another one.
+    pub(crate) fn new(
+        consumer: &'a Consumer,
+        message: &'a Arc<Message>,
+        source: &'a str,
+        handler: &'a Registration,
+        upcast_to: Option<u32>,
+    ) -> Result<Self, HandlerError> {
+        let input = match upcast_to {
+            Some(version) => Arc::new(guard("upcaster", || {
+                consumer.shared.services.upcasters.apply(message, version)
+            })??),
+            None => message.clone(),
+        };
+        let strategy = handler.options.strategy;
+        if matches!(strategy, Strategy::Sequence { .. }) && message.sequence.is_none() {
+            return Err(HandlerError::fatal(
+                "the message has no sequence number, which strategy `sequence` needs; its event was `unsequenced` when it was recorded",
+            ));
+        }
+        let id = match strategy {
+            Strategy::Key(key_of) => key::id(&guard("business key", || key_of(&input))??),
+            _ => message.event_id.as_uuid(),
+        };
+        Ok(Self {
+            handler,
+            message: input,
+            claimant: consumer.claimant(message, source, strategy, id),
+        })
+    }
 }
 
 /// Handles a message once. Run it in a task that is never aborted. `panic`: the text of a panic in

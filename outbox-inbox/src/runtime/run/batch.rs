@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use sea_orm::DatabaseTransaction;
 
+use super::attempt::Input;
 use super::call::Call;
-use super::input::Input;
 use super::transaction::{self, needs_transaction};
 use crate::database::roll_back;
 use crate::dedup::claim::claim_all;

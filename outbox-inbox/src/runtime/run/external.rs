@@ -9,8 +9,8 @@ use std::time::Duration;
 use outbox_core::{ClaimToken, DedupKey, DedupStoreError, StoreClaim};
 use tokio::time::Instant;
 
+use super::attempt::Input;
 use super::attempt::TROUBLE;
-use super::input::Input;
 use super::transaction;
 use crate::dedup::{Cause, Outcome};
 use crate::handler::describe;

@@ -4,7 +4,6 @@ pub(crate) mod attempt;
 pub(crate) mod batch;
 pub(crate) mod call;
 pub(crate) mod external;
-pub(crate) mod input;
 pub(crate) mod job;
 pub(crate) mod sequence;
 pub(crate) mod transaction;

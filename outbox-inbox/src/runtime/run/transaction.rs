@@ -8,9 +8,9 @@
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
 
+use super::attempt::Input;
 use super::call::{Call, context_of};
 use super::external;
-use super::input::Input;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
 use crate::dead_letter::retry;
 use crate::dedup::{Cause, Outcome};

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::message::has_log;
 use super::row::read_key;
 use super::session::Session;
-use super::{block, id_range, repeat_deadlocks};
+use super::{block, id_range};
 use crate::sql::Key;
 
 /// Messages per transaction.
