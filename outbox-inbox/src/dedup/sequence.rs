@@ -45,8 +45,6 @@ pub(crate) enum Gaps {
     Wait,
     /// The claim goes on without them and records them as missing.
     Accept,
-    /// As [`Self::Accept`] while nothing of the aggregate has taken effect, and as [`Self::Wait`] otherwise: the beginning has left the stream.
-    AcceptBeginning,
     /// Gaps are normal: the claim goes on and records nothing. A number that arrives after a higher one is stale.
     Ignore,
 }
@@ -75,21 +73,17 @@ impl Place<'_> {
     ///
     /// [`Gaps::Accept`] still answers `Early` if an earlier message is known to fail, or if too many ranges are already missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Outcome, DbErr> {
-        let mut first = SequenceState {
+        let first = SequenceState {
             last: self.sequence(),
             last_event: Some(self.event.id),
             last_recorded_at: self.event.recorded_at,
             ..SequenceState::default()
         };
-        if gaps == Gaps::AcceptBeginning && self.sequence() > 1 {
-            first.missing.push(1..=self.sequence() - 1);
-        }
         let insert = || self.sql.insert_sequence(tx, self.key(), &first);
         let advance = || self.sql.advance(tx, self.key(), self.event, gaps == Gaps::Ignore);
         let taken = match (gaps, self.sequence()) {
             (Gaps::Ignore, _) => advance().await? || insert().await?,
             (_, 1) => insert().await?,
-            (Gaps::AcceptBeginning, _) => insert().await? || advance().await?,
             _ => advance().await?,
         };
         if taken {
@@ -190,11 +184,7 @@ impl Place<'_> {
             return Outcome::Early { expected, failing };
         }
         if self.sequence() > expected && gaps != Gaps::Ignore {
-            let waits = match gaps {
-                Gaps::AcceptBeginning => state.last > 0,
-                gaps => gaps == Gaps::Wait,
-            };
-            if waits || state.missing.len() >= MISSING_MAX {
+            if gaps == Gaps::Wait || state.missing.len() >= MISSING_MAX {
                 let failing = false;
                 return Outcome::Early { expected, failing };
             }

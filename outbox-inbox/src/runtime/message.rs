@@ -110,8 +110,6 @@ pub(crate) struct Early {
     /// Whether the beginning of the aggregate has left the stream is known, or the broker was
     /// asked.
     pub(crate) asked: bool,
-    /// That was before the database was asked, so that the aggregate may be known there.
-    pub(crate) ahead: bool,
 }
 
 impl RoutedMessage {

@@ -63,7 +63,6 @@ async fn a_handler_runs_with_the_limit_of_its_session() {
     for (gaps, numbers) in [
         (Gaps::Wait, vec![1, 2]),
         (Gaps::Accept, vec![1, 3]),
-        (Gaps::AcceptBeginning, vec![4, 5]),
         (Gaps::Ignore, vec![6, 8]),
     ] {
         let aggregate = Aggregate::new("order", format!("{gaps:?}"));

@@ -12,7 +12,7 @@ use crate::tests::database::{TestDb, on_every_database};
 mod producers;
 mod races;
 
-use Gaps::{Accept, AcceptBeginning, Ignore, Wait};
+use Gaps::{Accept, Ignore, Wait};
 use Outcome::{Claimed, Duplicate, Early, Late, Taken};
 
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -365,30 +365,7 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
     db.close().await;
 }
 
-/// The broker has said that the beginning is gone, before it was known whether the aggregate is.
-async fn only_an_aggregate_of_which_nothing_took_effect_begins_late(db: TestDb) {
-    let unknown = Lane::new(&db);
-    assert_eq!(unknown.claim(5, AcceptBeginning).await, Claimed);
-    let early = Early {
-        expected: 6,
-        failing: false,
-    };
-    assert_eq!(unknown.claim(7, AcceptBeginning).await, early);
-    assert_eq!(unknown.claim(6, AcceptBeginning).await, Claimed);
-    assert_eq!(unknown.claim(2, Wait).await, Late, "it was recorded as missing");
-    let failing = Lane::of(&db, "books", "2");
-    let tx = failing.begin().await;
-    failing.at(3).note_failing(&tx).await.unwrap();
-    tx.commit().await.unwrap();
-    let early = Early {
-        expected: 1,
-        failing: true,
-    };
-    assert_eq!(failing.claim(5, AcceptBeginning).await, early);
-}
-
 on_every_database!(
-    only_an_aggregate_of_which_nothing_took_effect_begins_late,
     numbers_take_their_turn_in_order_and_once,
     a_gap_is_waited_for,
     an_accepted_gap_makes_the_missing_ones_late,

@@ -239,14 +239,6 @@ async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, 
             Ok(Err(error)) => return unknown_event::unknown_wishes(consumer, &error),
         }
     }
-    if let Origin::Broker(message) = &in_flight.origin
-        && consumer.asks_ahead(&mut in_flight.routed)
-    {
-        let asked = guard_async("broker's driver", || message.delivery().has_predecessors()).await;
-        if !consumer.begins_late(asked, &mut in_flight.routed) {
-            in_flight.routed.memory.early = None;
-        }
-    }
     let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
     let outcome = run_once(consumer, in_flight, stop, &span).await;
     let Origin::Broker(message) = &in_flight.origin else {

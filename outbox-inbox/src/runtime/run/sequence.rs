@@ -6,7 +6,6 @@
 //! before a new consumer started, nothing is missing; the broker is asked. Not here: the sequences
 //! ([`crate::dedup::sequence`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,37 +33,20 @@ const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 /// second of a slot.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
-/// After an aggregate has begun late, the broker is asked before the database for this many
-/// messages.
-const AHEAD_MAX: u32 = 64;
-
-/// The state of a consumer for aggregates whose beginning has left the stream.
+/// Whether a consumer may ask the broker for the beginnings of aggregates: the broker could not answer, and is
+/// not asked before this time.
 #[derive(Debug, Default)]
-pub(crate) struct LateBeginnings {
-    /// The broker could not answer, and is not asked before this time.
-    ask_again_at: Mutex<Option<Instant>>,
-    /// For how many more messages the broker is asked before the database.
-    ahead: AtomicU32,
-}
+pub(crate) struct LateBeginnings(Mutex<Option<Instant>>);
 
 impl LateBeginnings {
     fn may_ask(&self) -> bool {
-        let at = *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         at.is_none_or(|at| at <= Instant::now())
     }
 
     fn pause(&self) {
         let until = Instant::now() + ASK_PAUSE;
-        *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-    }
-
-    /// Uses one of the questions to the broker that precede a claim.
-    fn take(&self) -> bool {
-        let less = |left: u32| left.checked_sub(1);
-        let taken = self
-            .ahead
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        taken.is_ok()
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 }
 
@@ -114,7 +96,6 @@ impl<'a> Attempt<'a> {
                 expired: false,
                 // What fails is there, or was a moment ago.
                 asked: failing,
-                ahead: false,
             });
         }
         if let Some(early) = waits
@@ -189,30 +170,6 @@ impl Consumer {
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// Whether the broker is asked before the database. After an aggregate has begun late, the next
-    /// aggregates mostly do so too, and a refused claim would double the work.
-    pub(crate) fn asks_ahead(&self, routed: &mut RoutedMessage) -> bool {
-        let handler = routed.handler().map(|handler| handler.options.strategy);
-        let message = routed.message.as_ref();
-        let asks = matches!(handler, Some(Strategy::Sequence { .. }))
-            && message.is_ok_and(|message| message.sequence.is_some_and(|sequence| sequence > 1))
-            && routed.memory.early.is_none()
-            && !routed.has_failed()
-            && self.gaps(routed, routed.handler()) == Gaps::Wait
-            && self.late_beginnings.may_ask();
-        if !asks || !self.late_beginnings.take() {
-            return false;
-        }
-        routed.memory.early = Some(Early {
-            expected: 1,
-            since: Instant::now(),
-            expired: false,
-            asked: false,
-            ahead: true,
-        });
-        true
-    }
-
     /// Takes the broker's answer whether there are earlier messages of the aggregate; returns
     /// whether the message need not wait for them.
     ///
@@ -228,9 +185,6 @@ impl Consumer {
                 if let Some(early) = &mut routed.memory.early {
                     early.asked = true;
                     early.expired = !found;
-                    if !found && !early.ahead {
-                        self.late_beginnings.ahead.store(AHEAD_MAX, Ordering::Relaxed);
-                    }
                 }
                 return !found;
             }
@@ -262,7 +216,6 @@ impl Consumer {
             return Gaps::Ignore;
         }
         match routed.memory.early {
-            Some(early) if early.expired && early.ahead => Gaps::AcceptBeginning,
             Some(early) if early.expired => Gaps::Accept,
             _ => Gaps::Wait,
         }
