@@ -23,9 +23,6 @@ mod runtime;
 mod domain_event;
 mod idempotent_handler;
 
-#[cfg(test)]
-mod golden;
-
 use proc_macro::TokenStream;
 
 /// Describes a struct, or each variant of an enum, as a domain event. Documented at `outbox_core::DomainEvent`.

@@ -1,5 +1,0 @@
-#[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(name = "order.placed")]
-struct OrderPlaced {
-    order_id: Uuid,
-}
