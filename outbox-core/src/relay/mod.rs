@@ -21,8 +21,6 @@ mod pauses;
 mod policy;
 mod poller;
 pub mod reconcile;
-mod retention;
-mod row_size;
 mod share;
 mod suspension;
 
@@ -36,7 +34,6 @@ use crate::health::HealthCheck;
 use crate::log::source::{Part, SecondSource};
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::retry::Backoff;
 use crate::store::{OutboxStore, Registration, RelayMode, SetupKind, SetupProblem, StoreError, within};
 use crate::telemetry;
 
@@ -206,9 +203,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             None => return Ok(RelayReport::default()),
         };
         let mut engine = Engine::new(self, Mode::Run);
-        if !unchecked.store && !unchecked.broker {
-            return engine.run(&shutdown).await;
-        }
         if unchecked.store {
             engine.store_is_down();
         }
@@ -313,63 +307,48 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Checks what was away at the start, as soon as it answers.
-    async fn check_later(&self, unchecked: Unchecked, stop: &CancellationToken) -> Result<(), RelayError> {
-        let store = async {
-            match unchecked.store {
-                true => self.check_store_later(stop).await,
-                false => Ok(()),
-            }
-        };
-        let broker = async {
-            if unchecked.broker {
-                self.check_broker_later(stop).await;
-            }
-        };
-        tokio::join!(store, broker).0
-    }
-
-    /// What somebody has to repair stops the relay, as it would have at the start.
-    async fn check_store_later(&self, stop: &CancellationToken) -> Result<(), RelayError> {
-        let mut pauses = self.pauses();
-        while pauses.next(stop).await {
-            match stop.run_until_cancelled(self.check_store()).await {
-                Some(Ok(Some(reason))) => tracing::debug!(%reason, "the database still cannot be checked"),
-                Some(Ok(None)) | None => return Ok(()),
+    /// Checks what was away at the start, as soon as it answers. What somebody has to repair in the database stops the
+    /// relay, as it would have at the start. A broker that has just come may not know its streams yet, so what is wrong
+    /// with the stream is only logged, once.
+    async fn check_later(
+        &self,
+        mut unchecked: Unchecked,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError> {
+        let seed = self.config.seed;
+        let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let (mut failures, mut is_logged) = (0_u32, false);
+        while unchecked.store || unchecked.broker {
+            failures = failures.saturating_add(1);
+            let pause = self.config.backoff.delay(failures, &mut rng);
+            let check = async {
+                tokio::time::sleep(pause).await;
+                if unchecked.store {
+                    unchecked.store = self.check_store().await?.is_some();
+                }
+                if unchecked.broker {
+                    let checked = self.check_broker().await;
+                    unchecked.broker = checked.is_err();
+                    if let Err(error) = checked
+                        && error.class() == FailureClass::Configuration
+                        && !std::mem::replace(&mut is_logged, true)
+                    {
+                        let reason = describe(&error);
+                        tracing::error!(%reason, "the stream is not set up, checked again until it is");
+                    }
+                }
+                Ok::<(), RelayError>(())
+            };
+            match stop.run_until_cancelled(check).await {
+                Some(Ok(())) => {}
                 Some(Err(error)) => {
                     stop.cancel();
                     return Err(error);
                 }
+                None => break,
             }
         }
         Ok(())
-    }
-
-    /// What somebody has to repair is told, once. It ends nothing: a broker that has just come may not know its streams yet, and what is published meets the
-    /// same.
-    async fn check_broker_later(&self, stop: &CancellationToken) {
-        let (mut pauses, mut is_told) = (self.pauses(), false);
-        while pauses.next(stop).await {
-            match stop.run_until_cancelled(self.check_broker()).await {
-                Some(Err(error)) if error.class() == FailureClass::Configuration && !is_told => {
-                    is_told = true;
-                    tracing::error!(reason = %describe(&error), "the stream is not set up, checked again until it is");
-                }
-                Some(Err(error)) => {
-                    tracing::debug!(reason = %describe(&error), "the stream still cannot be checked");
-                }
-                Some(Ok(())) | None => return,
-            }
-        }
-    }
-
-    fn pauses(&self) -> Pauses {
-        let seed = self.config.seed;
-        Pauses {
-            backoff: self.config.backoff,
-            rng: seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
-            failures: 0,
-        }
     }
 }
 
@@ -378,24 +357,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 struct Unchecked {
     store: bool,
     broker: bool,
-}
-
-/// Longer and longer pauses.
-struct Pauses {
-    backoff: Backoff,
-    rng: fastrand::Rng,
-    failures: u32,
-}
-
-impl Pauses {
-    /// Returns false if the stop has ended the pause.
-    async fn next(&mut self, stop: &CancellationToken) -> bool {
-        self.failures = self.failures.saturating_add(1);
-        let pause = self.backoff.delay(self.failures, &mut self.rng);
-        stop.run_until_cancelled(tokio::time::sleep(pause))
-            .await
-            .is_some()
-    }
 }
 
 impl RelayReport {

@@ -29,13 +29,10 @@
 
 mod admin;
 mod audit;
-mod backlog;
 mod fault;
 mod pause;
 mod reader;
 mod relay;
-mod row_key;
-mod search;
 mod setup;
 
 use std::error::Error;
@@ -46,22 +43,24 @@ use std::time::Duration;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin};
-pub use admin::{PageFrom, Place, Selection, StoredMessage};
+pub use admin::{
+    BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, PageFrom, Place,
+    Selection, StoredMessage,
+};
 pub use audit::{
     INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
     OperationMessages, OperationScope, OutboxAudit, ScopeError,
 };
-pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
 pub use fault::RowFault;
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
-pub use reader::{AggregateHead, FoundMessage, OutboxReader, PartitionOwner};
+pub use reader::{
+    AggregateHead, FoundMessage, FoundPublished, OutboxReader, PartitionOwner, PublishedFound,
+    PublishedSearch,
+};
 pub use relay::{
     Announcement, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode, RelayTrouble, Relays,
     TroubleClass,
 };
-pub use row_key::{RowKey, Settlement};
-pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 pub use setup::{SetupKind, SetupProblem};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
@@ -416,4 +415,67 @@ pub enum StoreError {
         /// What was found, and where.
         context: String,
     },
+}
+
+/// Identifies a row of the outbox.
+///
+/// The row id alone is not enough. A database assigns a row id again if its counter is set back,
+/// for example by a data-only restore or logical replication, or if a crash loses the end of the
+/// log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    /// The row id.
+    pub row_id: i64,
+    /// The message id; `None` if the row holds no readable one.
+    pub id: Option<MessageId>,
+}
+
+/// A verdict on a fetched message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    /// The row id.
+    pub row_id: i64,
+    /// The message id. The verdict holds only for the row that has this id as well; `None` compares
+    /// the row id alone.
+    pub id: Option<MessageId>,
+    /// The partition it belongs to.
+    pub partition: u16,
+    /// Whether the message was waiting rather than pending; see [`FetchedRow::waited`].
+    pub waited: bool,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+impl Settlement {
+    /// The row.
+    #[must_use]
+    pub fn key(&self) -> RowKey {
+        RowKey {
+            row_id: self.row_id,
+            id: self.id,
+        }
+    }
+}
+
+impl FetchedRow {
+    /// The row.
+    #[must_use]
+    pub fn key(&self) -> RowKey {
+        RowKey {
+            row_id: self.row_id,
+            id: self.id,
+        }
+    }
+
+    /// This verdict on the row.
+    #[must_use]
+    pub fn with_verdict(&self, verdict: Verdict) -> Settlement {
+        Settlement {
+            row_id: self.row_id,
+            id: self.id,
+            partition: self.partition,
+            waited: self.waited,
+            verdict,
+        }
+    }
 }

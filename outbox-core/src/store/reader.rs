@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{
-    BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, RowFault,
-    StoreError, StoredMessage,
-};
+use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
 /// Reads single facts of an outbox. Each call reads a snapshot of its own, so two facts may be of different moments.
@@ -93,4 +90,38 @@ pub struct PartitionOwner {
     pub expires_in: Duration,
     /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's clock was set back. Such a lease counts as expired.
     pub is_ahead: bool,
+}
+
+/// What to look for among published messages, logged ones included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedSearch {
+    /// Only messages of this aggregate.
+    pub aggregate: Option<Aggregate>,
+    /// Only messages whose ids were made at this time or later, by the clocks of their writers. A
+    /// copy has the time of its replay. A store with ids that name no time searches all messages.
+    pub from: Option<OffsetDateTime>,
+    /// Only messages whose ids were made before this time.
+    pub until: Option<OffsetDateTime>,
+    /// The most messages, of any status and of anybody, that are read for it.
+    pub looked_at_max: NonZeroU32,
+    /// The most that are returned.
+    pub limit: NonZeroU32,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PublishedFound {
+    /// The messages that match, the last id first.
+    pub messages: Vec<FoundPublished>,
+    /// Messages whose ids were made in this millisecond or before may not have been read, because `looked_at_max` was reached; `None` if all was read.
+    pub looked_from: Option<OffsetDateTime>,
+}
+
+/// A published message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPublished {
+    /// The message as lists show it.
+    pub stored: StoredMessage,
+    /// The header that names the event because of which it was recorded; `None` also if the headers cannot be read.
+    pub causation_id: Option<String>,
 }

@@ -18,7 +18,6 @@ mod activities;
 mod fetch;
 mod leases;
 mod publish;
-mod report;
 mod settle;
 mod shared;
 #[cfg(test)]
@@ -36,13 +35,11 @@ use activities::{Activities, Ended, done};
 use fetch::Fetch;
 use leases::Leases;
 use publish::{Publish, PublishDone, send};
-use report::Recorder;
-use settle::Settle;
+use settle::{Recorder, Settle};
 use shared::Shared;
-use upkeep::Upkeep;
+use upkeep::{PARTITION, Upkeep};
 
 use super::ownership::Renewal;
-use super::retention;
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::Publisher;
@@ -360,7 +357,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     /// forgotten.
     fn renewed(&mut self, result: Result<Renewal, StoreError>) -> Result<bool, RelayError> {
         let renewed = self.leases.done(&mut self.shared, result)?;
-        if !self.shared.ownership.keeps(retention::PARTITION) {
+        if !self.shared.ownership.keeps(PARTITION) {
             self.upkeep.forget(&self.shared);
         }
         if renewed.leaves {

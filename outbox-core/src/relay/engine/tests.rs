@@ -237,7 +237,7 @@ async fn only_the_owner_of_one_partition_purges_and_counts() {
         upkeep.step(&shared).is_none() && !upkeep.counts(&shared),
         "not again at once"
     );
-    shared.ownership.give_back(&[retention::PARTITION]);
+    shared.ownership.give_back(&[PARTITION]);
     tokio::time::advance(Duration::from_secs(3_600)).await;
     assert!(upkeep.next_at(&shared).is_none());
     assert!(upkeep.step(&shared).is_none() && !upkeep.counts(&shared));

@@ -1,11 +1,29 @@
-//! Purges the table and counts the backlog. The owner of one partition does both.
+//! Purges published messages and deduplication keys that were kept long enough, a few at a time, and counts the
+//! backlog.
+//!
+//! Invariants: only the owner of partition 0 does both, so two purges meet at most for a moment after a takeover; dead,
+//! pending and waiting messages are never deleted (the store's promise). A crash leaves the rest for the next round.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Shared;
-use crate::relay::retention::{self, Purge};
+use crate::message::MessageId;
+use crate::relay::config::{RelayConfig, Retention};
 use crate::store::{Backlog, PurgeRequest, Purged, StoreError};
 use crate::{describe, telemetry};
+
+/// Messages looked at per statement.
+const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+/// Between two statements of a round: at most 20,000 messages a second, and never a statement after another without a pause.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Between two rounds.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The owner of this partition purges.
+pub(super) const PARTITION: u16 = 0;
 
 pub(super) struct Upkeep {
     purge: Purge,
@@ -25,15 +43,12 @@ impl Upkeep {
 
     /// When the next purge is due.
     pub(super) fn next_at(&self, shared: &Shared<'_>) -> Option<Instant> {
-        shared
-            .ownership
-            .keeps(retention::PARTITION)
-            .then(|| self.purge.next_at())
+        shared.ownership.keeps(PARTITION).then(|| self.purge.next_at())
     }
 
     /// The purge to run now.
     pub(super) fn step(&mut self, shared: &Shared<'_>) -> Option<PurgeRequest> {
-        match shared.ownership.keeps(retention::PARTITION) {
+        match shared.ownership.keeps(PARTITION) {
             true => self.purge.due(),
             false => None,
         }
@@ -54,8 +69,7 @@ impl Upkeep {
     /// Whether to count the backlog now.
     pub(super) fn counts(&mut self, shared: &Shared<'_>) -> bool {
         let now = Instant::now();
-        let is_due =
-            self.count_at <= now && shared.part.has_table() && shared.ownership.keeps(retention::PARTITION);
+        let is_due = self.count_at <= now && shared.part.has_table() && shared.ownership.keeps(PARTITION);
         if is_due {
             self.count_at = now + telemetry::BACKLOG_INTERVAL;
         }
@@ -85,6 +99,101 @@ impl Upkeep {
         if std::mem::take(&mut self.has_counted) {
             telemetry::forget_backlog();
             shared.health.update(|vitals| vitals.halted = 0);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Purge {
+    older_than: Option<Duration>,
+    keys_older_than: Duration,
+    after: Option<MessageId>,
+    next_at: Instant,
+}
+
+impl Purge {
+    fn new(config: &RelayConfig, rng: &mut fastrand::Rng) -> Self {
+        Self {
+            older_than: match config.retention {
+                Retention::KeepFor(time) => Some(time),
+                Retention::Keep | Retention::Delete => None,
+            },
+            keys_older_than: config.dedup_key_retention,
+            after: None,
+            // Relays that start together do not begin together.
+            next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
+        }
+    }
+
+    /// When the next statement is due.
+    fn next_at(&self) -> Instant {
+        self.next_at
+    }
+
+    /// The next statement, if it is due.
+    fn due(&mut self) -> Option<PurgeRequest> {
+        (self.next_at <= Instant::now()).then(|| {
+            self.next_at = Instant::now() + INTERVAL;
+            PurgeRequest {
+                older_than: self.older_than,
+                keys_older_than: self.keys_older_than,
+                after: self.after,
+                limit: BATCH,
+            }
+        })
+    }
+
+    /// A statement has deleted these.
+    fn done(&mut self, purged: Purged, rng: &mut fastrand::Rng) {
+        self.after = purged.next;
+        let pause = if purged.next.is_some() { PAUSE } else { INTERVAL };
+        self.next_at = Instant::now() + pause.mul_f64(0.5 + rng.f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_goes_on_where_it_stopped_and_then_rests() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut purge = Purge::new(&RelayConfig::default(), &mut rng);
+        tokio::time::sleep_until(purge.next_at()).await;
+        assert_eq!(purge.due().unwrap().after, None);
+        assert_eq!(purge.due(), None, "one at a time");
+        let id = MessageId::fresh();
+        purge.done(
+            Purged {
+                deleted: 1000,
+                next: Some(id),
+            },
+            &mut rng,
+        );
+        tokio::time::sleep_until(purge.next_at()).await;
+        assert_eq!(purge.due().unwrap().after, Some(id));
+        purge.done(
+            Purged {
+                deleted: 3,
+                next: None,
+            },
+            &mut rng,
+        );
+        assert!(purge.next_at() >= Instant::now() + INTERVAL / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_keys_are_deleted_unless_a_time_is_set() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for retention in [Retention::Keep, Retention::Delete] {
+            let mut purge = Purge::new(&RelayConfig::default().retention(retention), &mut rng);
+            tokio::time::sleep_until(purge.next_at()).await;
+            let request = purge.due().unwrap();
+            assert_eq!(request.older_than, None);
+            assert_eq!(
+                request.keys_older_than,
+                RelayConfig::default().dedup_key_retention
+            );
         }
     }
 }

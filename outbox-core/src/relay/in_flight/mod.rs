@@ -8,11 +8,10 @@
 //! - A lane that a verdict closed stays closed until every fetch has ended that could have missed the end of that verdict, settled or dropped. Rows of the lane
 //!   that such a fetch returns must wait as well.
 //!
-//! [`lanes`] decides which message is next, [`verdicts`] how long a verdict lives, [`refusals`] what becomes of a verdict that the store does not take. Not here:
+//! [`lanes`] decides which message is next, [`verdicts`] how long a verdict lives, and what becomes of a verdict that the store does not take. Not here:
 //! calls of the store, see `engine`.
 
 mod lanes;
-mod refusals;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -27,8 +26,7 @@ use crate::quick_map::{QuickMap, QuickSet};
 use crate::store::{FetchedRow, Lease, RowKey, Settlement, Verdict};
 
 use lanes::{Key, Lanes};
-use refusals::Refused;
-use verdicts::{Given, Verdicts};
+use verdicts::{Given, Refused, Verdicts};
 
 pub(super) use lanes::Queued;
 pub(super) use verdicts::Settling;
