@@ -3,10 +3,8 @@
 //! Not here: collecting messages, see [`MemoryStore::rows`](super::MemoryStore::rows) and
 //! [`MemoryBroker::messages`](super::MemoryBroker::messages).
 
-use std::collections::{HashMap, HashSet};
-
 use outbox_core::event::{DomainEvent, EventDescriptor};
-use outbox_core::message::{Aggregate, Message, MessageId};
+use outbox_core::message::Message;
 use outbox_core::payload::{self, Decode, EventCodec, PayloadError};
 
 /// Decodes the event of a message.
@@ -73,32 +71,4 @@ pub enum DecodeEventError {
     /// The payload does not fit the Rust type.
     #[error("payload does not fit the Rust type")]
     Payload(#[source] PayloadError),
-}
-
-/// Checks the order of each aggregate's messages: apart from copies, their sequences are 1, 2, 3 … without gaps.
-/// Unsequenced messages have no order and are skipped.
-///
-/// # Errors
-///
-/// Names the first message that is out of order, and the sequence that was expected.
-pub fn check_order<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), String> {
-    let mut seen: HashSet<MessageId> = HashSet::new();
-    let mut next: HashMap<&Aggregate, u64> = HashMap::new();
-    for message in messages {
-        let Some(sequence) = message.sequence else {
-            continue;
-        };
-        if !seen.insert(message.id) {
-            continue;
-        }
-        let expected = next.entry(&message.aggregate).or_insert(1);
-        if sequence != *expected {
-            return Err(format!(
-                "message {} of {} has sequence {sequence} where {expected} was expected",
-                message.id, message.aggregate
-            ));
-        }
-        *expected += 1;
-    }
-    Ok(())
 }

@@ -31,11 +31,11 @@ pub mod ledger;
 pub mod conformance;
 pub mod wrong;
 
-pub use compile_fail::{programs_refused_in_any_words, programs_that_do_not_compile, without_package};
+pub use compile_fail::{programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
 pub use eventually::eventually;
 pub use free_port::free_port;
-pub use inspect::{DecodeEventError, check_order, decode_event};
+pub use inspect::{DecodeEventError, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
     DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,

@@ -4,13 +4,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use outbox_core::log::{Logged, MessageLog as _, Position};
-use outbox_core::{Aggregate, Events, MessageId, MessageStatus};
+use outbox_core::{Events, MessageId};
 use outbox_log::PostgresLog;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore};
 use outbox_testing::conformance::log::LogFixture;
-use outbox_testing::conformance::store::{
-    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
-};
+use outbox_testing::conformance::store::{OpenTransaction, Refused, StoreFixture};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -120,12 +118,6 @@ impl StoreFixture for Fixture {
     type Store = SqlStore;
     type Open = Open;
 
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities {
-            overlapping_transactions: true,
-        }
-    }
-
     fn store(&self) -> &SqlStore {
         &self.store
     }
@@ -172,34 +164,6 @@ impl StoreFixture for Fixture {
     async fn corrupt(&self, id: MessageId) {
         let sql = format!("UPDATE outbox_messages SET headers = '[1]' WHERE id = '{id}'");
         self.place.execute(&sql).await;
-    }
-
-    async fn rows(&self) -> Vec<RowState> {
-        let sql = "SELECT id, aggregate_type, aggregate_id, sequence, status::int8 AS status, attempts::int8 AS attempts \
-                   FROM outbox_messages ORDER BY row_id";
-        let statement = Statement::from_string(DbBackend::Postgres, sql);
-        let rows = self.place.db.query_all_raw(statement).await.unwrap();
-        rows.iter()
-            .map(|row| {
-                let text = |column| row.try_get::<String>("", column).unwrap();
-                RowState {
-                    id: row.try_get::<Uuid>("", "id").unwrap().into(),
-                    aggregate: Aggregate::new(text("aggregate_type"), text("aggregate_id")),
-                    sequence: row
-                        .try_get::<Option<i64>>("", "sequence")
-                        .unwrap()
-                        .map(|n| n.try_into().unwrap()),
-                    status: match row.try_get::<i64>("", "status").unwrap() {
-                        0 => MessageStatus::Pending,
-                        1 => MessageStatus::Published,
-                        3 => MessageStatus::Waiting,
-                        4 => MessageStatus::Logged,
-                        _ => MessageStatus::Dead,
-                    },
-                    attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
-                }
-            })
-            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use outbox_core::Message;
 use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect_options};
 use outbox_testing::LogEntry;
 use outbox_testing::backend_url;
-use outbox_testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_testing::conformance::publisher::PublisherFixture;
 use outbox_testing::conformance::stream_log::StreamLogFixture;
 use outbox_testing::conformance::subscriber::SubscriberFixture;
 use time::OffsetDateTime;
@@ -58,10 +58,6 @@ fn fixed_subject(nats: &Nats) -> String {
 
 impl PublisherFixture for Fixture {
     type Publisher = JetStreamPublisher;
-
-    fn capabilities(&self) -> PublisherCapabilities {
-        PublisherCapabilities { outage: true }
-    }
 
     fn publisher(&self) -> &JetStreamPublisher {
         &self.publisher

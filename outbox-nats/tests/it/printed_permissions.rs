@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, Message};
 use outbox_nats::{JetStreamPublisher, JetStreamSubscriber};
-use outbox_testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_testing::conformance::publisher::PublisherFixture;
 use outbox_testing::conformance::stream_log::StreamLogFixture;
 use outbox_testing::conformance::subscriber::SubscriberFixture;
 use outbox_testing::{LogEntry, eventually};
@@ -94,10 +94,6 @@ impl Fixture {
 
 impl PublisherFixture for Fixture {
     type Publisher = JetStreamPublisher;
-
-    fn capabilities(&self) -> PublisherCapabilities {
-        PublisherCapabilities { outage: true }
-    }
 
     fn publisher(&self) -> &JetStreamPublisher {
         &self.publisher

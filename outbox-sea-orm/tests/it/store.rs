@@ -8,19 +8,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
-    Selection, Verdict,
+    Events, Limits, MessageId, NewMessage, OutboxAdmin, OutboxStore, OwnerId, Selection, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, OutboxTransaction, RecordError, SqlStore};
 use outbox_testing::conformance::probe::Probe;
-use outbox_testing::conformance::store::{
-    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
-};
+use outbox_testing::conformance::store::{OpenTransaction, Refused, StoreFixture};
 use outbox_testing::not_applicable;
 use sea_orm::sqlx::Executor;
 use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::support::{Backend, TTL, TestDb, int, settlements};
 
@@ -92,10 +88,8 @@ impl StoreFixture for Fixture {
     type Store = SqlStore;
     type Open = Open;
 
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities {
-            overlapping_transactions: self.db.sql_backend() != DbBackend::Sqlite,
-        }
+    fn overlapping_transactions(&self) -> bool {
+        self.db.sql_backend() != DbBackend::Sqlite
     }
 
     fn store(&self) -> &SqlStore {
@@ -157,10 +151,6 @@ impl StoreFixture for Fixture {
             1
         );
     }
-
-    async fn rows(&self) -> Vec<RowState> {
-        rows(&self.db).await
-    }
 }
 
 pub(crate) struct Open(OutboxTransaction);
@@ -173,47 +163,6 @@ impl OpenTransaction for Open {
     async fn roll_back(self) {
         self.0.rollback().await.unwrap();
     }
-}
-
-async fn rows(db: &TestDb) -> Vec<RowState> {
-    let cast = |column: &str| match db.sql_backend() {
-        DbBackend::Postgres => format!("{column}::int8 AS {column}"),
-        _ => column.to_owned(),
-    };
-    let sql = format!(
-        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY row_id",
-        cast("status"),
-        cast("attempts"),
-        db.messages()
-    );
-    let rows = db
-        .db
-        .query_all_raw(Statement::from_string(db.sql_backend(), sql))
-        .await
-        .unwrap();
-    rows.iter()
-        .map(|row| {
-            let text = |column| match db.sql_backend() {
-                DbBackend::MySql => String::from_utf8(row.try_get("", column).unwrap()).unwrap(),
-                _ => row.try_get("", column).unwrap(),
-            };
-            RowState {
-                id: row.try_get::<Uuid>("", "id").unwrap().into(),
-                aggregate: Aggregate::new(text("aggregate_type"), text("aggregate_id")),
-                sequence: row
-                    .try_get::<Option<i64>>("", "sequence")
-                    .unwrap()
-                    .map(|n| n.try_into().unwrap()),
-                status: match row.try_get::<i64>("", "status").unwrap() {
-                    0 => MessageStatus::Pending,
-                    1 => MessageStatus::Published,
-                    3 => MessageStatus::Waiting,
-                    _ => MessageStatus::Dead,
-                },
-                attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
-            }
-        })
-        .collect()
 }
 
 crate::on_every_backend!(

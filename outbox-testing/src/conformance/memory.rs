@@ -15,8 +15,8 @@ use time::OffsetDateTime;
 
 use super::dedup_store::DedupStoreFixture;
 use super::log::LogFixture;
-use super::publisher::{PublisherCapabilities, PublisherFixture};
-use super::store::{OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
+use super::publisher::PublisherFixture;
+use super::store::{OpenTransaction, Refused, StoreFixture};
 use super::stream_log::StreamLogFixture;
 use super::subscriber::SubscriberFixture;
 use crate::wrong::WriterMistake;
@@ -69,12 +69,6 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
     type Open = MemoryTransaction;
 
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities {
-            overlapping_transactions: true,
-        }
-    }
-
     fn store(&self) -> &S {
         &self.store
     }
@@ -118,17 +112,6 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     async fn corrupt(&self, id: MessageId) {
         assert!(self.memory.corrupt(id), "message {id} is in the outbox");
     }
-
-    async fn rows(&self) -> Vec<RowState> {
-        let state = |row: crate::StoredRow| RowState {
-            id: row.message.id,
-            aggregate: row.message.aggregate,
-            sequence: row.message.sequence,
-            status: row.status,
-            attempts: row.attempts,
-        };
-        self.memory.rows().into_iter().map(state).collect()
-    }
 }
 
 impl OpenTransaction for MemoryTransaction {
@@ -169,10 +152,6 @@ const FIXED_SUBJECT: &str = "fixed.subject";
 
 impl<P: Publisher> PublisherFixture for MemoryBrokerFixture<P> {
     type Publisher = P;
-
-    fn capabilities(&self) -> PublisherCapabilities {
-        PublisherCapabilities { outage: true }
-    }
 
     fn publisher(&self) -> &P {
         &self.part

@@ -20,8 +20,8 @@
 //!
 //! Invariant: a suite asks for nothing beyond the contract in [`outbox_core::store`], [`outbox_core::log`],
 //! [`outbox_core::publisher`], [`outbox_core::subscriber`] or [`outbox_core::dedup`]. Each promise has a planted mistake
-//! ([`crate::wrong`]) that the suite detects. Differences between back ends are a capabilities value of the fixture; a promise whose capability
-//! is missing does not apply, and says so. Not here: performance, see `stress`.
+//! ([`crate::wrong`]) that the suite detects. Differences between back ends are methods of the fixture; a promise that needs what a back end lacks
+//! does not apply, and says so. Not here: performance, see `stress`.
 
 use crate::store_types::*;
 use crate::{Operator as _, store_methods};

@@ -13,7 +13,7 @@ use outbox_core::message::Message;
 use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
 
 use super::probe::{NOTED, OBSERVED, message, odd_aggregate_ids};
-use crate::{LogEntry, not_applicable};
+use crate::LogEntry;
 
 /// Brings one broker into the states that the promises need.
 ///
@@ -21,9 +21,6 @@ use crate::{LogEntry, not_applicable};
 pub trait PublisherFixture: Send + Sync + 'static {
     /// The publisher under test.
     type Publisher: Publisher;
-
-    /// The capabilities of this broker.
-    fn capabilities(&self) -> PublisherCapabilities;
 
     /// The publisher under test.
     fn publisher(&self) -> &Self::Publisher;
@@ -37,15 +34,8 @@ pub trait PublisherFixture: Send + Sync + 'static {
     /// Size in bytes of a payload that the broker cannot accept.
     fn payload_bytes_too_many(&self) -> usize;
 
-    /// Makes the broker unreachable, or reachable again. Called only with [`PublisherCapabilities::outage`].
+    /// Makes the broker unreachable, or reachable again.
     fn set_available(&self, available: bool) -> impl Future<Output = ()> + Send;
-}
-
-/// Capabilities of a [`PublisherFixture`]'s broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PublisherCapabilities {
-    /// Whether the fixture can make the broker unreachable.
-    pub outage: bool,
 }
 
 async fn publish<F: PublisherFixture>(fixture: &F, message: &Message) -> Receipt {
@@ -236,9 +226,6 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
 /// While the broker is unreachable, publishing ends and the outcome is unknown, whether or not the message was sent.
 /// Afterwards the same message goes through and is stored once, whatever became of the earlier attempts.
 pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
-    if !fixture.capabilities().outage {
-        return not_applicable("this fixture cannot make its broker unreachable");
-    }
     publish(fixture, &message(NOTED, "a", 1)).await;
     let message = message(NOTED, "a", 2);
     fixture.set_available(false).await;

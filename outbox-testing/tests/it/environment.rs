@@ -4,19 +4,15 @@
 use std::env;
 use std::process::{Command, Output};
 
-use outbox_testing::{backend_url, compiler_is_pinned};
+use outbox_testing::backend_url;
 
-/// An environment variable that marks the second run. Its value is the expected address, or [`COMPILER`].
+/// An environment variable that marks the second run. Its value is the expected address.
 const SECOND_RUN: &str = "OUTBOX_TEST_SECOND_RUN";
 const VARIABLE: &str = "OUTBOX_TEST_NOWHERE_URL";
-/// Value of [`SECOND_RUN`] that asks for the compiler instead of a server.
-const COMPILER: &str = "compiler";
 
 #[test]
 fn second_run() {
-    if env::var_os(SECOND_RUN).is_some_and(|asked| asked == COMPILER) {
-        assert!(!compiler_is_pinned());
-    } else if env::var_os(SECOND_RUN).is_some() {
+    if env::var_os(SECOND_RUN).is_some() {
         assert_eq!(
             backend_url(VARIABLE).as_deref(),
             env::var(SECOND_RUN).ok().filter(|url| !url.is_empty()).as_deref()
@@ -74,26 +70,5 @@ fn a_skip_is_a_failure_in_ci() {
     assert!(
         text.contains("a skip is a failure under CI=true: set OUTBOX_TEST_NOWHERE_URL"),
         "{text}"
-    );
-}
-
-/// A newer compiler is not a mistake, so the test is skipped under `CI=true` as well.
-#[cfg(unix)]
-#[test]
-fn messages_of_another_compiler_are_not_compared() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let folder = env::temp_dir().join(format!("outbox-compiler-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let compiler = folder.join("rustc");
-    std::fs::write(&compiler, "#!/bin/sh\necho 'rustc 1.999.0 (0 2030-01-01)'\n").unwrap();
-    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let output = run_again(COMPILER, &[("PATH", folder.to_str().unwrap()), ("CI", "true")]);
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("this is rustc 1.999.0"),
-        "{}",
-        stderr(&output)
     );
 }

@@ -1,4 +1,4 @@
-//! The in-memory store beyond the suites: its clock, its faults, and the helpers for users' tests.
+//! The in-memory store beyond the suites: its faults, and the helpers for users' tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,42 +8,10 @@ use outbox_core::{
     Publisher, Selection, Settlement, StoreError, Verdict,
 };
 use outbox_testing::Operator as _;
-use outbox_testing::conformance::probe::{self, NOTED, Probe};
-use outbox_testing::{
-    DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, check_order, decode_event,
-};
-use tokio::time::advance;
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, decode_event};
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-#[tokio::test(start_paused = true)]
-async fn leases_run_out_by_tokios_clock() {
-    let store = MemoryStore::new();
-    assert_eq!(
-        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
-        64
-    );
-    advance(MINUTE - Duration::from_millis(1)).await;
-    assert_eq!(
-        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
-        0
-    );
-    advance(Duration::from_millis(1)).await;
-    assert_eq!(
-        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
-        64
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_stores_clock_runs_with_tokios() {
-    let store = MemoryStore::new();
-    let start = store.now();
-    assert_eq!(start, time::macros::datetime!(2026-01-01 00:00 UTC));
-    advance(MINUTE).await;
-    store.record([Probe::noted("a", 1)]).unwrap();
-    assert_eq!(store.rows()[0].message.created_at, start + MINUTE);
-}
 
 #[test]
 fn recorded_events_can_be_read_back() {
@@ -144,38 +112,6 @@ fn events_are_decoded_only_from_their_own_type_and_version() {
         decode_event::<Probe>(&broken),
         Err(DecodeEventError::Payload(_))
     ));
-}
-
-#[test]
-fn order_is_checked_per_aggregate_on_first_copies() {
-    let noted = |id, sequence| probe::message(NOTED, id, sequence);
-    let (a1, a2, b1) = (noted("a", 1), noted("a", 2), noted("b", 1));
-    check_order([&a1, &b1, &a1, &a2, &a1]).unwrap();
-    check_order([&a2, &a1]).unwrap_err();
-    check_order([&a1, &noted("a", 3)]).unwrap_err();
-    check_order([&a1, &noted("a", 1)]).unwrap_err();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ledger_of_the_in_memory_pair_balances_after_a_drain() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    store
-        .record(
-            Events::new()
-                .with(Probe::noted("a", 1))
-                .with(Probe::noted("a", 2)),
-        )
-        .unwrap();
-    assert_eq!(
-        Ledger::of(&store, &broker).check().len(),
-        2,
-        "nothing is published yet"
-    );
-    broker.lose_acks(1);
-    let relay = outbox_core::Relay::new(store.clone(), broker.publisher());
-    while relay.drain().await.is_err() {}
-    store.until_drained().await;
-    Ledger::of(&store, &broker).assert_balanced();
 }
 
 /// Fetches all pending messages and settles them with one verdict.

@@ -1,14 +1,13 @@
-//! The in-memory broker beyond the suites: its clock and its faults.
+//! The in-memory broker beyond the suites: its faults.
 
 use std::time::Duration;
 
 use outbox_core::{
-    ConsumerSpec, Delivery, FailureClass, Message, Publisher, StreamLog, Subscriber, SubscriberError,
-    Subscription,
+    ConsumerSpec, Delivery, FailureClass, Message, Publisher, Subscriber, SubscriberError, Subscription,
 };
 use outbox_testing::conformance::probe::{self, NOTED, OBSERVED};
 use outbox_testing::{DedupWindow, LogEntry, MemoryBroker};
-use tokio::time::{advance, timeout};
+use tokio::time::advance;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -23,61 +22,6 @@ fn spec(name: &str) -> ConsumerSpec {
         prefetch: 10,
         start_at: outbox_core::StartAt::Beginning,
     }
-}
-
-async fn class_of(broker: &MemoryBroker, message: &Message) -> FailureClass {
-    broker.publisher().publish(message).await.unwrap_err().class()
-}
-
-#[tokio::test]
-async fn planned_refusals_store_nothing() {
-    let broker = MemoryBroker::new();
-    let message = probe::message(NOTED, "a", 1);
-    broker.fail_next(2, FailureClass::Backpressure);
-    for _ in 0..2 {
-        assert_eq!(class_of(&broker, &message).await, FailureClass::Backpressure);
-    }
-    broker.fail_matching(|message| message.aggregate.id == "a", FailureClass::Permanent);
-    assert_eq!(class_of(&broker, &message).await, FailureClass::Permanent);
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "b", 1))
-        .await
-        .unwrap();
-    broker.set_down(true);
-    assert_eq!(class_of(&broker, &message).await, FailureClass::Unknown);
-    broker.clear_faults();
-    assert_eq!(
-        broker
-            .publisher()
-            .publish(&message)
-            .await
-            .unwrap()
-            .stream_sequence,
-        2
-    );
-    assert_eq!(broker.publishes(), 6);
-}
-
-#[tokio::test]
-async fn lost_confirmations_and_ghosts_are_unknown() {
-    let broker = MemoryBroker::new();
-    let (lost, ghost) = (probe::message(NOTED, "a", 1), probe::message(NOTED, "b", 1));
-    broker.lose_acks(1);
-    assert_eq!(class_of(&broker, &lost).await, FailureClass::Unknown);
-    assert_eq!(
-        broker.log().len(),
-        1,
-        "the message is stored, only its confirmation was lost"
-    );
-    assert!(broker.publisher().publish(&lost).await.unwrap().duplicate);
-
-    broker.ghost(1);
-    assert_eq!(class_of(&broker, &ghost).await, FailureClass::Unknown);
-    assert_eq!(broker.log().len(), 1, "the ghost is still on its way");
-    broker.release_ghosts();
-    assert_eq!(broker.messages(), [lost, ghost.clone()]);
-    assert!(broker.publisher().publish(&ghost).await.unwrap().duplicate);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,26 +49,6 @@ async fn ids_are_forgotten_outside_the_window() {
     assert!(!again(&broker, &message).await);
     broker.forget_ids();
     assert!(!again(&broker, &message).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_abandoned_publish_may_have_been_stored() {
-    let broker = MemoryBroker::new().with_latency(Duration::from_millis(10));
-    let publisher = broker.publisher();
-    let message = probe::message(NOTED, "a", 1);
-    assert!(
-        timeout(Duration::from_millis(5), publisher.publish(&message))
-            .await
-            .is_err()
-    );
-    assert_eq!(broker.log().len(), 0);
-    assert!(
-        timeout(Duration::from_millis(15), publisher.publish(&message))
-            .await
-            .is_err()
-    );
-    assert_eq!(broker.log().len(), 1);
-    assert!(publisher.publish(&message).await.unwrap().duplicate);
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,57 +83,6 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
     assert_eq!(broker.deliveries("c"), 2);
 }
 
-/// An outage ends a wait. Otherwise a consumer would not notice the outage.
-#[tokio::test(start_paused = true)]
-async fn an_outage_ends_a_wait() {
-    let broker = MemoryBroker::new();
-    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
-    let waiting = tokio::spawn(async move { subscription.next().await.map(|_| ()) });
-    advance(MINUTE).await;
-    broker.set_down(true);
-    assert!(matches!(
-        waiting.await.unwrap(),
-        Err(SubscriberError::Interrupted { .. })
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
-    let broker = MemoryBroker::new();
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "a", 1))
-        .await
-        .unwrap();
-    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
-    broker.duplicate_deliveries(1);
-    broker.lose_consumer_acks(1);
-    let mut counts = Vec::new();
-    while !broker.is_idle("c") {
-        let delivery = subscription.next().await.unwrap();
-        counts.push(delivery.incoming().delivery_count);
-        delivery.ack().await.unwrap();
-    }
-    assert_eq!(counts, [1, 2]);
-
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "a", 2))
-        .await
-        .unwrap();
-    broker.duplicate_deliveries(1);
-    for count in 1..=2 {
-        let delivery = subscription.next().await.unwrap();
-        assert_eq!(
-            delivery.incoming().delivery_count,
-            count,
-            "a copy comes although it was acknowledged"
-        );
-        delivery.ack().await.unwrap();
-    }
-    assert!(broker.is_idle("c"));
-}
-
 #[tokio::test(start_paused = true)]
 async fn foreign_messages_reach_consumers_as_they_are() {
     let broker = MemoryBroker::new();
@@ -231,28 +104,6 @@ async fn foreign_messages_reach_consumers_as_they_are() {
 }
 
 #[tokio::test]
-async fn consumers_that_cannot_work_are_refused() {
-    let subscriber = MemoryBroker::new().subscriber();
-    for name in ["", "a.b", "a b", "ü", &"x".repeat(65)] {
-        assert!(
-            matches!(
-                subscriber.subscribe(&spec(name)).await,
-                Err(SubscriberError::Configuration { .. })
-            ),
-            "{name:?}"
-        );
-    }
-    let idle = ConsumerSpec {
-        in_flight_max: 0,
-        ..spec("c")
-    };
-    assert!(matches!(
-        subscriber.subscribe(&idle).await,
-        Err(SubscriberError::Configuration { .. })
-    ));
-}
-
-#[tokio::test]
 async fn a_deleted_consumer_is_gone() {
     let broker = MemoryBroker::new();
     let mut old = broker.subscriber().subscribe(&spec("c")).await.unwrap();
@@ -261,22 +112,6 @@ async fn a_deleted_consumer_is_gone() {
     // A new consumer of the same name is a different consumer.
     broker.subscriber().subscribe(&spec("c")).await.unwrap();
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
-}
-
-#[test]
-fn subjects_name_the_aggregate_and_the_event() {
-    let broker = MemoryBroker::new();
-    let publish =
-        |message: &Message| futures_util::FutureExt::now_or_never(broker.publisher().publish(message));
-    publish(&probe::message(NOTED, "a.b", 1)).unwrap().unwrap();
-    publish(&Message {
-        subject: Some("fixed".to_owned()),
-        ..probe::message(NOTED, "a", 1)
-    })
-    .unwrap()
-    .unwrap();
-    let subjects: Vec<String> = broker.log().into_iter().map(|entry| entry.subject).collect();
-    assert_eq!(subjects, ["events.probe.a.b.noted", "fixed"]);
 }
 
 /// A broker that lost confirmed messages has forgotten their ids too, so the same message is stored again, behind the
@@ -334,16 +169,4 @@ async fn abandoned_publishes_do_not_arrive() {
     let error = on_its_way.await.unwrap().unwrap_err();
     assert_eq!(error.class(), FailureClass::Unknown);
     assert_eq!(broker.messages(), []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_brokers_clock_runs_with_tokios() {
-    let broker = MemoryBroker::new();
-    let start = broker.now();
-    assert_eq!(start, time::macros::datetime!(2026-01-01 00:00 UTC));
-    advance(MINUTE).await;
-    assert_eq!(broker.now(), start + MINUTE);
-    broker.set_down(true);
-    let error = broker.message_ids(start).await.unwrap_err();
-    assert_eq!(error.class(), FailureClass::Unknown);
 }

@@ -55,9 +55,9 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
         .skip(&skipped)
         .await
         .expect("skip answers");
-    let before = fixture.outbox().rows().await;
+    let before = stored(fixture.outbox()).await;
     adopt(fixture, &messages).await;
-    assert_eq!(fixture.outbox().rows().await, before);
+    assert_eq!(stored(fixture.outbox()).await, before);
 }
 
 /// A reader that was replaced may have an adoption on its way, which is carried out when its successor has published the messages and stored the position. If they

@@ -103,7 +103,7 @@ pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(f
     }
     let early = read(fixture, &mut reader).await;
     purge_all(fixture).await;
-    assert_eq!(fixture.outbox().rows().await.len(), 4, "nothing is passed");
+    assert_eq!(stored(fixture.outbox()).await.len(), 4, "nothing is passed");
     reader.confirm(early[3].end).await.expect("confirm answers");
     for n in 1..=4 {
         commit_one(fixture, "late", n).await;
@@ -148,5 +148,5 @@ pub async fn logged_messages_are_kept_for_their_retention<F: LogFixture>(fixture
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(purge(fixture, LONG).await, 0);
-    assert_eq!(fixture.outbox().rows().await.len(), 6);
+    assert_eq!(stored(fixture.outbox()).await.len(), 6);
 }

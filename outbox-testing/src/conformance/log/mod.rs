@@ -22,7 +22,7 @@ pub use reading::*;
 
 /// Brings the log of one outbox into the states that the promises need.
 ///
-/// New messages of the outbox are the log's: [`StoreFixture::rows`] shows them as [`Logged`](outbox_core::store::MessageStatus::Logged).
+/// New messages of the outbox are the log's: the list of the store shows them as [`Logged`](outbox_core::store::MessageStatus::Logged).
 pub trait LogFixture: Send + Sync + 'static {
     /// The log under test.
     type Log: MessageLog;

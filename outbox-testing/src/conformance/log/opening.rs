@@ -92,7 +92,7 @@ pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     commit_one(fixture, "after", 1).await;
     let from_log = logged(&read(fixture, &mut reader).await);
-    for row in fixture.outbox().rows().await {
+    for row in stored(fixture.outbox()).await {
         let comes = from_log.iter().any(|message| message.id == row.id);
         let is_out = row.status == MessageStatus::Pending || comes || row.aggregate.id == "decided";
         assert!(is_out, "{row:?} is lost");
@@ -101,7 +101,7 @@ pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
             "the new log does not give {row:?}"
         );
     }
-    assert_eq!(fixture.outbox().rows().await.len(), 6);
+    assert_eq!(stored(fixture.outbox()).await.len(), 6);
 }
 
 /// At each moment at which the opening is dropped, the log can be opened again, and nothing is adopted or skipped.

@@ -21,7 +21,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     all.extend(read(fixture, &mut reader).await);
     assert_eq!(read(fixture, &mut reader).await, [], "nothing is left");
     assert_eq!(keys(&all), singles(&[("a", 1), ("b", 1), ("a", 2)]));
-    for row in fixture.outbox().rows().await {
+    for row in stored(fixture.outbox()).await {
         assert_eq!(row.status, MessageStatus::Logged);
     }
 }
@@ -64,7 +64,7 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
 
 /// A transaction that was begun first and commits last comes last. Each comes as a whole, in the order of its recording.
 pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
-    if !fixture.outbox().capabilities().overlapping_transactions {
+    if !fixture.outbox().overlapping_transactions() {
         return not_applicable("one transaction at a time");
     }
     let begun = |id: &str| {

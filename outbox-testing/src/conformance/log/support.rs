@@ -6,12 +6,11 @@ use outbox_core::log::{Look, LookRequest};
 use tokio::time::{sleep, timeout};
 
 use super::LogFixture;
-use crate::conformance::store::RowState;
 pub(super) use crate::conformance::store::StoreFixture as _;
 
 pub(super) use crate::conformance::probe::{Probe, aggregate};
 pub(super) use crate::conformance::store::support::{
-    ALL, LONG, dead, fetch, hindered, lease_all, published, settled,
+    ALL, LONG, dead, fetch, hindered, lease_all, published, settled, state_of, stored,
 };
 pub(super) use crate::eventually;
 pub(super) use crate::store_types::*;
@@ -152,8 +151,8 @@ pub(super) async fn look_at<F: LogFixture>(
     look
 }
 
-pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
-    fixture.outbox().rows().await.into_iter().find(|row| row.id == id)
+pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<StoredMessage> {
+    state_of(fixture.outbox(), id).await
 }
 
 /// A relay of the table gives all pending messages this verdict, and goes away.

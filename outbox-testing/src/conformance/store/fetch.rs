@@ -119,7 +119,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
 /// A transaction that wrote first and commits last is published, although newer messages are settled already. Relays
 /// that remember a place in the table lose such messages.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
-    if !fixture.capabilities().overlapping_transactions {
+    if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");
     }
     let (_, leases) = lease_all(fixture).await;

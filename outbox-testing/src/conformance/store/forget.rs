@@ -35,7 +35,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
 
     let forgotten = forget(fixture, &["a", "c", "unknown"]).await;
     assert_eq!((forgotten.messages, forgotten.left), (4, Vec::new()));
-    let left = fixture.rows().await;
+    let left = stored(fixture).await;
     assert_eq!(ids(left.iter().map(|row| &row.aggregate)), ["b"]);
     commit(fixture, of_a()).await;
     commit_each(fixture, &["b", "c"]).await;
@@ -52,7 +52,7 @@ pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F
     let forgotten = forget(fixture, &["pending", "free", "waiting", "halted"]).await;
     assert_eq!(forgotten.messages, 1);
     assert_eq!(forgotten.left, ["pending", "waiting", "halted"].map(aggregate));
-    assert_eq!(fixture.rows().await.len(), 3);
+    assert_eq!(stored(fixture).await.len(), 3);
     commit_each(fixture, &["pending"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&rows), "pending1 pending2");
@@ -70,7 +70,7 @@ pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
     // The clocks of some databases tick in milliseconds.
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(forget_idle(fixture, Duration::ZERO).await, 1);
-    assert_eq!(fixture.rows().await.len(), 4, "published messages stay");
+    assert_eq!(stored(fixture).await.len(), 4, "published messages stay");
     commit_each(fixture, &["published", "pending", "dead"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(sorted_keys(&rows), "dead2 pending1 pending2 published1");

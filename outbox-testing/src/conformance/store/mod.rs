@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use outbox_core::message::{Aggregate, Events, MessageId};
-use outbox_core::store::{MessageStatus, OutboxAudit};
+use outbox_core::message::{Events, MessageId};
+use outbox_core::store::OutboxAudit;
 
 pub use admin::*;
 pub use audit::*;
@@ -55,8 +55,11 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// A transaction that has recorded events and is still open.
     type Open: OpenTransaction;
 
-    /// The capabilities of this back end.
-    fn capabilities(&self) -> StoreCapabilities;
+    /// Whether two write transactions can be open at once. SQLite has one writer at a time, which makes late commits
+    /// impossible.
+    fn overlapping_transactions(&self) -> bool {
+        true
+    }
 
     /// The store under test.
     fn store(&self) -> &Self::Store;
@@ -72,7 +75,7 @@ pub trait StoreFixture: Send + Sync + 'static {
 
     /// Records the events and leaves the transaction open. Meanwhile the suite commits other aggregates, never the same
     /// one, because writers of one aggregate may wait for each other. Called only with
-    /// [`StoreCapabilities::overlapping_transactions`].
+    /// [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Makes all leases run out now, as if their time had passed.
@@ -87,9 +90,6 @@ pub trait StoreFixture: Send + Sync + 'static {
 
     /// Makes the stored headers of a message unreadable, as another program's bug could.
     fn corrupt(&self, id: MessageId) -> impl Future<Output = ()> + Send;
-
-    /// All rows of the outbox, in any order.
-    fn rows(&self) -> impl Future<Output = Vec<RowState>> + Send;
 }
 
 /// A transaction that has recorded events and is still open.
@@ -103,29 +103,6 @@ pub trait OpenTransaction: Send + 'static {
 
 /// Why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
-
-/// Capabilities of a [`StoreFixture`]'s back end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreCapabilities {
-    /// Whether two write transactions can be open at once. SQLite has one writer at a time, which makes late commits
-    /// impossible.
-    pub overlapping_transactions: bool,
-}
-
-/// One row of the outbox, as the suite compares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowState {
-    /// The message's id.
-    pub id: MessageId,
-    /// The message's aggregate.
-    pub aggregate: Aggregate,
-    /// The message's number within the aggregate.
-    pub sequence: Option<u64>,
-    /// The message's status.
-    pub status: MessageStatus,
-    /// Attempts used.
-    pub attempts: u32,
-}
 
 /// Makes one test per promise of a store. Arguments: the attributes of the tests, and an expression for an `Option` of
 /// a fresh [`StoreFixture`](crate::conformance::store::StoreFixture). The expression may await; `None` skips

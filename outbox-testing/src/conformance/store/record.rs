@@ -19,7 +19,7 @@ pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, 100).await;
     assert_eq!(sorted_keys(&rows), "a1 a2 b1");
-    assert_eq!(fixture.rows().await.len(), 3, "a rolled back message is left");
+    assert_eq!(stored(fixture).await.len(), 3, "a rolled back message is left");
 }
 
 /// Concurrent writers of the same aggregates, some of which roll back, get numbers without gaps and without repetition.
@@ -36,7 +36,7 @@ pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     });
     join_all(writers).await;
     let mut numbers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for row in fixture.rows().await {
+    for row in stored(fixture).await {
         numbers.entry(row.aggregate.id).or_default().extend(row.sequence);
     }
     for (id, mut numbers) in numbers {
@@ -164,9 +164,9 @@ pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture:
         let refused = fixture.commit(events).await.is_err();
         assert!(refused, "was recorded: {:.200}", format!("{probe:?}"));
     }
-    assert_eq!(fixture.rows().await, []);
+    assert_eq!(stored(fixture).await, []);
     commit_each(fixture, &["a"]).await;
-    let rows = fixture.rows().await;
+    let rows = stored(fixture).await;
     assert_eq!(
         (rows[0].sequence, rows[0].status),
         (Some(1), MessageStatus::Pending)

@@ -37,9 +37,9 @@ pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture:
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(store(fixture).purge(older_than(LONG)).await.deleted, 0);
-    assert_eq!(fixture.rows().await.len(), 4);
+    assert_eq!(stored(fixture).await.len(), 4);
     assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
-    let left = fixture.rows().await;
+    let left = stored(fixture).await;
     let left = BTreeSet::from_iter(ids(left.iter().map(|row| &row.aggregate)));
     assert_eq!(left, BTreeSet::from(["pending", "waiting", "dead"]));
 }
@@ -74,7 +74,7 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     commit(fixture, keyed()).await;
     let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows, Verdict::Published { keep: false }).await;
-    assert_eq!(fixture.rows().await, []);
+    assert_eq!(stored(fixture).await, []);
     let refused = "a save that is repeated would take effect twice";
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
 
@@ -87,7 +87,7 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
-    assert_eq!(fixture.rows().await, []);
+    assert_eq!(stored(fixture).await, []);
     assert!(fixture.commit(kept()).await.is_err(), "{refused}");
 
     let keys = |keys_older_than| PurgeRequest {
@@ -133,7 +133,7 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     }
     assert_eq!(after, None, "purging does not come to an end");
     assert_eq!(deleted, 20);
-    assert_eq!(fixture.rows().await.len(), 5);
+    assert_eq!(stored(fixture).await.len(), 5);
 }
 
 async fn page<F: StoreFixture>(

@@ -8,7 +8,7 @@ pub(crate) use crate::conformance::probe::{AGGREGATE, Probe, aggregate, odd_aggr
 pub(crate) use crate::conformance::store;
 pub(crate) use crate::store_types::*;
 
-use super::{RowState, StoreFixture};
+use super::StoreFixture;
 
 /// Longer than any promise takes, so that leases run out only when the fixture expires them.
 pub(crate) const TTL: Duration = Duration::from_secs(300);
@@ -319,8 +319,8 @@ pub(crate) fn id_of(row: &FetchedRow) -> MessageId {
 }
 
 /// The state of a message; `None` if the row is gone.
-pub(crate) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
-    fixture.rows().await.into_iter().find(|row| row.id == id)
+pub(crate) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<StoredMessage> {
+    list(fixture, &Selection::id(id)).await.pop()
 }
 
 /// The status of a message that must exist.
@@ -335,6 +335,11 @@ pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
         oldest_unpublished: None,
         ..store(fixture).backlog().await
     }
+}
+
+/// All messages of the outbox, oldest first.
+pub(crate) async fn stored<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
+    list(fixture, &Selection::all()).await
 }
 
 pub(crate) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) -> Vec<StoredMessage> {
