@@ -128,12 +128,11 @@ async fn run_on(
     let expected = Expected::of(orders);
     let progress = Progress::new(expected, args.json);
     let started = Instant::now();
-    let mut workers = Workers::start(setup, &setup_path, broker, &progress);
+    let mut workers = Workers::start(setup, &setup_path, broker, progress);
     let look = async || Counts::read(setup, &dbs, broker).await;
-    let outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown).await;
+    let outcome = until_at_rest(look, &mut workers, expected, progress, &shutdown).await;
     let elapsed_ms = u64::try_from(started.elapsed().as_millis())?;
-    workers.stop(&progress).await?;
-    progress.finish();
+    workers.stop(progress).await?;
     match outcome {
         Ok(true) => {}
         Ok(false) => return Ok(None),

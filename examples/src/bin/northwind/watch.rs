@@ -73,7 +73,7 @@ pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
     expected: Expected,
-    progress: &Progress,
+    progress: Progress,
     shutdown: &CancellationToken,
 ) -> Result<bool> {
     let mut last = Counts::default();
@@ -85,8 +85,8 @@ pub(crate) async fn until_at_rest(
             progress.warn(&outbox_core::describe(error.as_ref()));
             last
         });
-        progress.show(&counts);
         if counts != last {
+            progress.show(&counts);
             moved = Instant::now();
             last = counts;
         }

@@ -36,15 +36,14 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts all programs: as processes, or as tasks if the broker is in this process.
-    pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker, progress: &Progress) -> Self {
+    pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker, progress: Progress) -> Self {
         let mut programs = JoinSet::new();
         let shutdown = CancellationToken::new();
         for role in Role::all() {
             let (setup, shutdown) = (setup.clone(), shutdown.clone());
             match broker.clone() {
                 Broker::Nats(..) => {
-                    let process =
-                        keep_running(role, setup, setup_path.to_owned(), progress.clone(), shutdown);
+                    let process = keep_running(role, setup, setup_path.to_owned(), progress, shutdown);
                     programs.spawn(async move { (role, process.await) });
                 }
                 Broker::Memory(broker) => {
@@ -72,7 +71,7 @@ impl Workers {
     }
 
     /// Asks all programs to end and waits for them.
-    pub(crate) async fn stop(mut self, progress: &Progress) -> Result<()> {
+    pub(crate) async fn stop(mut self, progress: Progress) -> Result<()> {
         self.shutdown.cancel();
         while let Some(ended) = self.programs.join_next().await {
             // An interrupted service ends with an error.
