@@ -24,7 +24,7 @@ use self::accounts::{Account, LifeAccount};
 pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
 use self::paused::Paused;
-use super::history::{Event, History, Life, MessageNo};
+use super::history::{History, Life, MessageNo};
 use super::plan::Plan;
 use super::{Invariant, Wrong};
 
@@ -49,8 +49,6 @@ pub(super) struct Checker {
     misled: Vec<(Life, u16, Instant)>,
     /// The messages on the stream, by stream sequence.
     stream: BTreeMap<u64, MessageNo>,
-    /// Whether the stream has lost messages.
-    pub(super) has_lost: bool,
     /// The counter of row ids was set back, so that copies have no place.
     pub(super) copies_are_anywhere: bool,
     /// What writers mean to record, and whether it is.
@@ -79,7 +77,6 @@ impl Checker {
             acquired_by: vec![None; usize::from(PARTITIONS)],
             misled: Vec::new(),
             stream: BTreeMap::new(),
-            has_lost: false,
             copies_are_anywhere: false,
             meant: BTreeMap::new(),
             has_log: false,
@@ -137,13 +134,13 @@ impl Checker {
             self.order.entry(draft.aggregate).or_default().push(no);
         }
         self.by_id.insert(draft.id, no);
-        self.history.note(Event::Committed {
-            no,
-            aggregate: draft.aggregate,
-            sequence,
-            delayed: draft.available_at.is_some(),
-            poison: draft.poison != Poison::None,
-        });
+        let Draft {
+            aggregate, poison, ..
+        } = draft;
+        let delayed = draft.available_at.is_some();
+        self.history.note(format!(
+            "message {no} of aggregate {aggregate} is committed: number {sequence:?}, delayed: {delayed}, poison: {poison:?}"
+        ));
         let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::Continue;
         self.messages.push(Account::new(draft, sequence, free));
         no
@@ -191,12 +188,12 @@ impl Checker {
     pub(super) fn started(&mut self, relay: u32) -> Life {
         let life = self.lives.len() as Life;
         self.lives.push(LifeAccount::default());
-        self.history.note(Event::Started { life, relay });
+        self.history.note(format!("run {life}, of relay {relay}, begins"));
         life
     }
 
     pub(super) fn resumed(&mut self, life: Life) {
-        self.history.note(Event::Resumed { life });
+        self.history.note(format!("run {life} resumes"));
         self.lives[life as usize].resumed_at = Some(Instant::now());
     }
 
@@ -206,7 +203,7 @@ impl Checker {
 
     /// Notes that a run has ended and its memory is gone.
     pub(super) fn ended(&mut self, life: Life, how: &'static str) {
-        self.history.note(Event::Ended { life, how });
+        self.history.note(format!("run {life} ends: {how}"));
         let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
         for no in confirmed {
             self.account_mut(no).excuses += 1;
@@ -219,13 +216,10 @@ impl Checker {
         }
         self.given_by_table(life, due);
         let find = |row_id: &i64| self.by_row_id.get(row_id).copied();
-        let event = Event::Fetched {
-            life,
-            blocked,
-            due: due.iter().filter_map(find).collect(),
-            waits: waits.iter().filter_map(find).collect(),
-        };
-        self.history.note(event);
+        let [due, waits] = [due, waits].map(|rows| rows.iter().filter_map(find).collect::<Vec<_>>());
+        let query = if blocked { "blocked" } else { "pending" };
+        self.history
+            .note(format!("run {life} fetches {query} {due:?}, to wait {waits:?}"));
     }
 
     pub(super) fn knows_row(&self, row_id: i64) -> bool {
@@ -247,7 +241,7 @@ impl Checker {
             );
             return None;
         };
-        self.history.note(Event::Sent { life, no });
+        self.history.note(format!("run {life} sends message {no}"));
         let account = self.account(no);
         let is_whole = *message.payload == *account.draft.payload
             && message.aggregate.id == account.draft.aggregate.to_string()
@@ -319,11 +313,9 @@ impl Checker {
                 in_flight.remove(&aggregate);
             }
         }
-        self.history.note(match answer {
-            Some(Ok(())) => Event::Confirmed { life, no },
-            Some(Err(class)) => Event::Failed { life, no, class },
-            None => Event::GaveUpWaiting { life, no },
-        });
+        self.history.note(format!(
+            "run {life}: the broker answers to message {no}: {answer:?}"
+        ));
         if self.lives[life as usize].reconciles.is_some() {
             return;
         }
@@ -394,12 +386,9 @@ impl Checker {
             Verdict::Dead { halt: true, .. } => "dead, halts",
             Verdict::Dead { .. } => "dead, others go on",
         };
-        self.history.note(Event::Settled {
-            life,
-            no,
-            verdict: name,
-            accepted,
-        });
+        self.history.note(format!(
+            "run {life} settles message {no}: {name}, accepted: {accepted}"
+        ));
         // A refusal that arrives late is that of an earlier sending, and says nothing of the confirmation.
         let is_published = matches!(verdict, Verdict::Published { .. });
         let was_confirmed = is_published && self.lives[life as usize].confirmed.remove(&no);

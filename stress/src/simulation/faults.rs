@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::broker::refusal;
-use super::history::Event;
 use super::plan::{self, Cut};
 use super::world::{Shared, World};
 use super::writers;
@@ -94,8 +93,10 @@ pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
                 let by_ms = if is_back { -by_ms } else { by_ms };
                 set_back_at = is_back.then(Instant::now).or(set_back_at);
                 shared.set_clock(relay, by_ms);
-                let whose = "a relay's";
-                shared.checker.history.note(Event::Clock { whose, by_ms });
+                shared
+                    .checker
+                    .history
+                    .note(format!("the clock of relay {relay} jumps by {by_ms} ms"));
             }
             1 if !recently(set_back_at) => {
                 suspended_at = Some(Instant::now());
@@ -104,14 +105,18 @@ pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
                 if !world.wrong.is_asleep() {
                     (0..world.plan.relays).for_each(|relay| shared.set_clock(relay, by_ms));
                 }
-                let whose = "all, after a suspension";
-                shared.checker.history.note(Event::Clock { whose, by_ms });
+                shared
+                    .checker
+                    .history
+                    .note(format!("after a suspension every clock jumps by {by_ms} ms"));
             }
             _ => {
                 world.store.age_leases(by);
                 shared.checker.aged(by, false);
-                let whose = "the store's";
-                shared.checker.history.note(Event::Clock { whose, by_ms });
+                shared
+                    .checker
+                    .history
+                    .note(format!("the store's clock jumps by {by_ms} ms"));
             }
         }
     }
@@ -143,7 +148,7 @@ pub(super) async fn change_log(world: Arc<World>, every: Duration) {
                 "the reading breaks"
             }
         };
-        shared.checker.history.note(Event::Fault { what });
+        shared.checker.history.note(what);
     }
 }
 
@@ -154,7 +159,7 @@ pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
     let what = "the counter of row ids is set back";
     let mut shared = world.shared();
     shared.checker.copies_are_anywhere = true;
-    shared.checker.history.note(Event::Fault { what });
+    shared.checker.history.note(what);
 }
 
 /// Cuts the first relay off for good.
@@ -162,7 +167,7 @@ pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;
     let mut shared = world.shared();
     shared.cut_off.insert(0, cut);
-    shared.checker.history.note(Event::CutOff { relay: 0 });
+    shared.checker.history.note("relay 0 is cut off for good");
 }
 
 /// Cuts another relay off for a while.
@@ -172,7 +177,7 @@ async fn cut_off_until(world: &World, end: Instant) {
         let relay = shared.rng.u32(1..=world.plan.relays);
         let cut = Cut::draw(&mut shared.rng);
         shared.cut_off.insert(relay, cut);
-        shared.checker.history.note(Event::CutOff { relay });
+        shared.checker.history.note(format!("relay {relay} is cut off"));
         relay
     };
     sleep_until(end).await;
@@ -196,5 +201,5 @@ fn lose(world: &World) {
 }
 
 fn note(world: &World, what: &'static str) {
-    world.shared().checker.history.note(Event::Fault { what });
+    world.shared().checker.history.note(what);
 }

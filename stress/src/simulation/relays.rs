@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::broker::SimPublisher;
-use super::history::{Event, Life};
+use super::history::Life;
 use super::log::SimLog;
 use super::store::SimStore;
 use super::world::World;
@@ -115,10 +115,13 @@ impl<F: Future> Future for CrashingRun<F> {
             _ if this.world.shared().is_calm => {}
             Some((0, Fault::Crash)) => return Poll::Ready(None),
             Some((0, Fault::Pause(time))) => {
-                let (for_ms, life) = (time.as_millis() as u64, this.life);
+                let (paused, life) = (*time, this.life);
                 let mut standing = Box::pin(sleep(*time));
                 let mut shared = this.world.shared();
-                shared.checker.history.note(Event::Paused { life, for_ms });
+                shared
+                    .checker
+                    .history
+                    .note(format!("run {life} is paused for {paused:?}"));
                 drop(shared);
                 if standing.as_mut().poll(cx).is_pending() {
                     this.standing = Some(standing);

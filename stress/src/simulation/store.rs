@@ -11,7 +11,7 @@ use outbox_testing::store_types::*;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::history::{Event, Life};
+use super::history::Life;
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
 use super::{Wrong, maintenance, wrong};
@@ -130,7 +130,7 @@ impl SimStore {
         let fault = self.draw_fault(name);
         let is_heard = fault.is_heard(&world);
         if fault.end == (End::Silent { arrives: false }) {
-            let unanswered = Event::Unanswered { life, call: name };
+            let unanswered = format!("run {life}: {name} is never answered");
             world.shared().checker.history.note(unanswered);
             return std::future::pending().await;
         }
@@ -145,10 +145,7 @@ impl SimStore {
                 if name == "settle" {
                     shared.checker.settling(life, false);
                 }
-                shared
-                    .checker
-                    .history
-                    .note(Event::StoreFailed { life, call: name });
+                shared.checker.history.note(format!("run {life}: {name} fails"));
                 return Err(failed(name));
             }
             let result = work(world, &mut shared, is_heard)?;
@@ -158,7 +155,7 @@ impl SimStore {
             shared
                 .checker
                 .history
-                .note(Event::AnswerLost { life, call: name });
+                .note(format!("run {life}: the answer to {name} is lost"));
             Err(failed(name))
         };
         let result = if fault.before.is_zero() {

@@ -17,7 +17,7 @@ use outbox_testing::Operator as _;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};
-use super::history::{Event, MessageNo};
+use super::history::MessageNo;
 use super::pauses::{TYPES, name};
 use super::world::{Shared, World};
 use super::{maintenance, pauses, plan, wrong};
@@ -124,8 +124,7 @@ async fn transact(world: &World, skew: f64) {
         _ if rolls_back => commit.roll_back(world),
         None => commit.commit(world),
         Some(unknown) => {
-            let how = unknown.name();
-            let event = Event::CommitUnknown { how };
+            let event = format!("a writer does not learn of its commit: {unknown:?}");
             world.shared().checker.history.note(event);
             match unknown {
                 Unknown::Done => commit.commit(world),
@@ -171,14 +170,6 @@ impl Unknown {
             _ => Self::Late(plan::ms(rng, 1..=800)),
         })
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Undone => "undone",
-            Self::Late(_) => "done later",
-        }
-    }
 }
 
 /// A transaction that may commit.
@@ -189,12 +180,8 @@ struct Commit {
 
 impl Commit {
     fn roll_back(self, world: &World) {
-        let messages = self.drafts.len() as u32;
-        world
-            .shared()
-            .checker
-            .history
-            .note(Event::RolledBack { messages });
+        let event = format!("{} messages are rolled back", self.drafts.len());
+        world.shared().checker.history.note(event);
     }
 
     /// If a deduplication key is taken, everything is rolled back.
@@ -326,8 +313,8 @@ fn decide(world: &World, shared: &mut Shared, dead: &StoredMessage, skip: bool) 
     let Some(no) = shared.checker.no_of(dead.id) else {
         return;
     };
-    let what = if skip { "skip" } else { "retry" };
-    shared.checker.history.note(Event::Operator { what, no });
+    let event = format!("an operator decides on message {no}, skip: {skip}");
+    shared.checker.history.note(event);
     let selection = Selection::id(dead.id);
     let _count = if skip {
         shared.checker.skipped(no);
@@ -369,10 +356,8 @@ fn replay(world: &World, shared: &mut Shared) {
         };
         let no = shared.checker.committed(draft);
         note_logged(world, shared, vec![no]);
-        shared
-            .checker
-            .history
-            .note(Event::Operator { what: "replay", no });
+        let event = format!("an operator replays message {first} as {no}");
+        shared.checker.history.note(event);
     }
 }
 

@@ -112,11 +112,6 @@ impl Account {
             was_adopted: false,
         }
     }
-
-    /// Whether the message's order is not promised.
-    pub(in super::super) fn is_free(&self) -> bool {
-        self.free
-    }
 }
 
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Account, Checker};
 use crate::simulation::Invariant;
-use crate::simulation::history::{Event, Life};
+use crate::simulation::history::Life;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
@@ -59,10 +59,8 @@ impl Checker {
         if leases.is_empty() {
             return;
         }
-        self.history.note(Event::Granted {
-            life,
-            partitions: leases.len() as u32,
-        });
+        self.history
+            .note(format!("run {life} is granted {} partitions", leases.len()));
         let expires_at = Instant::now() + ttl;
         for lease in leases {
             if let Some(other) = self.granted(lease.partition)
@@ -131,12 +129,11 @@ impl Checker {
     }
 
     pub(in super::super) fn renewed(&mut self, life: Life, asked: &[Lease], kept: &[Lease], ttl: Duration) {
-        let lost = asked.len().saturating_sub(kept.len()) as u32;
-        self.history.note(Event::Renewed {
-            life,
-            partitions: kept.len() as u32,
-            lost,
-        });
+        self.history.note(format!(
+            "run {life} renews {} of {} partitions",
+            kept.len(),
+            asked.len()
+        ));
         for lease in kept {
             let owned = self.holds(lease.partition, lease.epoch) || !self.wrong.keeps_leases();
             self.demand(Invariant::Exclusive, owned, || {
@@ -152,10 +149,8 @@ impl Checker {
     }
 
     pub(in super::super) fn released(&mut self, life: Life, leases: &[Lease]) {
-        self.history.note(Event::Released {
-            life,
-            partitions: leases.len() as u32,
-        });
+        self.history
+            .note(format!("run {life} releases {} partitions", leases.len()));
         for lease in leases {
             if self.holds(lease.partition, lease.epoch) {
                 self.leases[usize::from(lease.partition)] = None;
@@ -171,7 +166,7 @@ impl Checker {
     }
 
     pub(in super::super) fn left(&mut self, life: Life, owner: OwnerId) {
-        self.history.note(Event::Left { life });
+        self.history.note(format!("run {life} leaves"));
         for lease in &mut self.leases {
             *lease = lease.filter(|granted| granted.owner != owner);
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Checker;
 use crate::simulation::Invariant;
-use crate::simulation::history::{Event, Life, MessageNo};
+use crate::simulation::history::{Life, MessageNo};
 
 impl Checker {
     /// The relays of this world are log relays.
@@ -25,7 +25,7 @@ impl Checker {
 
     /// Notes that a reading begins. Everything that the position has not passed may come once more.
     pub(in super::super) fn opened_log(&mut self, life: Life) {
-        self.history.note(Event::OpenedLog { life });
+        self.history.note(format!("run {life} opens the log"));
         for no in self.unpassed.iter().flat_map(|(_, messages)| messages) {
             self.messages[*no as usize].excuses += 1;
         }
@@ -64,7 +64,8 @@ impl Checker {
         // Sorted by their numbers, because ids are random.
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
-            self.history.note(Event::Adopted { life, no });
+            self.history
+                .note(format!("run {life}: the table adopts message {no}"));
             let account = self.account_mut(no);
             account.excuses += 1;
             account.was_adopted = true;
@@ -80,7 +81,7 @@ impl Checker {
     /// Checks that the position passes nothing that is not decided: a message that is still logged must have been on the stream.
     pub(in super::super) fn passed(&mut self, passed: &[MessageNo], logged: &BTreeSet<MessageId>) {
         for no in passed.iter().copied() {
-            self.history.note(Event::Passed { no });
+            self.history.note(format!("the position passes message {no}"));
             let account = self.account_mut(no);
             if !logged.contains(&account.draft.id) {
                 continue;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Checker;
 use crate::simulation::Invariant;
-use crate::simulation::history::{Event, Life, MessageNo};
+use crate::simulation::history::{Life, MessageNo};
 
 /// One reconciling task with more messages reads several pages, and only each page is in order.
 const PAGE: usize = 1000;
@@ -123,7 +123,7 @@ impl Checker {
     /// Notes that these rows were purged for being older than `older_than`.
     pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
         for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {
-            self.history.note(Event::Purged { no });
+            self.history.note(format!("message {no} is purged"));
             let account = self.account_mut(no);
             account.purged = true;
             let (settled_at, passed_at) = (account.settled_at, account.passed_at);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Checker;
 use crate::simulation::Invariant;
-use crate::simulation::history::{Event, Life, MessageNo};
+use crate::simulation::history::{Life, MessageNo};
 
 /// The pauses of a world, by aggregate type; `None` is everything.
 #[derive(Debug, Default)]
@@ -61,10 +61,9 @@ impl Checker {
     /// Notes that publishing is paused. A pause that stands already goes on, with another end.
     pub(in super::super) fn pauses(&mut self, scope: Option<&'static str>, lasts: Option<Duration>) {
         let now = Instant::now();
-        self.history.note(Event::Pausing {
-            what: scope.unwrap_or("everything"),
-            lasts_ms: lasts.map(|lasts| lasts.as_millis() as u64),
-        });
+        let what = scope.unwrap_or("everything");
+        self.history
+            .note(format!("publishing of {what} is paused, for {lasts:?}"));
         let before = self.paused.standing.get(&scope).filter(|pause| pause.stands(now));
         let since = before.map_or(now, |pause| pause.since);
         let ends_at = lasts.map(|lasts| now + lasts);
@@ -76,7 +75,7 @@ impl Checker {
     /// Notes that a pause was ended.
     pub(in super::super) fn unpauses(&mut self, scope: Option<&'static str>) {
         let what = scope.unwrap_or("everything");
-        self.history.note(Event::Unpausing { what });
+        self.history.note(format!("the pause of {what} ends"));
         self.paused.standing.remove(&scope);
         self.paused.stood_until = Some(Instant::now());
     }

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::{Checker, Poison};
 use crate::simulation::Invariant;
-use crate::simulation::history::{Event, MessageNo};
+use crate::simulation::history::MessageNo;
 
 impl Checker {
     /// Returns the class with which the broker refuses the message for its own fault, if it has one.
@@ -44,7 +44,8 @@ impl Checker {
             stream_sequence,
             duplicate,
         } = receipt;
-        self.history.note(Event::Stored { no, duplicate });
+        self.history
+            .note(format!("message {no} is stored, duplicate: {duplicate}"));
         if duplicate {
             return;
         }
@@ -108,13 +109,12 @@ impl Checker {
 
     /// Notes that the stream has lost messages, with or without their ids.
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
-        self.has_lost |= !stream_sequences.is_empty();
         // Sorted, because the history must not depend on the order of the set.
         let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
         stream_sequences.sort_unstable();
         for stream_sequence in stream_sequences {
             if let Some(no) = self.stream.remove(&stream_sequence) {
-                self.history.note(Event::Lost { no });
+                self.history.note(format!("the stream loses message {no}"));
                 let account = self.account_mut(no);
                 account.copies -= 1;
                 account.remembered = account
