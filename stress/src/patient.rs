@@ -48,19 +48,17 @@ pub fn context(client: Client) -> Context {
     ContextBuilder::new().timeout(ANSWER_MAX).build(client)
 }
 
-/// What `read` makes of each message on the stream, in order; of its headers alone, if that is enough.
+/// What `read` makes of each message on the stream, in order.
 ///
 /// # Errors
 ///
 /// If the server fails, or `read` does.
 pub async fn read_all<R>(
     stream: &Stream,
-    headers_only: bool,
     read: impl Fn(&Message) -> Result<R, Failure>,
 ) -> Result<Vec<R>, Failure> {
     let config = pull::Config {
         ack_policy: AckPolicy::None,
-        headers_only,
         inactive_threshold: INACTIVE,
         ..pull::Config::default()
     };

@@ -224,7 +224,7 @@ impl Place {
     /// What is on the stream, in order.
     async fn arrived(&self) -> Vec<Arrived> {
         let stream = self.jetstream().await;
-        let arrived = patient::read_all(&stream, false, Arrived::read).await;
+        let arrived = patient::read_all(&stream, Arrived::read).await;
         arrived.unwrap()
     }
 

@@ -4,15 +4,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream;
-use outbox_core::{Aggregate, DomainEvent, EventId, MessageStatus, codec};
+use outbox_core::DomainEvent;
 use outbox_log::{LogError, PostgresLog};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection};
 use outbox_stress::patient;
-use outbox_testing::ledger::{Committed, Ledger, Logged};
 use sea_orm::ConnectionTrait as _;
-use serde::Serialize;
-use uuid::Uuid;
 
 use super::servers::Servers;
 use super::written::Written;
@@ -46,24 +42,6 @@ pub(crate) struct World {
     is_rough: bool,
     /// The events of each aggregate in the order of the commits, as the writers remember them.
     written: Arc<Mutex<Vec<Wrote>>>,
-}
-
-/// The table against the stream.
-#[derive(Debug, Serialize)]
-pub(crate) struct Books {
-    committed: usize,
-    /// Copies on the stream, not counting the first of each message; consumers drop these.
-    copies: usize,
-    /// Messages not settled as published.
-    unsettled: u64,
-    /// Lost, invented or reordered messages, and missing numbers.
-    violations: Vec<String>,
-}
-
-impl Books {
-    pub(crate) fn is_balanced(&self) -> bool {
-        self.violations.is_empty() && self.unsettled == 0
-    }
 }
 
 /// An event that a writer has tried to commit.
@@ -160,22 +138,13 @@ impl World {
         }
     }
 
-    /// Reads the stream.
-    async fn read<R>(
-        &self,
-        headers_only: bool,
-        read: impl Fn(&jetstream::Message) -> Result<R>,
-    ) -> Result<Vec<R>> {
-        let stream = &self.ground.stream;
-        self.patiently(async || patient::read_all(stream, headers_only, &read).await)
-            .await
-    }
-
     /// Compares the stream with the writers' memory, without the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
-        let payloads = self.read(false, |message| Ok(message.payload.to_vec())).await?;
-        Written::compare(&written, &payloads)
+        let stream = &self.ground.stream;
+        let payloads =
+            self.patiently(async || patient::read_all(stream, |message| Ok(message.payload.to_vec())).await);
+        Written::compare(&written, &payloads.await?)
     }
 
     /// Messages that are committed for certain and not on the stream. At least this many: without as many messages on the stream, it is not read.
@@ -197,36 +166,6 @@ impl World {
         Ok(u64::try_from(n)?)
     }
 
-    /// Balances the committed messages against the stream.
-    pub(crate) async fn balance(&self) -> Result<Books> {
-        let table = self.ground.table("outbox_messages");
-        let sql = format!("SELECT id, aggregate_id, sequence FROM {table}");
-        let mut committed = Vec::new();
-        for row in self.ground.query(&sql).await? {
-            let account = match row.try_get::<String>("", "aggregate_id") {
-                Ok(text) => text,
-                // MariaDB returns bytes.
-                Err(_) => String::from_utf8(row.try_get("", "aggregate_id")?)?,
-            };
-            committed.push(Committed {
-                id: EventId::from(row.try_get::<Uuid>("", "id")?),
-                aggregate: Aggregate::new("account", account),
-                sequence: Some(u64::try_from(row.try_get::<i64>("", "sequence")?)?),
-                // The stream must have every message, whatever the status of its row.
-                status: MessageStatus::Published,
-                halts: false,
-            });
-        }
-        let log = self.read(true, logged).await?;
-        let ledger = Ledger { committed, log };
-        Ok(Books {
-            committed: ledger.committed.len(),
-            copies: ledger.copies(),
-            unsettled: self.unsettled().await?,
-            violations: ledger.check().iter().map(ToString::to_string).collect(),
-        })
-    }
-
     /// Removes tables and stream.
     pub(crate) async fn remove(self) -> Result<()> {
         let mut tables = vec![format!("{}_outbox_migrations", self.ground.place.name)];
@@ -234,13 +173,4 @@ impl World {
         let migrations = outbox_sea_orm::migration::migrations(&self.ground.names);
         self.ground.remove(migrations, &tables).await
     }
-}
-
-/// A message on the stream, by its headers.
-fn logged(message: &jetstream::Message) -> Result<Logged> {
-    let headers = message.headers.iter().flat_map(|headers| headers.iter());
-    let headers: Vec<(String, String)> = headers
-        .filter_map(|(name, values)| Some((name.to_string(), values.first()?.to_string())))
-        .collect();
-    Ok(Logged::from(&codec::decode(&headers, message.payload.clone())?))
 }

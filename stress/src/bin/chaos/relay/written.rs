@@ -16,6 +16,8 @@ pub(crate) struct Written {
     pub(crate) undecided: u64,
     /// Of those that were committed, events that are not on the stream, word by word.
     pub(crate) missing: u64,
+    /// Copies on the stream, not counting the first of each message; consumers drop these.
+    pub(crate) copies: u64,
     /// Payloads on the stream that nobody wrote.
     pub(crate) foreign: u64,
     /// Accounts whose events first appear in another order than that of their commits.
@@ -32,11 +34,11 @@ impl Written {
         for event in &written {
             events.insert(serde_json::to_vec(event)?, *event);
         }
-        let (mut seen, mut appeared, mut foreign) = (HashSet::new(), Vec::new(), 0);
+        let (mut seen, mut appeared, mut foreign, mut copies) = (HashSet::new(), Vec::new(), 0, 0);
         for payload in stream {
             match events.get(payload) {
                 Some(event) if seen.insert(*event) => appeared.push(*event),
-                Some(_copy) => {}
+                Some(_copy) => copies += 1,
                 None => foreign += 1,
             }
         }
@@ -58,6 +60,7 @@ impl Written {
                 .iter()
                 .filter(|wrote| !seen.contains(&wrote.event))
                 .count() as u64,
+            copies,
             foreign,
             disordered: expected.keys().filter(|account| is_disordered(account)).count() as u64,
         })
@@ -104,6 +107,7 @@ mod tests {
             missing,
             foreign,
             disordered,
+            ..
         } = Written::compare(&written, &stream).unwrap();
         assert_eq!(written + undecided, 4);
         (missing, foreign, disordered)
