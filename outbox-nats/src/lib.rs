@@ -51,7 +51,6 @@ mod publish;
 mod stream;
 mod subscribe;
 
-
 pub mod hints;
 
 pub use async_nats;

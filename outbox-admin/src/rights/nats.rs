@@ -51,7 +51,7 @@ pub struct Permissions {
 
 impl NatsRole {
     /// All roles.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Relay,
         Self::Strong,
         Self::Reader,

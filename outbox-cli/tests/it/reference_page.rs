@@ -58,9 +58,7 @@ fn work(role: &str) -> &'static str {
         "provision" => "`EventStream::provision`, `provision = true`",
         "consumer" => "a consumer whose durable exists (`Provisioning::VerifyOnly`)",
         "make-consumer" => "a consumer that creates and changes its durable, with `consumer`",
-        "bucket" => "a deduplication bucket",
         "sequence" => "strategy `sequence`, and the age of the oldest message, with `consumer`",
-        "operator" => "replaying a consumer",
         "viewer" => "`outbox status`, `doctor` and `consumers`",
         "hints" => "hints: publish in a writer's process, subscribe in a relay's process",
         _ => panic!("describe the role `{role}` here"),
@@ -89,7 +87,6 @@ the consumer `billing`. A user may have several roles.
         subjects: &[],
         consumers: &["billing".to_owned()],
         user: "<user>",
-        bucket: "outbox-dedup",
     };
     for role in NatsRole::ALL {
         let needed = permissions(&[role], &stream);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use outbox_core::{DomainEvent, StartAt};
 use outbox_inbox::{
-    Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
-    Order, ProblemKind, Registration, Router, Shape, StartError, StateMap, Strategy, idempotent_handler,
+    Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig,
+    InboxError, Order, ProblemKind, Registration, Router, Shape, StartError, StateMap, Strategy,
+    idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
 use outbox_testing::{MemoryBroker, MemorySubscriber};

@@ -91,7 +91,6 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     admin.publish(&message(&PLACED, "2", 1)).await;
     consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
 
-
     assert_eq!(
         users.refused(),
         [""; 0],

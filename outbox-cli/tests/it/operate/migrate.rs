@@ -2,7 +2,7 @@
 
 use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration;
-use sea_orm::ConnectionTrait as _;
+use sea_orm::{ConnectionTrait as _, DbBackend};
 
 use super::answer::{Answer, ask};
 use crate::place::{Kind, Place, on_each_database};

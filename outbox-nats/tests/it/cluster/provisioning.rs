@@ -37,7 +37,6 @@ async fn eight_processes_make_replicated_streams_once() {
         let warnings = answered(async || publisher.preflight().await).await;
         assert_eq!(warnings, Vec::<String>::new());
     }
-
 }
 
 #[tokio::test]

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::{DomainEvent, NewMessage};
-use outbox_inbox::{
-    Emit, Event, Handler, HandlerError, HandlerOptions, Order, Strategy, idempotent_handler,
-};
+use outbox_inbox::{Emit, Event, Handler, HandlerError, HandlerOptions, Order, Strategy, idempotent_handler};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
