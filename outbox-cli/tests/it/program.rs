@@ -1,7 +1,6 @@
 //! The program on real servers.
 #![cfg(unix)]
 
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use outbox::nats::async_nats::jetstream;
@@ -391,38 +390,6 @@ async fn two_outboxes_have_metrics_of_their_own() {
     })
     .await;
     program.terminate();
-    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
-    place.close().await;
-}
-
-#[tokio::test]
-async fn systemd_is_told_of_readiness_life_and_stop() {
-    let Some(place) = Place::open(Kind::Sqlite).await else {
-        return;
-    };
-    let path = place.folder.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let variables = [
-        ("DATABASE_URL", place.url.as_str()),
-        ("NATS_URL", place.nats.as_str()),
-        ("NOTIFY_SOCKET", path.to_str().unwrap()),
-        ("WATCHDOG_USEC", "300000"),
-    ];
-    let mut program = Program::start(&place.outbox("shop"), &variables);
-    let mut told = Vec::new();
-    let mut hear = |wanted: &str| {
-        let mut buffer = [0; 64];
-        while let Ok(length) = socket.recv(&mut buffer) {
-            told.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
-        }
-        told.iter().filter(|told| *told == wanted).count()
-    };
-    eventually("READY=1", async || hear("READY=1") == 1).await;
-    eventually("a second WATCHDOG=1", async || hear("WATCHDOG=1") >= 2).await;
-    assert_eq!(hear("STOPPING=1"), 0);
-    program.terminate();
-    eventually("STOPPING=1", async || hear("STOPPING=1") == 1).await;
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
     place.close().await;
 }
