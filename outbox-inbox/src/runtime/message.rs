@@ -31,7 +31,8 @@ pub(crate) enum Refused {
     Decode(#[from] DecodeError),
     /// It looks like one, but came on a subject on which others are published.
     #[error(
-        "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right to publish this event;          if a stream has subjects of another layout, tell the subscriber not to check them"
+        "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right \
+         to publish this event; if a stream has subjects of another layout, tell the subscriber not to check them"
     )]
     Subject {
         /// The event type in the headers. The aggregate is left out, because it may be personal
