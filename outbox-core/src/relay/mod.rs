@@ -307,9 +307,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Checks what was away at the start, as soon as it answers. What somebody has to repair in the database stops the
-    /// relay, as it would have at the start. A broker that has just come may not know its streams yet, so what is wrong
-    /// with the stream is only logged, once.
+    /// Checks a database or broker that did not answer at the start, until it answers. A setup error of the database
+    /// stops the relay, as at the start. A setup error of the broker is logged once: a restarted broker may still load
+    /// its streams.
     async fn check_later(
         &self,
         mut unchecked: Unchecked,
@@ -352,7 +352,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 }
 
-/// What could not be asked at the start.
+/// Servers that did not answer at the start.
 #[derive(Clone, Copy)]
 struct Unchecked {
     store: bool,

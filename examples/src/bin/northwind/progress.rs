@@ -17,7 +17,7 @@ impl Progress {
         Self { expected, quiet }
     }
 
-    /// Shows what has happened so far.
+    /// Prints the counts.
     pub(crate) fn show(self, counts: &Counts) {
         if !self.quiet {
             let (expected, effects) = (self.expected, counts.effects);
