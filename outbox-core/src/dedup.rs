@@ -1,25 +1,27 @@
-//! Deduplication outside the service's database: the seam for handlers whose effects live elsewhere.
+//! Deduplication outside the service's database, for handlers with effects elsewhere.
 //!
-//! A handler that calls a payment provider or writes to a search index has no transaction that could hold a record of
-//! the effect. Instead, the consumer claims the event in a store, the handler takes effect, and the consumer completes
-//! the claim. The promise is **weaker** than that of the inbox table, because effect and record are two steps:
+//! A handler that calls a payment provider has no transaction that could record the effect.
+//! Instead, the consumer claims the event in a store, the handler runs, and the consumer completes
+//! the claim. The guarantee is **weaker** than with the inbox table, because effect and record are
+//! two steps:
 //!
 //! | situation | effect |
 //! |---|---|
-//! | copies of an event arrive, one after the other or at once | once |
-//! | the process dies before the effect | once, after the lease |
-//! | the process dies **between effect and completion** | **again**, after the lease |
-//! | the process stands still for longer than the lease (paused, swapped out) and goes on | **again**: another process has claimed the event meanwhile |
-//! | a copy arrives after the store has forgotten the event (`retention`, eviction, lost data) | **again** |
+//! | duplicates of an event arrive, sequentially or concurrently | once |
+//! | the process crashes before the effect | once, after the lease |
+//! | the process crashes **between effect and completion** | **again**, after the lease |
+//! | the process is suspended for longer than the lease and resumes | **again**: another process has claimed the event |
+//! | a duplicate arrives after the store has dropped the event (`retention`, eviction, lost data) | **again** |
 //!
-//! So pass a stable key to the external service as well, if it accepts one.
+//! So also pass a stable idempotency key to the external service, if it accepts one.
 //!
-//! Implementations: Redis (`outbox-inbox`, feature `redis`), in memory (`outbox-testing`). Each runs `outbox_testing::conformance::dedup_store`. Not here: running handlers and counting attempts, see
+//! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`). Each
+//! runs `outbox_testing::conformance::dedup_store`. Running handlers and counting attempts is in
 //! `outbox-inbox`.
 //!
 //! | store | choose it when | durability |
 //! |---|---|---|
-//! | Redis | the service already has one, or the rate of calls is high | in RAM; Redis's configuration decides what survives a crash or a failover |
+//! | Redis | the service already has one, or the call rate is high | in RAM; Redis's configuration decides what survives a crash or a failover |
 //! | none of these | the effect is in the service's database | strategy `message_id`, which has none of these gaps |
 
 use std::error::Error;
@@ -30,40 +32,41 @@ use std::time::Duration;
 
 use crate::message::EventId;
 
-/// Return type of the methods of [`DedupStore`], so that the trait works as `dyn`.
+/// Return type of the methods of [`DedupStore`], for use as `dyn`.
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
-/// Remembers which events a consumer has handled, outside the service's database.
+/// Stores which events a consumer has handled, outside the service's database.
 ///
 /// Meant for `dyn`: an inbox shares one store among all its handlers.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** Of all claims of a key, in all processes, at most one is [`StoreClaim::Mine`] until it is released
-///   or its lease has passed.
-/// * **Leased.** A claim that is neither completed nor released ends with its lease, by the store's clock, not by the
-///   processes' clocks. The next claim after that succeeds.
-/// * **Fenced.** A process that has lost its claim cannot complete or release it: its token no longer matches.
+/// * **Exclusive.** Over all processes, at most one claim of a key is [`StoreClaim::Mine`] until it
+///   is released or its lease expires.
+/// * **Leased.** A claim that is neither completed nor released expires with its lease, by the
+///   store's clock. The next claim then succeeds.
+/// * **Fenced.** A process that has lost its claim cannot complete or release it: the token no
+///   longer matches.
 /// * **Lasting.** A completed key stays done for at least `retention`. Only time changes it.
-/// * **Repeatable.** Completing or releasing again with the same token does what the first call did, so both may be
-///   repeated after an error.
-/// * **Bounded.** Each future resolves within a time that the implementation documents, even while the store is out of
-///   reach.
-/// * **Cancellation and `Err`.** The outcome is unknown. A claim may exist whose token nobody has; it ends with its
-///   lease.
+/// * **Repeatable.** Completing or releasing twice with the same token has the effect of one call.
+/// * **Bounded.** Each future resolves within a time that the implementation documents, even while
+///   the store is unreachable.
+/// * **Cancellation and `Err`.** The outcome is unknown. A claim may exist with a lost token; it
+///   expires with its lease.
 ///
-/// A lease is not extended. The caller claims for longer than its handler may run: the handler's timeout plus a margin
-/// for completing. Such a claim outlives every handler except one in a process that stands still, and that process
-/// could not extend its lease either.
+/// A lease is not extended. The caller claims for longer than the handler may run: the handler's
+/// timeout plus a margin for completing. Only a suspended process can exceed such a lease, and it
+/// could not extend the lease either.
 pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for `lease`, which must be whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records that the effect of a claim has happened, and remembers it for at least `retention`, counted from now.
+    /// Records that the effect has happened, and keeps the record for at least `retention` from
+    /// now.
     ///
-    /// Returns false and changes nothing if another process holds a claim of the key or has completed the key. The
-    /// effect may then happen twice. A claim whose lease has passed can still be completed as long as no other claim
-    /// holds the key.
+    /// Returns false and changes nothing if another process holds a claim of the key or has
+    /// completed it. The effect may then happen twice. A claim with an expired lease can still be
+    /// completed while no other claim holds the key.
     fn complete<'a>(
         &'a self,
         key: &'a DedupKey,
@@ -71,17 +74,17 @@ pub trait DedupStore: Send + Sync + 'static {
         retention: Duration,
     ) -> DedupFuture<'a, bool>;
 
-    /// Releases a claim whose effect did not happen, so that any process may claim the key at once. Changes nothing if
-    /// this token no longer holds the key, or if the key is completed.
+    /// Releases a claim without an effect, so that any process may claim the key at once. Changes
+    /// nothing if the token no longer holds the key, or if the key is completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
-    /// Looks for failures that are foreseeable before the first message, and checks that completed keys can be
-    /// remembered for `retention`. Returns warnings, each with the action to take.
+    /// Checks for foreseeable failures, and that completed keys can be kept for `retention`.
+    /// Returns warnings, each with the action to take.
     ///
     /// # Errors
     ///
-    /// [`DedupStoreError::Configuration`] if the store cannot work until somebody acts,
-    /// [`DedupStoreError::Unavailable`] if the check itself could not be made now.
+    /// [`DedupStoreError::Configuration`] if the store cannot work until an operator acts.
+    /// [`DedupStoreError::Unavailable`] if the check could not be made now.
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
@@ -111,7 +114,7 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
 /// The unit of deduplication: an event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
-    /// Name of the consumer: 1 to 64 of the characters `A-Z a-z 0-9 _ -`. Upper and lower case differ.
+    /// Name of the consumer: 1 to 64 of the characters `A-Z a-z 0-9 _ -`, case-sensitive.
     pub consumer: String,
     /// The event's id.
     pub event_id: EventId,
@@ -133,18 +136,18 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Proof of a claim. Only the store that issued the token can interpret it.
+/// Proof of a claim, opaque to all but the issuing store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(u128);
 
 impl ClaimToken {
-    /// For stores: a token that no other claim of the key has had.
+    /// For stores: a token that no other claim of the key has used.
     #[must_use]
     pub const fn new(token: u128) -> Self {
         Self(token)
     }
 
-    /// For stores: the number that was passed to [`Self::new`].
+    /// For stores: the number passed to [`Self::new`].
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0
@@ -154,19 +157,20 @@ impl ClaimToken {
 /// The answer to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreClaim {
-    /// The claim is the caller's until the lease passes: take effect, then complete or release with this token.
+    /// The caller holds the claim until the lease expires: run the handler, then complete or
+    /// release with this token.
     Mine(ClaimToken),
-    /// Another process has a claim that is neither completed nor released. Try again later.
+    /// Another process holds an open claim. Retry later.
     InProgress,
-    /// The event has taken effect.
+    /// The event was handled.
     Done,
 }
 
-/// Why a store gave no answer. Whether the call took effect is unknown.
+/// Why a store call failed. Whether the call had an effect is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DedupStoreError {
-    /// The store cannot be reached, refuses every call, or did not answer in time. Trying again may help, and the
+    /// The store is unreachable, rejects every call, or timed out. A retry may help, and the
     /// failure counts no attempt.
     #[error("deduplication store is not available: {context}")]
     Unavailable {
@@ -175,10 +179,10 @@ pub enum DedupStoreError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The store is set up wrongly: nothing works until somebody acts.
+    /// The store is misconfigured: nothing works until an operator acts.
     #[error("deduplication store: {context}")]
     Configuration {
-        /// What is wrong and how to repair it, in lower case.
+        /// The problem and its repair, in lower case.
         context: String,
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
@@ -186,7 +190,7 @@ pub enum DedupStoreError {
 }
 
 impl DedupStoreError {
-    /// An [`Unavailable`](Self::Unavailable) error; `context` says in lower case what happened.
+    /// An [`Unavailable`](Self::Unavailable) error. `context` is in lower case.
     pub fn unavailable(
         context: impl Into<String>,
         source: impl Into<Option<Box<dyn Error + Send + Sync>>>,
@@ -197,7 +201,8 @@ impl DedupStoreError {
         }
     }
 
-    /// A [`Configuration`](Self::Configuration) error; `context` says in lower case what is wrong and how to repair it.
+    /// A [`Configuration`](Self::Configuration) error. `context` states problem and repair, in
+    /// lower case.
     pub fn configuration(
         context: impl Into<String>,
         source: impl Into<Option<Box<dyn Error + Send + Sync>>>,

@@ -1,7 +1,8 @@
 //! Domain events: Rust values with names that survive renaming the type.
 //!
-//! Invariant: every name that is stored or sent is written in the source of the event, never derived from a Rust
-//! identifier. Not here: how an event is stored, see [`crate::message`], and sent, see [`crate::codec`]; formats of payloads, see [`crate::payload`].
+//! Invariant: every stored or sent name is written in the source of the event, never derived from a
+//! Rust identifier. Storage is in [`crate::message`], the wire format in [`crate::codec`], payload
+//! formats in [`crate::payload`].
 
 use std::fmt;
 
@@ -10,9 +11,9 @@ use uuid::Uuid;
 
 use crate::payload::{self, CodecError, Json, Payload};
 
-/// A fact of the business domain that other services need to learn of.
+/// A fact of the business domain that is published to other services.
 ///
-/// Derive it. The derive writes the code that you could write by hand, and decides nothing:
+/// Derive it. The derive
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -66,16 +67,17 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
 /// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
-/// | `dedup_key` | field | optional, any type with `Display`: for 7 days (`RelayConfig::dedup_key_retention`), whatever becomes of the message, a second one with this key is refused, whatever its event type; so make the event's name part of the key |
-/// | `sensitive` | field | optional, for personal data and secrets: masked where people look ([`SensitiveFields`](crate::SensitiveFields)); stored, sent and handled as it is |
+/// | `dedup_key` | field | optional, any type with `Display`: a second message with this key is rejected for 7 days (`RelayConfig::dedup_key_retention`), whatever its event type or the state of the first message. So make the event's name part of the key |
+/// | `sensitive` | field | optional, for personal data and secrets: masked when displayed ([`SensitiveFields`](crate::SensitiveFields)); stored, sent and handled unmasked |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
 /// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`] |
-/// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
+/// | `crate = path` | type | path of `outbox_core`, if the crate depends neither on it nor on `outbox` |
 ///
-/// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
-/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep, and that tells the variants apart. A
-/// handler of an enum gets all its variants. What it reads as another variant than the message names becomes a dead letter.
+/// On an enum each variant is one event: `aggregate` is on the enum, `name` on the variants. The
+/// payload is serde's output for the value, unless you write your own codec. So choose a stable
+/// enum representation that distinguishes the variants. A handler of an enum receives all variants.
+/// A payload that decodes to another variant than the message names becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
@@ -85,10 +87,13 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// One descriptor for a struct, one per variant for an enum.
     const DESCRIPTORS: &'static [EventDescriptor];
 
-    /// Names of the sensitive fields, of all variants, as they stand in the payload. [`SensitiveFields`](crate::SensitiveFields) masks them. Default: none.
+    /// Names of the sensitive fields of all variants, as in the payload.
+    /// [`SensitiveFields`](crate::SensitiveFields) masks them. Default: none.
     ///
-    /// The derive writes it for the key `sensitive`: the names under which serde writes and reads the field (`rename`, `rename_all`, `alias`). It refuses to
-    /// compile where they cannot be known (`flatten`, tuples, `transparent`, `into` and the like). A `Serialize` that is written by hand has to use the same names.
+    /// The derive fills it from the key `sensitive` with all names that serde reads or writes
+    /// (`rename`, `rename_all`, `alias`). Compilation fails where the names cannot be determined
+    /// (`flatten`, tuples, `transparent`, `into` and the like). A custom `Serialize` must use the
+    /// same names.
     const SENSITIVE: &'static [&'static str] = &[];
 
     /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
@@ -100,18 +105,18 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// A business key that must not be recorded twice, if the event has one.
     fn dedup_key(&self) -> Option<String>;
 
-    /// The payload. Default: JSON. The derive writes another one for the key `codec`, with the codec that it gives to
+    /// The payload. Default: JSON. With the key `codec`, the derive uses that codec, as in
     /// [`EventCodec`](crate::payload::EventCodec).
     ///
     /// # Errors
     ///
-    /// The codec's, if it cannot write the value.
+    /// Any error of the codec.
     fn encode(&self) -> Result<Payload, CodecError> {
         payload::with::<Json, Self>(self)
     }
 }
 
-/// The static facts about one event type.
+/// The static properties of one event type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventDescriptor {
     /// Type of the aggregate, for example `order`.
@@ -124,7 +129,8 @@ pub struct EventDescriptor {
     pub subject: Option<&'static str>,
     /// Whether messages get a sequence number and keep their order within the aggregate.
     pub sequenced: bool,
-    /// Path of the Rust type, or of the variant: for error messages, and to tell variants apart when a payload is read. Never stored or sent.
+    /// Path of the Rust type or variant, for error messages and for distinguishing variants when a
+    /// payload is decoded. Never stored or sent.
     pub rust_type: &'static str,
     /// Source file of the type, for error messages only.
     pub file: &'static str,
@@ -132,11 +138,11 @@ pub struct EventDescriptor {
     pub line: u32,
 }
 
-/// Stands for any name in a descriptor that selects messages.
+/// Matches any name in a selection.
 const ANY: &str = "*";
 
-/// Besides the facts of an event type, a descriptor can select messages of which the program has no Rust type: for handlers
-/// that take them undecoded. Such a descriptor has version 0 and stands for every version.
+/// A descriptor with version 0 is a selection: it selects messages of any version without a Rust
+/// type, for handlers that receive messages undecoded.
 impl EventDescriptor {
     /// Selects every message on the stream.
     pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
@@ -162,7 +168,7 @@ impl EventDescriptor {
         Self::of_type(aggregate, ANY)
     }
 
-    /// Whether this selects messages, and describes no Rust type.
+    /// Whether this is a selection and describes no Rust type.
     #[must_use]
     pub const fn is_selection(&self) -> bool {
         self.version == 0
@@ -180,7 +186,7 @@ impl EventDescriptor {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
     }
 
-    /// Whether messages of this event type are among those that this stands for.
+    /// Whether this descriptor matches messages of the event type.
     #[must_use]
     pub fn selects(&self, event_type: &str) -> bool {
         let is = |known: &str, found: &str| known == found || (self.is_selection() && known == ANY);
@@ -202,8 +208,7 @@ impl EventDescriptor {
 pub struct AggregateId(String);
 
 impl AggregateId {
-    /// Takes any text. Length and characters are checked when the message is recorded, where the caller can handle the
-    /// error.
+    /// Accepts any text. Length and characters are checked when the message is recorded.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -229,8 +234,8 @@ impl fmt::Display for AggregateId {
 
 /// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
 ///
-/// For a newtype, write one line, as below. Equal keys must give the same text for ever: the text is stored and sent,
-/// and decides the order of messages.
+/// For a newtype, write one line, as below. Equal keys must always give the same text: the text is
+/// stored and sent, and decides the order of messages.
 ///
 /// ```
 /// use outbox_core::{AggregateId, ToAggregateId};
@@ -263,7 +268,7 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// Floats and booleans are left out on purpose: a float has no stable text, and a boolean identifies nothing.
+// No floats (no stable text) and no booleans (they identify nothing).
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

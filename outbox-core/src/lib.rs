@@ -1,24 +1,27 @@
-//! The core of a transactional outbox: events, messages, the relay engine, and the seams to databases and brokers.
+//! The core of a transactional outbox: events, messages, the relay engine, and the traits for
+//! databases and brokers.
 //!
-//! A service that changes its database and must tell others has two writes to make, and a crash between them loses or
-//! invents an event. Here the event is stored as a *message* in the outbox, in the same transaction as the change. A
-//! *relay* publishes the message afterwards, at least once and in order per aggregate. Consumers drop the copies (crate
-//! `outbox-inbox`), so that each event takes effect once.
+//! A service that changes its database and publishes an event makes two writes. A crash between the
+//! two writes loses or invents an event. An outbox stores the event as a *message* in the
+//! transaction of the change. A *relay* then publishes the message at least once, in order per
+//! aggregate. Consumers drop duplicates (crate `outbox-inbox`), so each event is applied once.
 //!
-//! This crate knows no database, broker or ORM. It contains:
+//! This crate does no I/O and depends on no database, broker or ORM. It contains:
 //!
 //! * events ([`DomainEvent`]),
 //! * messages as recorded, stored and sent ([`NewMessage`], [`Message`], [`codec`]),
-//! * the seams to the outside ([`OutboxStore`], [`Publisher`], [`Subscriber`]), which `outbox-sea-orm` and
-//!   `outbox-nats` implement,
-//! * the engine over them ([`Relay`]).
+//! * traits that `outbox-sea-orm` and `outbox-nats` implement ([`OutboxStore`], [`Publisher`],
+//!   [`Subscriber`]),
+//! * the engine ([`Relay`]).
 //!
-//! In-memory implementations, and the test suites that every implementation runs, are in `outbox-testing`.
+//! In-memory implementations and the conformance suites are in `outbox-testing`.
 //!
-//! **Promised**, if store and broker keep the contracts of their traits: a message whose transaction committed is published at least once, and
-//! the messages of an aggregate in the order of their commits, although relays crash and broker or database are unreachable meanwhile.
+//! **Guaranteed**, if store and broker keep the contracts of their traits: each committed message
+//! is published at least once, and the messages of an aggregate in commit order. Crashed relays and
+//! outages of broker or database do not change this.
 //!
-//! **Not promised**: one copy on the wire, which nobody can promise; order between aggregates, or of events that are declared `unsequenced`.
+//! **Not guaranteed**: exactly one copy on the wire, order between aggregates, and order of
+//! `unsequenced` events.
 //!
 //! ```standalone_crate
 //! use outbox_core::{DomainEvent, Relay};
@@ -46,20 +49,17 @@
 //! # }
 //! ```
 //!
-//! | you want | see |
+//! | task | see |
 //! |---|---|
-//! | to describe an event | [`DomainEvent`] |
-//! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
-//! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `outbox_testing::conformance` |
-//! | to operate | [`OutboxAdmin`], [`OutboxReader`], [`OutboxAudit`], [`health`], [`telemetry`] |
-//! | to show payloads to people | [`SensitiveFields`] |
+//! | describe an event | [`DomainEvent`] |
+//! | run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
+//! | write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `outbox_testing::conformance` |
+//! | operate | [`OutboxAdmin`], [`OutboxReader`], [`OutboxAudit`], [`health`], [`telemetry`] |
+//! | display payloads | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |
-//!
-//! Not here: any I/O.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-// In the order in which a message travels.
 pub mod catalogue;
 pub mod event;
 pub mod headers;
@@ -124,11 +124,11 @@ pub use subscriber::{
     SubscriberError, Subscription,
 };
 
-/// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.
+/// Derives [`DomainEvent`], which lists the keys and the generated code.
 #[cfg(feature = "macros")]
 pub use outbox_macros::DomainEvent;
 
-/// The items that generated code names. Not public API: it may change in any release.
+/// Items used by generated code. Not public API: may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::catalogue::CatalogueEntry;

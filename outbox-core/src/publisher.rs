@@ -1,7 +1,8 @@
-//! The seam to the broker for sending: relays publish through it.
+//! The broker trait for sending; relays publish through it.
 //!
-//! Implementations: JetStream (`outbox-nats`), the in-memory broker (`outbox-testing`). Each runs
-//! `outbox_testing::conformance::publisher`. Not here: windows, retries and order, see [`crate::relay`].
+//! Implementations: JetStream (`outbox-nats`) and the in-memory broker (`outbox-testing`). Each
+//! runs `outbox_testing::conformance::publisher`. Windows, retries and order are in
+//! [`crate::relay`].
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -21,38 +22,43 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok` means that the broker has stored the message in its stream, now or by an earlier attempt. A
-///   reply that proves less is an error of class [`FailureClass::Unknown`].
-/// * **Same id.** The message's id is the broker's deduplication id, so publishing again is harmless within the
-///   broker's duplicate window.
-/// * **Concurrent.** Many calls run at once; this is how the relay pipelines. It never has two publishes of one
-///   aggregate under way at a time, so implementations owe no order between concurrent calls.
-/// * **Bounded.** The future resolves within a time that the implementation documents, even while disconnected.
-/// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may still be stored later.
-/// * **On `Err`.** [`PublishError::class`] says what the relay may do. Only [`FailureClass::Permanent`] proves that
-///   sending again is pointless.
+/// * **Confirmed.** `Ok` means that the broker has stored the message in its stream, now or in an
+///   earlier attempt. A weaker reply is an error of class [`FailureClass::Unknown`].
+/// * **Same id.** The message id is the broker's deduplication id, so publishing again is harmless
+///   within the duplicate window.
+/// * **Concurrent.** The relay pipelines many calls, but never two messages of one aggregate.
+///   Implementations need no order between concurrent calls.
+/// * **Bounded.** The future resolves within a time that the implementation documents, even while
+///   disconnected.
+/// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may still be
+///   stored later.
+/// * **On `Err`.** [`PublishError::class`] decides what the relay may do. Only
+///   [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
-    /// Describes where this publisher sends messages, from its settings; asks no server. Relays of one outbox compare it with each other, so two publishers
-    /// return equal values exactly if they send each message to the same place under the same source. `None` for a publisher that has no such place.
+    /// Describes from its settings where this publisher sends messages; does no I/O. `None` if
+    /// there is no such place.
+    ///
+    /// Relays of one outbox compare destinations. Two values must be equal exactly if both
+    /// publishers send each message to the same place under the same source.
     fn destination(&self) -> Option<Destination>;
 
     /// Publishes one message and waits for the confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
 
-    /// Looks for failures that are foreseeable before the first message: the stream, its retention, the server's
-    /// version. Returns warnings, each with the action to take.
+    /// Checks for foreseeable failures: the stream, its retention, the server version. Returns
+    /// warnings, each with the action to take.
     ///
     /// # Errors
     ///
-    /// [`FailureClass::Configuration`] if the publisher cannot work until somebody acts; another class if the check
-    /// itself could not be made now.
+    /// [`FailureClass::Configuration`] if the publisher cannot work until an operator acts; another
+    /// class if the check could not be made now.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, PublishError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Abandons unconfirmed publishes as far as the broker's client can: it closes the connection and opens another.
-    /// The relay calls this after it has lost leases, so that as few messages as possible arrive after the next owner
-    /// has begun. Publishing is allowed again at once.
+    /// Abandons unconfirmed publishes as far as possible: closes the connection and opens another.
+    /// The relay calls this after it has lost leases, so that few messages arrive after the next
+    /// owner has started. Publishing is allowed again at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -76,23 +82,24 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
     }
 }
 
-/// Where a publisher sends messages, and the source that it gives them.
+/// Where a publisher sends messages, and under which source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The stream's name. At most 255 characters are stored.
+    /// The name of the stream. At most 255 characters are stored.
     pub stream: String,
-    /// A text that differs between streams of this name on two brokers, such as the time of their
-    /// creation. At most 100 characters are stored. `None` while the publisher does not know the
-    /// text; then it differs from no other.
+    /// Distinguishes streams of the same name on two brokers, such as by creation time. At most 100
+    /// characters are stored. `None` while the publisher has not read it; `None` agrees with every
+    /// value.
     pub instance: Option<String>,
-    /// How the subject of a message is built, as a stable text: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
+    /// The subject layout as a stable text: `events.{aggregate}.{id}.{event}`. At most 255
+    /// characters are stored.
     pub subjects: String,
     /// The source of the messages (`ce-source`). At most 255 characters are stored.
     pub source: String,
 }
 
 impl Destination {
-    /// Whether two relays with these destinations may publish the messages of one outbox.
+    /// Whether relays with these two destinations may publish messages of one outbox.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let differs = |(own, other): (&String, &String)| own != other;
@@ -112,35 +119,45 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The contents of the stream, for reconciling the outbox with it.
+/// Reads the contents of the stream, for reconciling the outbox.
 pub trait StreamLog: Send + Sync + 'static {
-    /// The ids of all messages that the stream stored at `from` or later, by the broker's clock. The result takes
-    /// memory for each of them. A stream from which reading would take messages is refused with [`FailureClass::Configuration`]. An error means that the list
-    /// is not known; nothing on the stream has changed.
+    /// The ids of all messages stored at `from` or later, by the broker's clock. Memory grows with
+    /// their number. Changes nothing on the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureClass::Configuration`] if reading would remove messages from the stream. After any
+    /// error the list is unknown.
     fn message_ids(
         &self,
         from: OffsetDateTime,
     ) -> impl Future<Output = Result<HashSet<MessageId>, PublishError>> + Send;
 }
 
-/// Single messages on the stream, for whoever asks where one is.
+/// Finds single messages on the stream.
 pub trait StreamSearch: StreamLog {
-    /// The stream sequence of a message, by its id; `None` if the stream does not hold the message. Looks at what is on the message's subject and was
-    /// stored an hour before the recording or later. Refuses what [`StreamLog::message_ids`] refuses. An error means that it is not known; nothing on the stream
-    /// has changed.
+    /// The stream sequence of a message, by its id; `None` if the stream does not hold the message.
+    /// Searches the message's subject from an hour before its recording. Changes nothing on the
+    /// stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`StreamLog::message_ids`].
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
 }
 
-/// What is on the stream, message by message, for whoever balances the outbox with it.
+/// Reads the stream message by message, for comparing it with the outbox.
 pub trait StreamReader: StreamSearch {
-    /// Calls `see` with each message of an outbox that the stream stored at `from` or later, by the broker's clock, in the order of the stream, until `see`
-    /// returns `false`. Ends at the entry that was the last one when reading began.
+    /// Calls `see` with each outbox message stored at `from` or later, by the broker's clock, in
+    /// stream order, until `see` returns `false`. Ends at the entry that was last when reading
+    /// began.
     ///
-    /// * **Bounded.** It takes memory for one batch of headers, whatever the stream holds. Payloads are not read.
-    /// * **Complete.** Each message comes once for each time that the stream holds it. What is no message of an outbox is counted in
-    ///   [`StreamExtent::foreign`].
-    /// * **Changes nothing.** A stream from which reading would take messages is refused with [`FailureClass::Configuration`].
-    /// * **On `Err`**, or after a drop, `see` may have seen a part. Begin anew.
+    /// * **Bounded.** Uses memory for one batch of headers. Payloads are not read.
+    /// * **Complete.** A message that the stream holds several times is passed as often. Entries
+    ///   that are not outbox messages are counted in [`StreamExtent::foreign`].
+    /// * **Changes nothing.** Fails with [`FailureClass::Configuration`] if reading would remove
+    ///   messages from the stream.
+    /// * **On `Err`** or after a drop, `see` may have received a part. Start over.
     fn read(
         &self,
         from: OffsetDateTime,
@@ -148,12 +165,12 @@ pub trait StreamReader: StreamSearch {
     ) -> impl Future<Output = Result<StreamExtent, PublishError>> + Send;
 }
 
-/// A message as it stands on the stream, without its payload.
+/// A message on the stream, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamedMessage {
-    /// The number that the stream gave to it.
+    /// The stream sequence.
     pub stream_sequence: u64,
-    /// When the stream stored it, by the broker's clock.
+    /// Time of storing, by the broker's clock.
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
@@ -165,14 +182,14 @@ pub struct StreamedMessage {
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// When it was recorded, by the clock of its writer.
+    /// Time of recording, by the clock of the writer.
     pub recorded_at: OffsetDateTime,
-    /// The service that recorded it (`ce-source`).
+    /// The service that recorded the message (`ce-source`).
     pub source: String,
 }
 
 impl StreamedMessage {
-    /// Decodes the headers of an entry of a stream; `None` if it is no message of an outbox.
+    /// Decodes the headers of a stream entry; `None` if the entry is not an outbox message.
     #[must_use]
     pub fn decode(
         stream_sequence: u64,
@@ -194,46 +211,47 @@ impl StreamedMessage {
     }
 }
 
-/// What the stream held when reading began.
+/// The extent of the stream when reading began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamExtent {
-    /// The smallest stream sequence that it held; above 1 if entries have left it. 0 if nothing was ever stored.
+    /// Lowest stream sequence; above 1 if entries were deleted, 0 if nothing was ever stored.
     pub first_stream_sequence: u64,
-    /// When that entry was stored; `None` if the stream was empty.
+    /// Time at which that entry was stored; `None` if the stream was empty.
     pub first_stored_at: Option<OffsetDateTime>,
-    /// The largest stream sequence that it had given.
+    /// Highest stream sequence assigned.
     pub last_stream_sequence: u64,
-    /// Entries that were read and are no messages of an outbox.
+    /// Entries read that are not outbox messages.
     pub foreign: u64,
 }
 
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The number that the stream gave to the message.
+    /// The stream sequence of the message.
     pub stream_sequence: u64,
-    /// The broker already had the message: an earlier attempt had arrived.
+    /// Whether the broker already had the message from an earlier attempt.
     pub duplicate: bool,
 }
 
-/// The failure's class, which decides what the relay may do.
+/// The class of a failure, which decides what the relay may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker is silent or out of reach, before or after the message was sent, so the message may or may not be
-    /// stored. Send the same id again; counts no attempt.
+    /// The broker did not answer, so the message may or may not be stored. Resend the same id;
+    /// counts no attempt.
     Unknown,
-    /// The broker answered that it cannot take the message now. Back off; counts no attempt.
+    /// The broker cannot accept the message now. Back off; counts no attempt.
     Transient,
     /// The broker is full or throttles. Back off; counts no attempt.
     Backpressure,
-    /// Stream, permissions or names are set up wrongly. Back off and raise an alarm; counts no attempt.
+    /// Stream, permissions or names are misconfigured. Back off and raise an alarm; counts no
+    /// attempt.
     Configuration,
     /// This message can never be stored. Dead-letter it at once.
     Permanent,
-    /// The stream does not capture the message's own subject, and nothing was sent. Back off; counts an attempt.
+    /// No stream captures the message's subject, and nothing was sent. Back off; counts an attempt.
     Uncaptured,
-    /// An unknown kind of refusal. Back off; counts an attempt, so that retrying ends at some point.
+    /// An unclassified rejection. Back off; counts an attempt, so that retries end.
     Unclassified,
 }
 
@@ -249,7 +267,7 @@ impl FailureClass {
         Self::Unclassified,
     ];
 
-    /// The class at the beginning of a stored [`PublishError`].
+    /// The class at the beginning of a stored [`PublishError`] text.
     #[must_use]
     pub fn of_stored(text: &str) -> Option<Self> {
         let (class, _) = text.split_once(": ")?;
@@ -271,8 +289,8 @@ impl FailureClass {
     }
 }
 
-/// Why a broker did not confirm a message. The text begins with the class, so the class of a stored
-/// text is known: [`FailureClass::of_stored`].
+/// Why a broker did not confirm a message. The text begins with the class, see
+/// [`FailureClass::of_stored`].
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {context}", class.as_str())]
 pub struct PublishError {
@@ -282,7 +300,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error of a class. `context` says in lower case what happened, and what to do if an operator can do something.
+    /// An error of a class. `context` is in lower case: what happened, and what an operator can do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,

@@ -1,7 +1,8 @@
-//! The seam to the broker for receiving: subscribers, subscriptions and deliveries.
+//! The broker trait for receiving: subscribers, subscriptions and deliveries.
 //!
-//! Implementations: JetStream durable pull consumers (`outbox-nats`), the in-memory broker (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::subscriber`. Not here: deduplication and dispatch, see `outbox-inbox`.
+//! Implementations: JetStream durable pull consumers (`outbox-nats`) and the in-memory broker
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::subscriber`. Deduplication and
+//! dispatch are in `outbox-inbox`.
 
 use std::error::Error;
 use std::fmt;
@@ -20,100 +21,107 @@ use crate::message::Message;
 ///
 /// # Contract
 ///
-/// * **Durable.** A consumer is known by its name: a message that one process did not acknowledge goes to the next
-///   process.
-/// * **Started once.** A new consumer starts where [`ConsumerSpec::start_at`] says. One that exists keeps its place,
-///   whatever a later subscription says.
-/// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
-///   [`Incoming::delivery_count`].
-/// * **Filtered.** Every message of a wanted event type arrives. With `whole_aggregates`, so does every message of the
-///   wanted aggregate types; those with a fixed subject arrive if they are among [`ConsumerSpec::siblings`]. With a
-///   selection ([`EventDescriptor::is_selection`]), so does every message of its event type or aggregate type on default
-///   subjects, or every message of the stream; what is selected is asked for, as event types are. Other
-///   messages may arrive too, because old servers cannot filter by several subjects. The inbox acknowledges and skips
-///   messages that nobody has asked for.
-/// * **Several processes** may subscribe under one name; each delivery goes to one of them. They need not ask for the
-///   same messages: during a rolling deploy or after a roll-back, two versions of one program run.
-/// * **Asked for.** An event type that one process has subscribed to stays asked for. The consumer's durable state
-///   alone remembers it, and a later subscription to fewer types takes nothing back. Any process can find out whether a
-///   message was asked for ([`Delivery::is_asked_for`]). This holds from the return of `subscribe`, for every message
-///   that the consumer is given for the first time after it.
+/// * **Durable.** A consumer is identified by its name. A message that one process did not
+///   acknowledge goes to the next process.
+/// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]. An existing consumer
+///   keeps its position, whatever a later subscription requests.
+/// * **At least once.** A delivery that is not acknowledged within `ack_wait` is redelivered with a
+///   higher [`Incoming::delivery_count`].
+/// * **Filtered.** Every message of a requested event type arrives. With `whole_aggregates`, so
+///   does every message of the requested aggregate types; event types with a fixed subject arrive
+///   if listed in [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]),
+///   so does every message of its event type or aggregate type on default subjects, or every
+///   message of the stream. Selected messages count as requested. Other messages may arrive too,
+///   because old servers filter by one subject only. The inbox acknowledges and skips messages that
+///   were not requested.
+/// * **Several processes** may subscribe under one name; each delivery goes to one of them. They
+///   may request different messages: two versions of a program run during a rolling deploy.
+/// * **Requested.** An event type stays requested once any process has subscribed to it. Only the
+///   durable state on the broker stores this; a later subscription to fewer types removes nothing.
+///   Any process can check a message with [`Delivery::is_asked_for`]. This holds when `subscribe`
+///   has returned, for every message first delivered to the consumer after that.
 pub trait Subscriber: Send + Sync + 'static {
-    /// The type of subscriptions that this subscriber opens.
+    /// The subscription type.
     type Subscription: Subscription;
 
     /// Subscribes a consumer; creates or checks its durable state on the broker.
     ///
-    /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After [`SubscriberError::Configuration`], an
-    ///   operator or developer must act first.
+    /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
+    ///   [`SubscriberError::Configuration`], an operator or developer must act first.
     fn subscribe(
         &self,
         consumer: &ConsumerSpec,
     ) -> impl Future<Output = Result<Self::Subscription, SubscriberError>> + Send;
 
-    /// Returns the properties of the stream that an inbox must fit. Changes nothing, and needs no consumer.
+    /// Returns the stream properties that an inbox depends on. Changes nothing and needs no
+    /// consumer.
     ///
-    /// * **Consistent.** Counts and stream sequences are those of one moment between the call and its answer.
+    /// * **Consistent.** Counts and stream sequences are a snapshot taken during the call.
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
-    /// Says where a consumer stands on the stream; `None` if there is no consumer of this name. Changes nothing, needs no
-    /// subscription, and may be asked by any process.
+    /// Returns the position of a consumer on the stream; `None` if there is no consumer of this
+    /// name. Changes nothing, needs no subscription, and works in any process.
     ///
-    /// * **Consistent.** The counts are those of one moment between the call and its answer. The age is asked for after
-    ///   them.
+    /// * **Consistent.** The counts are a snapshot taken during the call. The age is read after the
+    ///   counts.
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn standing(
         &self,
         consumer: &str,
     ) -> impl Future<Output = Result<Option<ConsumerStanding>, SubscriberError>> + Send;
 
-    /// Whether a message belongs on the subject that it came on. A broker grants publishing by subject, and any sender
-    /// writes into the headers whatever it likes: a message whose headers name another event than its subject may come
-    /// from somebody who has no right to publish that event.
+    /// Whether a message belongs on the subject on which it arrived. Brokers grant publishing by
+    /// subject, but a sender may write any headers. If headers and subject disagree, the sender may
+    /// have no right to publish the event.
     ///
-    /// * **Own messages.** True for the subject on which a relay publishes the message, and for those of other layouts
-    ///   that the broker supports: a layout may have been changed while messages were on the stream.
-    /// * **Foreign messages.** False for the default subjects and the fixed subjects of other aggregate types.
-    /// * **Fixed subjects.** `fixed` are those that the program knows of the message's event type; `None` if it does not
-    ///   know the type at all. Of an unknown type, a subject that is no default subject cannot be judged: true. So a
-    ///   message that the program does not know at all is foreign only on the default subjects of other aggregate types.
-    /// * **Pure.** It asks nobody, and does not block.
+    /// * **Own messages.** True for the subject on which a relay publishes the message, and for
+    ///   subjects of other supported layouts, because the layout may have changed while messages
+    ///   were on the stream.
+    /// * **Foreign messages.** False for the default subjects and fixed subjects of other aggregate
+    ///   types.
+    /// * **Fixed subjects.** `fixed` lists the fixed subjects that the program has for the event
+    ///   type; `None` for an unknown event type. For an unknown type only default subjects of other
+    ///   aggregate types are foreign; any other subject is true.
+    /// * **Pure.** Does no I/O and does not block.
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
-/// Where a consumer stands on its stream, as the broker reports it.
+/// The position of a consumer on its stream, as the broker reports it.
 ///
-/// Brokers that cannot filter by several subjects count messages of other event types too, until the inbox has skipped them.
+/// Brokers that filter by one subject only also count messages of other event types until the inbox
+/// has skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
-    /// Messages that were not delivered yet.
+    /// Messages not delivered yet.
     pub undelivered: u64,
-    /// Messages that were delivered and not acknowledged: in the memory of processes, failed, or waiting for a failed one.
+    /// Messages delivered and not acknowledged: in process memory, failed, or waiting for a failed
+    /// message.
     pub unacknowledged: u64,
-    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    /// Maximum number of unacknowledged messages; `None` if unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// How long the oldest of both has been on the stream; `None` if nothing waits, or the broker does not say.
+    /// Time since the stream stored the oldest undelivered or unacknowledged message. `None` if
+    /// there is none, or if the broker does not report it.
     pub oldest_age: Option<Duration>,
-    /// Every message up to this stream sequence is acknowledged, or is none of this consumer's. Above it there may be
-    /// acknowledged ones too.
+    /// The ack floor: every message up to this stream sequence is acknowledged or does not match
+    /// the consumer. Higher messages may be acknowledged too.
     pub floor: u64,
-    /// Whether a process asks for messages at this moment.
+    /// Whether a process is requesting messages now.
     pub is_receiving: bool,
 }
 
 /// The properties of a stream, as its broker reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Age at which the broker deletes messages (`max_age` of JetStream); `None` if it never does.
+    /// Age at which the broker deletes messages (`max_age` of JetStream); `None` if never.
     pub retention: Option<Duration>,
-    /// The rule by which the broker deletes messages besides their age.
+    /// The rule by which the broker deletes messages, apart from their age.
     pub policy: StreamPolicy,
-    /// Time within which the broker drops a second message with the same id; `None` means for ever.
+    /// Time within which the broker drops a second message with the same id; `None` means forever.
     pub duplicate_window: Option<Duration>,
     /// Stream sequence of the oldest message; `None` if the stream is empty.
     pub first_stream_sequence: Option<u64>,
-    /// The last stream sequence that was given to a message; 0 if none was given.
+    /// The last assigned stream sequence; 0 if none.
     pub last_stream_sequence: u64,
     /// Number of messages on the stream.
     pub messages: u64,
@@ -123,139 +131,145 @@ pub struct StreamFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
-    /// Only limits of age, number or size.
+    /// Deletes by age, number or size only.
     Limits,
-    /// Limits, and also once all consumers have acknowledged a message. A consumer created later misses it.
+    /// By limits, and when all consumers have acknowledged a message. A later consumer misses it.
     Interest,
-    /// Limits, and also once one consumer has acknowledged a message. Other consumers miss it.
+    /// By limits, and when one consumer has acknowledged a message. Other consumers miss it.
     WorkQueue,
 }
 
 /// Where a new consumer starts in the stream.
 ///
-/// It holds when the consumer's durable state is made on the broker, by the first subscription under its name. A consumer
-/// that exists keeps its place. One whose durable state was deleted starts like a new one: with [`Self::New`] it misses
-/// what was published in between.
+/// Applies when the first subscription under the consumer's name creates the durable state. An
+/// existing consumer keeps its position. If the durable state was deleted, the consumer starts like
+/// a new one: with [`Self::New`] it misses messages published in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// At the oldest message that the stream still has.
+    /// At the oldest message on the stream.
     #[default]
     Beginning,
-    /// Behind the last message at the moment of the first subscription.
+    /// After the last message on the stream at the first subscription.
     New,
-    /// At the first message that the broker stored at this time or later, by the broker's clock. A time that has not come
-    /// yet at the moment of the first subscription means the same as [`Self::New`].
+    /// At the first message stored at this time or later, by the broker's clock. If the time is in
+    /// the future at the first subscription, same as [`Self::New`].
     Time(OffsetDateTime),
 }
 
-/// The request of a consumer.
+/// The settings of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
     /// Stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
-    /// The event types that the consumer has handlers for, and selections of further ones.
+    /// Event types that the consumer handles, and selections of further event types.
     pub events: Vec<&'static EventDescriptor>,
-    /// Time after which an unacknowledged delivery is sent again.
+    /// Time after which an unacknowledged delivery is redelivered.
     pub ack_wait: Duration,
-    /// Whether the consumer receives every event of the aggregate types of `events`, so that it sees each number of an
-    /// aggregate.
+    /// Whether the consumer receives every event of the aggregate types of `events`, and so every
+    /// sequence number of an aggregate.
     pub whole_aggregates: bool,
-    /// With `whole_aggregates`: the further event types of these aggregates that have a fixed subject, and numbers. The
-    /// consumer only counts them; nobody has asked for them. Otherwise empty.
+    /// With `whole_aggregates`: further sequenced event types of these aggregates that have a fixed
+    /// subject. The consumer only counts them; they do not count as requested. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
-    /// Largest number of unacknowledged deliveries at a time, over all processes.
+    /// Maximum number of unacknowledged deliveries over all processes.
     pub in_flight_max: usize,
-    /// Largest number of deliveries that one subscription fetches ahead of calls to [`Subscription::next`].
+    /// Maximum number of deliveries that one subscription fetches ahead of [`Subscription::next`].
     pub prefetch: usize,
-    /// Where the consumer starts if it is new.
+    /// Start position of a new consumer.
     pub start_at: StartAt,
 }
 
 /// A running subscription.
 pub trait Subscription: Send + 'static {
-    /// The type of this subscription's deliveries.
+    /// The delivery type.
     type Delivery: Delivery;
 
     /// Waits for the next delivery.
     ///
-    /// * **Cancel-safe.** Dropping the future loses no delivery; at worst the delivery comes again after `ack_wait`.
-    /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After [`SubscriberError::Gone`], subscribe
-    ///   again.
+    /// * **Cancel-safe.** Dropping the future loses no delivery; at worst it is redelivered after
+    ///   `ack_wait`.
+    /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
+    ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Number of messages that this consumer has not acknowledged yet, delivered or not.
+    /// Number of messages that this consumer has not acknowledged, delivered or not.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
-    /// Stops receiving. Returns the deliveries that were fetched ahead and not yet returned by [`next`](Self::next), in
-    /// order of delivery. The caller must give them back.
+    /// Stops receiving. Returns the prefetched deliveries that [`next`](Self::next) has not
+    /// returned, in delivery order. The caller must release them for redelivery.
     ///
-    /// * **Complete.** The call waits for deliveries on their way. After its answer the broker sends nothing to this
-    ///   subscription: new messages go to other processes.
-    /// * **The end.** [`next`](Self::next) must not be called any more. Answers to deliveries still count.
-    /// * **Bounded.** It takes seconds at most. If the broker is away, it returns the deliveries that have arrived; the
-    ///   rest come again after `ack_wait`.
+    /// * **Complete.** Waits for deliveries on their way. Afterwards the broker sends nothing to
+    ///   this subscription; new messages go to other processes.
+    /// * **Final.** [`next`](Self::next) must not be called again. Deliveries can still be
+    ///   answered.
+    /// * **Bounded.** Takes a few seconds at most. If the broker is down, returns the deliveries
+    ///   that have arrived; the others are redelivered after `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
     /// Waits until the broker has received all earlier answers to deliveries of this subscription.
     ///
-    /// * **Bounded.** It takes seconds at most.
-    /// * **On `Err`.** Some answers may be lost. Their messages come again after `ack_wait`.
+    /// * **Bounded.** Takes a few seconds at most.
+    /// * **On `Err`.** Some answers may be lost. Their messages are redelivered after `ack_wait`.
     fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
-/// One delivery of a message. Dropping it unanswered means that the message comes again after `ack_wait`. A delivery is
-/// answered at most once, by [`ack`](Self::ack) or [`retry_after`](Self::retry_after).
+/// One delivery of a message. Answer it at most once, with [`ack`](Self::ack) or
+/// [`retry_after`](Self::retry_after). If it is dropped unanswered, the message is redelivered
+/// after `ack_wait`.
 ///
-/// Answers are sent without waiting for the broker's confirmation. The inbox row is what makes an effect happen once,
-/// and a lost acknowledgement only causes a delivery that the row absorbs.
+/// Answers do not wait for a confirmation by the broker. The inbox row makes the effect happen
+/// once; a lost acknowledgement only causes a redelivery, which the row absorbs.
 pub trait Delivery: Send + Sync + 'static {
     /// The message as delivered.
     fn incoming(&self) -> &Incoming;
 
-    /// Answers that the message is handled: do not deliver it again.
+    /// Acknowledges the message, so it is not redelivered.
     fn ack(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Answers that the message is not handled: deliver it again after `delay`.
+    /// Requests redelivery after `delay`.
     fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Says that work goes on: restarts the `ack_wait`.
+    /// Restarts the `ack_wait`, because the handler is still running.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Whether any subscription under the consumer's name has asked for messages like this one: a subscription of this
-    /// process or of another version of the program, now or earlier. A message that nobody has asked for may be
-    /// acknowledged unseen.
+    /// Whether any subscription under the consumer's name has requested messages like this one: in
+    /// this process or another program version, now or earlier. A message that was not requested
+    /// may be acknowledged unread.
     ///
-    /// * **No stale `false`.** If a call of [`Subscriber::subscribe`] with the message's event type returned before the
-    ///   consumer was first given the message, the answer is true. In any other case, `true` is the safe answer.
-    /// * **Cheap.** Callers may ask for each of many messages: implementations ask the broker about once a second.
-    /// * **On `Err`.** The answer is unknown. Try again later, and do not acknowledge.
+    /// * **No stale `false`.** True if a call of [`Subscriber::subscribe`] with the event type
+    ///   returned before the message was first delivered to the consumer. In any other case, `true`
+    ///   is the safe answer.
+    /// * **Cheap.** Callers may check every message: implementations query the broker about once a
+    ///   second.
+    /// * **On `Err`.** The answer is unknown. Retry later, and do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
-    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not, of an event type that the
-    /// subscription asked for or that is linked into the program. Messages before the place where the consumer started
-    /// ([`StartAt`]) do not count. Without one, nothing of the aggregate can arrive before this message any more: its
-    /// beginning has left the stream, or was left out.
+    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not. Only
+    /// event types that the subscription requested or that are linked into the program count, and
+    /// only messages after the consumer's start ([`StartAt`]). If false, no earlier message of the
+    /// aggregate can arrive anymore.
     ///
-    /// * **No wrong `false`.** If messages of the aggregate may be where the implementation does not look, such as on
-    ///   fixed subjects, the answer is true.
-    /// * **Bounded.** It takes a second at most. Callers ask once for a message whose predecessors are missing.
+    /// * **No wrong `false`.** True if messages of the aggregate may be on subjects that the
+    ///   implementation does not search, such as fixed subjects.
+    /// * **Bounded.** Takes a second at most. Callers check once for a message with missing
+    ///   predecessors.
     /// * **On `Err`.** The answer is unknown. Treat it as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
-/// A message as it came from the broker, before any of it is trusted.
+/// A message as received from the broker, not validated.
 #[derive(Clone, PartialEq)]
 pub struct Incoming {
     /// The subject on which the message was published.
     pub subject: String,
-    /// Headers as received; the names may be in any case.
+    /// Headers as received; names may be in any case.
     pub headers: Vec<(String, String)>,
     /// The payload.
     pub payload: Bytes,
-    /// How often this consumer has been given the message, including this delivery; at least 1.
+    /// Number of deliveries to this consumer, including this one; at least 1.
     pub delivery_count: u64,
-    /// The number that the stream gave to the message.
+    /// The stream sequence of the message.
     pub stream_sequence: u64,
 }
 
@@ -275,7 +289,7 @@ impl fmt::Debug for Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// The connection or server is unavailable for now. Call again.
+    /// The connection or server is temporarily unavailable. Call again.
     #[error("{context}")]
     Interrupted {
         /// What happened.
@@ -294,7 +308,7 @@ pub enum SubscriberError {
     /// The consumer cannot be set up as requested. An operator or developer must act.
     #[error("{context}")]
     Configuration {
-        /// What is wrong and how to repair it.
+        /// The problem and its repair.
         context: String,
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,

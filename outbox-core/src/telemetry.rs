@@ -1,15 +1,16 @@
-//! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`; nothing without it), and span links
-//! to the traces in which the messages were recorded.
+//! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`, otherwise none),
+//! and span links to the traces that recorded the messages.
 //!
-//! Invariant: names, units and labels are part of the public interface and listed in [`METRICS`]; no label has
-//! unbounded values. Not here: an exporter and a tracer, which the application chooses.
+//! Invariant: names, units and labels are public API, listed in [`METRICS`], and no label has
+//! unbounded values. The application chooses exporter and tracer.
 //!
 //! # Traces
 //!
-//! A message carries the W3C trace context of the request that recorded it ([`MessageContext`](crate::MessageContext))
-//! to its consumers. The relay publishes the message later, perhaps in another process, in its own span `publish`
-//! (level debug). OpenTelemetry asks for that span to be *linked* to the request's context. `tracing` has no links to
-//! other processes, so an application with a tracer says once how to make one:
+//! A message carries the W3C trace context of the request that recorded it
+//! ([`MessageContext`](crate::MessageContext)). The relay publishes the message later in its own
+//! span `publish` (level debug). OpenTelemetry requires a *link* from that span to the request's
+//! context. `tracing` has no links to other processes, so an application with a tracer installs a
+//! function once:
 //!
 //! ```
 //! outbox_core::telemetry::link_spans(|span, traceparent, tracestate| {
@@ -29,13 +30,13 @@ use crate::store::{Backlog, Relays};
 /// A metric of the relay or the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
+    /// The name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// The names of its labels.
+    /// Label names.
     pub labels: &'static [&'static str],
-    /// The meaning, in one phrase, with the values of a label that is not `consumer` or `event_type`.
+    /// The meaning in one phrase, with the values of labels other than `consumer` and `event_type`.
     pub description: &'static str,
 }
 
@@ -70,13 +71,13 @@ pub type LinkSpan = fn(&tracing::Span, &str, Option<&str>);
 
 static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
 
-/// Sets the function that links spans to traces of other processes. Only the first call per process counts; later ones
-/// return false.
+/// Sets the function that links spans to traces of other processes. Only the first call per process
+/// counts; later calls return false.
 pub fn link_spans(link: LinkSpan) -> bool {
     LINK_SPAN.set(link).is_ok()
 }
 
-/// The span of one publish, linked to the trace in which the message was recorded.
+/// The span of one publish, linked to the trace that recorded the message.
 pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     let span = tracing::debug_span!(
         "publish",
@@ -90,8 +91,9 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     span
 }
 
-/// Links a span to the trace in which a message was recorded, by the function given to [`link_spans`]. Does nothing
-/// without that function, for a message without a trace, or for a disabled span. For crates that process messages.
+/// Links a span to the trace that recorded a message, with the function of [`link_spans`]. Does
+/// nothing without that function, without a trace, or for a disabled span. For crates that process
+/// messages.
 pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
@@ -101,7 +103,7 @@ pub fn link_span(span: &tracing::Span, message: &Message) {
     }
 }
 
-/// How often the backlog is counted. The metrics need it more often than the health alone.
+/// Interval between backlog counts. Metrics need it more often than health alone.
 pub(crate) const BACKLOG_INTERVAL: Duration =
     Duration::from_secs(if cfg!(feature = "metrics") { 15 } else { 60 });
 
@@ -127,7 +129,7 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_unpublished.unwrap_or_default().as_secs_f64());
     }
 
-    /// This relay does not count the backlog any more, or cannot: what it counted last is not so any more, and nothing is not so either.
+    /// NaN, because the last count is stale and zero would be wrong too.
     pub(crate) fn forget_backlog() {
         for name in [PENDING, WAITING, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
@@ -144,7 +146,7 @@ mod facade {
         gauge(AILING, u64::from(relays.ailing));
     }
 
-    /// What this relay owned is free by now, or another relay's, and who is alive is not known.
+    /// NaN for the number of relays: it is unknown without leases.
     pub(crate) fn leases_ran_out() {
         gauge(LEASES, 0);
         for name in [RELAYS, AILING] {

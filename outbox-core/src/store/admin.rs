@@ -1,7 +1,7 @@
-//! Lists for operators: messages and blocked aggregates. Relays may run meanwhile.
+//! Lists for operators: messages and blocked aggregates. Relays may run concurrently.
 //!
-//! Not here: the changes of operators ([`OutboxAudit`](super::OutboxAudit)), and authorization,
-//! which is up to the application.
+//! Changes by operators are in [`OutboxAudit`](super::OutboxAudit). Authorization is up to the
+//! application.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -12,17 +12,18 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages, and forgets idle aggregates.
+/// Lists messages and blocked aggregates, and forgets idle aggregates.
 pub trait OutboxAdmin: OutboxStore {
-    /// Lists at most `limit` messages, oldest first. [`Selection::after`] asks for the next page.
+    /// Lists at most `limit` messages, oldest first. [`Selection::after`] selects the next page.
     fn list(
         &self,
         selection: &Selection,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// At most `limit` selected messages, read through an index that has their order: without other filters than the status, a page costs the same however
-    /// many messages there are. [`Selection::after`] is ignored. See [`PageFrom`] for the order.
+    /// At most `limit` selected messages in the order of [`PageFrom`], read through an index. With
+    /// no filter but the status, the cost of a page does not depend on the number of messages.
+    /// Ignores [`Selection::after`].
     fn page(
         &self,
         selection: &Selection,
@@ -30,29 +31,33 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
+    /// Lists at most `limit` blocked aggregates: halted aggregates first, then by the end of the
+    /// block.
     fn blocked(
         &self,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least `idle_for`, and that
-    /// have no pending or waiting message and no dead letter. Published messages that are still kept stay. Returns the
-    /// number of aggregates. Otherwise the outbox keeps a small row per aggregate for ever.
+    /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least
+    /// `idle_for` and have no pending message, waiting message or dead letter. Published messages
+    /// stay. Returns the number of aggregates. Without this call the outbox keeps a small row per
+    /// aggregate forever.
     ///
-    /// For types whose aggregates end, such as orders; the price is that of [`forget_as`](super::OutboxAudit::forget_as). Choose a time
-    /// after which none of them comes back, longer than published messages are kept and consumers lag behind. Takes
-    /// 1,000 aggregates per transaction; after an error, call again.
+    /// For types with aggregates that end, such as orders; the price is described at
+    /// [`forget_as`](super::OutboxAudit::forget_as). Choose `idle_for` longer than the retention of
+    /// published messages and the lag of consumers. Processes 1,000 aggregates per transaction;
+    /// after an error, call again.
     fn forget_idle(
         &self,
         aggregate_type: &str,
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
-    /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
-    /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out. Logged messages are
-    /// among them once the stored position of the log has passed them.
+    /// Reads at most `limit` published messages that are still kept, for reconciling with the
+    /// stream. Selects messages recorded from `recorded_from` (inclusive) to `recorded_until`
+    /// (exclusive), with ids larger than `after`, in id order, which is roughly recording order.
+    /// Unreadable rows are left out. Logged messages are included once the stored log position has
+    /// passed them.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -65,7 +70,7 @@ pub trait OutboxAdmin: OutboxStore {
 /// The status of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {
-    /// To be published as soon as possible.
+    /// Will be published as soon as possible.
     Pending,
     /// Set aside until its aggregate or its own time is due.
     Waiting,
@@ -73,12 +78,13 @@ pub enum MessageStatus {
     Published,
     /// A dead letter.
     Dead,
-    /// Recorded for a log relay ([`log`](crate::log)). It is on the stream once the relay's position in the log has passed it.
+    /// Recorded for a log relay ([`log`](crate::log)). On the stream once the relay's log position
+    /// has passed it.
     Logged,
 }
 
 impl MessageStatus {
-    /// The status as a short lower-case word, as views and logs show it.
+    /// The status as a short lower-case word, as displayed and logged.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,8 +99,8 @@ impl MessageStatus {
 
 /// A filter on messages. The default selects all; each method narrows the selection.
 ///
-/// Dead letters have an index of their own; other messages are found by the time of their recording. So give a time
-/// span when you select published messages.
+/// Dead letters have their own index; other messages are found by their time of recording. So give
+/// a time span when you select published messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -116,18 +122,18 @@ pub struct Selection {
     pub after: Option<i64>,
 }
 
-/// Where a page of messages begins, and its order.
+/// Start and order of a page of messages.
 ///
-/// Messages that are pending, waiting or dead, if the selection has that status, are in the order of their row ids. Other messages are in the order of their ids,
-/// which is that of the clocks that made them: ids are UUIDs of version 7, unless a writer chose another version.
+/// With status pending, waiting or dead, pages are in row id order. Other pages are in id order,
+/// which is the order of the writers' clocks: ids are UUID v7 unless a writer uses another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageFrom {
     /// The newest messages, newest first.
     Newest,
-    /// The messages before this place, newest first.
+    /// Messages before this place, newest first.
     Before(Place),
-    /// The messages with a larger id, in the order of their ids whatever their status.
+    /// Messages with a larger id, in id order whatever their status.
     After(MessageId),
 }
 
@@ -141,7 +147,7 @@ pub struct Place {
 }
 
 impl PageFrom {
-    /// Whether a page of messages with this status is in the order of row ids.
+    /// Whether a page of messages with this status is in row id order.
     #[must_use]
     pub fn is_by_row_id(self, status: Option<MessageStatus>) -> bool {
         let has_index = matches!(
@@ -217,7 +223,7 @@ impl Selection {
         self
     }
 
-    /// Only messages with a larger row id than this: pass the last row id of a page to get the next page.
+    /// Only messages with a larger row id: pass the last row id of a page to get the next page.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -225,7 +231,7 @@ impl Selection {
     }
 }
 
-/// A message as an operator sees it.
+/// A stored message, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     /// The row id.
@@ -246,7 +252,7 @@ pub struct StoredMessage {
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// The last error, if there was one.
+    /// The last error, if any.
     pub error: Option<String>,
     /// Whether this message halts its aggregate until it is retried or skipped.
     pub halts: bool,
@@ -261,7 +267,7 @@ pub struct StoredMessage {
 pub struct Forgotten {
     /// Number of messages deleted.
     pub messages: u64,
-    /// The aggregates that were left as they are, because something of them is unpublished.
+    /// Aggregates left unchanged, because they are halted or have unpublished messages.
     pub left: Vec<Aggregate>,
 }
 
@@ -270,21 +276,22 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Row id of the dead letter that halts the aggregate; `None` if the aggregate is not halted.
+    /// Row id of the dead letter that halts the aggregate; `None` if not halted.
     pub halted_by: Option<i64>,
-    /// Time until the block ends; zero if it has ended already, `None` if the aggregate is halted.
+    /// Time until the block ends; zero if it has ended, `None` if the aggregate is halted.
     pub blocked_for: Option<Duration>,
 }
 
-/// Counts of unpublished messages in the outbox. Counting stops at [`BACKLOG_COUNT_MAX`], so that it stays cheap.
+/// Counts of unpublished messages. Counting stops at [`BACKLOG_COUNT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Messages not yet published, including waiting ones, excluding dead letters.
+    /// Unpublished messages, including waiting messages, excluding dead letters.
     pub pending: u64,
-    /// As `pending`, and beyond the bound of counts an estimate: the row ids from the oldest pending message to the newest, which may include messages that
-    /// are published, and the waiting messages.
+    /// As `pending`, but an estimate above [`BACKLOG_COUNT_MAX`]: waiting messages plus the range
+    /// of row ids from the oldest to the newest pending message, which may include published
+    /// messages.
     pub pending_estimate: u64,
-    /// Of those, messages that wait for their aggregate or their own time.
+    /// Messages in `pending` that wait for their aggregate or their own time.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
@@ -292,19 +299,20 @@ pub struct Backlog {
     pub halted_aggregates: u64,
     /// Aggregates whose block has not ended, including halted ones.
     pub blocked_aggregates: u64,
-    /// How long the oldest message has been due: since it was recorded, or since its own time if it was delayed. Waiting messages count, failed ones among
-    /// them. Messages that are meant to wait do not count: delayed messages and messages behind them, and messages of paused or halted aggregates. `None`
-    /// if no message is due. A store examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// How long the oldest due message has been due: since its recording, or since its own time if
+    /// delayed. Includes waiting and failed messages. Excludes delayed messages and messages behind
+    /// them, and messages of paused or halted aggregates. `None` if no message is due. A store
+    /// examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 
 impl Backlog {
-    /// Whether `pending` is all of them: counting has not stopped.
+    /// Whether `pending` is exact: counting did not reach the bound.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.pending < BACKLOG_COUNT_MAX
     }
 }
 
-/// Largest count in a backlog. Counting so many entries of an index takes a database about 10 ms; a count ten times as large would be no better news.
+/// Maximum count in a backlog. It bounds the index scan to about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

@@ -1,6 +1,7 @@
-//! Operations: changes of operators that are written down with who made them, why, and how far they are.
+//! Operations: changes by operators, stored with actor, reason and progress.
 //!
-//! Invariant: an operation and what it has changed are written in the same transactions, so one never exists without the other. Not here: who may make a change.
+//! Invariant: an operation and its changes are written in the same transactions, so neither exists
+//! without the other. Authorization is up to the application.
 
 mod scope;
 
@@ -16,32 +17,39 @@ use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
 
-/// Most messages that an operation names; see [`OutboxAudit::messages_of`].
+/// Maximum number of messages stored with an operation; see [`OutboxAudit::messages_of`].
 pub const OPERATION_MESSAGES_MAX: usize = 1_000;
 
-/// Longest name of an actor, and longest reason, in characters. Longer ones are cut.
+/// Maximum length of an actor's name and of a reason, in characters. Longer texts are cut.
 pub const INTENT_CHARS_MAX: usize = 1_000;
 
-/// Makes changes as operations, and reads the operations that were made.
+/// Makes changes as operations, and reads stored operations.
 ///
 /// # Contract
 ///
-/// * **One transaction.** Each batch of a change, its count and the operation's position are one transaction. After a crash or an error all of a batch is there, or
-///   nothing of it. An operation is written down with the first thing that it changes; one that found nothing leaves no trace.
-/// * **Resumable.** [`advance`](Self::advance) goes on where the operation stands, in whatever process it began. No message is taken twice by one operation, even if
-///   several callers advance it at once: each batch compares the position and moves it.
-/// * **Counted once.** If several operations take the same dead letter, one of them changes it, and that one counts it.
-/// * **Bounded.** A replay takes no row that was recorded after its beginning, so it never copies its own copies.
-/// * **On `Err`.** The batches that were committed stay, and the outcome of the last one is unknown. Call again with the same operation: it goes on behind them.
-/// * **Setup.** If the table of operations is missing, a change is refused with [`StoreError::Setup`] before anything is changed.
+/// * **One transaction.** Each batch of a change, its count and the operation's position are one
+///   transaction. After a crash or an error a batch is complete or absent. An operation is stored
+///   with its first change; an operation that changes nothing is not stored.
+/// * **Resumable.** [`advance`](Self::advance) continues at the stored position, in any process.
+///   Each batch compares and moves the position, so one operation takes no message twice, even with
+///   concurrent callers.
+/// * **Counted once.** If several operations take the same dead letter, only the operation that
+///   changes it counts it.
+/// * **Bounded.** A replay takes no row recorded after its start, so it never copies its own
+///   copies.
+/// * **On `Err`.** Committed batches stay; the outcome of the last batch is unknown. Call again
+///   with the same operation to continue.
+/// * **Setup.** If the table of operations is missing, a change fails with [`StoreError::Setup`]
+///   and changes nothing.
 ///
-/// Operations are kept until somebody deletes them.
+/// Operations are kept until an operator deletes them.
 pub trait OutboxAudit: OutboxReader {
-    /// Takes the next messages of a retry, skip or replay: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation
-    /// as it stands then; call again until [`Operation::is_finished`].
+    /// Processes the next messages of a retry, skip or replay: at most `at_most`, in row id order,
+    /// in transactions of at most 1,000. Returns the new state of the operation; call again until
+    /// [`Operation::is_finished`].
     ///
-    /// For the change of each message see [`OperationKind`]. If the operation is written down
-    /// already, the written position and counts apply, and those of `operation` do not.
+    /// [`OperationKind`] describes the change to each message. If the operation is stored already,
+    /// the stored position and counts apply instead of the values in `operation`.
     ///
     /// # Errors
     ///
@@ -52,86 +60,92 @@ pub trait OutboxAudit: OutboxReader {
         at_most: NonZeroU32,
     ) -> impl Future<Output = Result<Operation, StoreError>> + Send;
 
-    /// Ends the block of an aggregate now instead of waiting out the back-off. A delayed message
-    /// keeps its time. Returns false, and writes nothing down, if the aggregate is halted or not
-    /// blocked.
+    /// Ends the block of an aggregate now instead of waiting for the back-off. A delayed message
+    /// keeps its time. Returns false and stores nothing if the aggregate is halted or not blocked.
     fn resume_as(
         &self,
         aggregate: &Aggregate,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes all that the outbox holds of these aggregates: published messages, dead letters that halt nothing, the
-    /// deduplication keys of both, and the last sequence. For the erasure of personal data. One transaction, which reads
-    /// all messages of the outbox once. At most 1,000 aggregates at a time.
+    /// Deletes everything that the outbox stores for these aggregates: published messages, dead
+    /// letters that halt nothing, their deduplication keys, and the last sequence. For the erasure
+    /// of personal data. At most 1,000 aggregates per call, in one transaction that reads all
+    /// messages of the outbox once.
     ///
-    /// An aggregate is left as it is while one of its messages is pending or waiting, or while it is halted: wait, retry
-    /// or skip first. Nothing is written down if all aggregates are left. Deduplication keys whose message was deleted
-    /// earlier run out by themselves.
+    /// An aggregate is skipped while one of its messages is pending or waiting, or while it is
+    /// halted: wait, retry or skip first. If all aggregates are skipped, no operation is stored.
+    /// Deduplication keys of messages deleted earlier expire by themselves.
     ///
     /// # Price
     ///
-    /// If a forgotten aggregate records again, its numbers begin at 1 again. **A consumer with strategy `sequence` that
-    /// has handled more takes them for handled, and skips them without a word**, until it has forgotten the aggregate
-    /// too. So forget what does not come back. Other strategies recognise events by their ids. In the strong mode of
-    /// JetStream, each message is searched for on its subject until the numbers are higher than before. What was
-    /// published stays on the stream, and in the consumers' tables.
+    /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
+    /// strategy `sequence` that has handled higher numbers silently skips the new messages** until
+    /// it has forgotten the aggregate too. So forget only aggregates that do not come back. Other
+    /// strategies identify events by id. In the strong mode of JetStream, the broker subject is
+    /// searched for each message until its number exceeds the old ones. Published copies stay on
+    /// the stream and in the tables of consumers.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
-    /// Pauses publishing; see [`Pause`](super::Pause). A pause of the same scope is replaced, so its
-    /// end can be moved. The aggregate type need not have recorded anything yet.
+    /// Pauses publishing; see [`Pause`](super::Pause). Replaces a pause of the same scope, so the
+    /// end can be moved. The aggregate type may have no messages yet.
     ///
-    /// Returns false, and changes nothing, if the operation is written down already. So a caller who
-    /// lost the answer can repeat the call; a pause that was ended meanwhile does not begin again.
+    /// Returns false and changes nothing if the operation is stored already. So a caller that lost
+    /// the answer can repeat the call without restarting a pause that was ended meanwhile.
     fn pause_as(
         &self,
         request: &PauseRequest,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends the pause of this aggregate type, or with `None` that of all messages. Returns false, and
-    /// writes nothing down, if no such pause stands, or if the operation is written down already.
+    /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
+    /// false and stores nothing if there is no such pause, or if the operation is stored already.
     ///
-    /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held messages.
-    /// Relays call it with their next renewal if the caller does not. If another pause covers the
-    /// same messages, it goes on.
+    /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
+    /// messages; otherwise relays call it with their next renewal. Another pause that covers the
+    /// same messages stays in force.
     fn unpause_as(
         &self,
         aggregate_type: Option<&str>,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes down an operation whose effects are elsewhere, such as on the stream. It runs until [`finish`](Self::finish). Writing it down again changes nothing.
+    /// Stores an operation that changes something outside the outbox, such as the stream. The
+    /// operation runs until [`finish`](Self::finish). Repeating the call changes nothing.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Says that an operation that was [written down](Self::write_down) has ended, and how many things it has changed. Does nothing if it had ended before.
+    /// Marks an operation stored by [`write_down`](Self::write_down) as finished, with the number
+    /// of changed items. Does nothing if it is already finished.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lists at most `limit` operations, the last one first. [`OperationFilter::before`] asks for the next page.
+    /// Lists at most `limit` operations, newest first. [`OperationFilter::before`] selects the next
+    /// page.
     fn operations(
         &self,
         filter: &OperationFilter,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<Operation>, StoreError>> + Send;
 
-    /// Reads an operation; `None` if there is none, or if it has changed nothing yet.
+    /// Reads an operation; `None` if it does not exist or has changed nothing yet.
     fn operation(
         &self,
         id: OperationId,
     ) -> impl Future<Output = Result<Option<Operation>, StoreError>> + Send;
 
-    /// Reads what became of the first [`OPERATION_MESSAGES_MAX`] messages that a retry or skip took, or of the first copies of a replay.
+    /// Reads the current state of the first [`OPERATION_MESSAGES_MAX`] messages of a retry or skip,
+    /// or of the first copies of a replay.
     fn messages_of(
         &self,
         id: OperationId,
     ) -> impl Future<Output = Result<OperationMessages, StoreError>> + Send;
 }
 
-/// The id of an operation: a UUID v7. Later operations have larger ids, as far as the clocks of operators agree.
+/// The id of an operation: a UUID v7. Later operations have larger ids, within the clock skew of
+/// operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(Uuid);
 
@@ -161,18 +175,18 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// Who makes a change, and why.
+/// Actor and reason of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// Who: a user, or a program.
+    /// A user or a program. At most [`INTENT_CHARS_MAX`] characters.
     pub actor: String,
-    /// Why, in their words.
+    /// The reason, in the actor's words. At most [`INTENT_CHARS_MAX`] characters.
     pub reason: Option<String>,
 }
 
 impl Intent {
-    /// The intent of an actor who gives no reason.
+    /// An intent without a reason.
     #[must_use]
     pub fn of(actor: impl AsRef<str>) -> Self {
         Self {
@@ -181,7 +195,7 @@ impl Intent {
         }
     }
 
-    /// Gives a reason. An empty one is none.
+    /// Sets the reason. An empty text is no reason.
     #[must_use]
     pub fn because(mut self, reason: impl AsRef<str>) -> Self {
         self.reason = Some(stored(reason.as_ref())).filter(|reason| !reason.is_empty());
@@ -189,56 +203,55 @@ impl Intent {
     }
 }
 
-/// A text as every database takes it.
+/// Trims, removes NUL and bounds the length, so that every database accepts the text.
 fn stored(text: &str) -> String {
     let storable = text.trim().chars().filter(|c| *c != '\0');
     storable.take(INTENT_CHARS_MAX).collect()
 }
 
-/// What an operation does.
+/// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
-    /// Dead letters become pending again with no attempts used, and the halts of their aggregates
-    /// end. Retried messages come after messages of their aggregate that were published meanwhile
-    /// (policy continue).
+    /// Dead letters become pending with no attempts used, and the halts of their aggregates end.
+    /// With the policy "continue", retried messages follow messages of their aggregate that were
+    /// published meanwhile.
     Retry,
-    /// Aggregates go on without the dead letters that halt them. The messages stay dead letters and
-    /// can still be retried. A dead letter that halts nothing is not counted, so a repetition counts
-    /// nothing.
+    /// Aggregates continue without the dead letters that halt them. The messages stay dead letters
+    /// and can still be retried. Dead letters that halt nothing are not counted.
     Skip,
-    /// Copies of published messages or dead letters are recorded, to be published behind everything
-    /// recorded so far. A copy has a new message id, so that the broker accepts the copy. It keeps
-    /// event id, sequence and time, so that consumers recognise the event. A logged message counts as
-    /// published once the stored position of the log has passed it.
+    /// Copies of published messages or dead letters are recorded and published after all messages
+    /// recorded so far. A copy has a new message id, so the broker accepts it. It keeps event id,
+    /// sequence and time, so consumers recognize the event. A logged message counts as published
+    /// once the stored log position has passed it.
     Replay,
     /// The back-off of an aggregate ends.
     Resume,
-    /// What the outbox holds of aggregates is deleted.
+    /// The messages of aggregates are deleted from the outbox.
     Forget,
-    /// Publishing of an aggregate type, or of everything, stops for a while.
+    /// Publishing of an aggregate type, or of all messages, is paused.
     Pause,
     /// A pause of publishing ends.
     Unpause,
-    /// What the stream has lost is published again.
+    /// Messages lost from the stream are published again.
     Reconcile,
-    /// The database's log is set up.
+    /// The database log is set up.
     InitLog,
-    /// The database's log is taken down.
+    /// The database log is removed.
     DropLog,
-    /// Dead letters of consumers are to be tried again.
+    /// Dead letters of consumers are scheduled for retry.
     RetryLetters,
-    /// Dead letters of consumers are not to be tried again.
+    /// Scheduled retries of consumers' dead letters are cancelled.
     CancelRetry,
     /// Dead letters of consumers are deleted.
     DiscardLetters,
     /// Dead letters of an aggregate are erased.
     EraseLetters,
-    /// A consumer stops in all its processes.
+    /// A consumer is paused in all its processes.
     PauseConsumer,
     /// The pause of a consumer ends.
     ResumeConsumer,
-    /// Something that this version does not know.
+    /// A kind that this version does not support.
     Other(String),
 }
 
@@ -262,7 +275,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The kind as a short lower-case word, as it is stored and shown.
+    /// The kind as a short lower-case word, as stored and displayed.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -286,7 +299,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether [`OutboxAudit::advance`] does it.
+    /// Whether [`OutboxAudit::advance`] processes this kind.
     #[must_use]
     pub fn takes_messages(&self) -> bool {
         matches!(self, Self::Retry | Self::Skip | Self::Replay)
@@ -306,32 +319,32 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// A change of an operator: who, what, why, and how far it is.
+/// A change by an operator: actor, action, reason and progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// Its id.
+    /// The id.
     pub id: OperationId,
-    /// What it does.
+    /// The kind of change.
     pub kind: OperationKind,
-    /// Who makes it, and why.
+    /// Actor and reason.
     pub intent: Intent,
-    /// What it is to take.
+    /// The items to process.
     pub scope: OperationScope,
-    /// The last row id that it has taken. `None` if it has taken none.
+    /// The last row id processed; `None` if none.
     pub position: Option<i64>,
-    /// For a replay that has begun: the last row id that it may take.
+    /// For a started replay: the last row id to process.
     pub until: Option<i64>,
-    /// How many messages it has changed, copied or deleted; for other kinds, how many things.
+    /// Number of messages changed, copied or deleted; for other kinds, number of items.
     pub changed: u64,
-    /// When it began, by the store's clock; `None` if it is not written down.
+    /// Start time, by the store's clock; `None` if not stored.
     pub started_at: Option<OffsetDateTime>,
-    /// When it ended.
+    /// End time; `None` while it runs.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Operation {
-    /// A new operation. It is written down with the first thing that it changes.
+    /// A new operation. The store writes it with its first change.
     #[must_use]
     pub fn new(kind: OperationKind, scope: OperationScope, intent: Intent) -> Self {
         Self {
@@ -353,7 +366,7 @@ impl Operation {
         self.finished_at.is_some()
     }
 
-    /// How many messages it may still change; `None` if there is no bound.
+    /// Number of messages that it may still change; `None` if unbounded.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -371,22 +384,23 @@ pub struct OperationFilter {
     pub actor: Option<String>,
     /// Only operations of this kind.
     pub kind: Option<OperationKind>,
-    /// Only operations with a smaller id: the next page behind the last one of a page.
+    /// Only operations with a smaller id: pass the last id of a page to get the next page.
     pub before: Option<OperationId>,
 }
 
-/// What became of the messages of an operation.
+/// The current state of the messages of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationMessages {
-    /// How many messages the operation names.
+    /// Number of messages in the operation.
     pub named: u64,
-    /// Those that the outbox still holds, by their row ids. Others were deleted after publishing, or forgotten.
+    /// Messages still in the outbox, by row id. The others were deleted after publishing, or
+    /// forgotten.
     pub messages: Vec<StoredMessage>,
 }
 
 impl OperationMessages {
-    /// What a store has found of the messages that an operation names.
+    /// The messages that the store found for an operation.
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

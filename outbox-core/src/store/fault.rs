@@ -1,8 +1,8 @@
-//! Why the relay cannot publish a stored row.
+//! Reasons why the relay cannot publish a stored row.
 //!
-//! Anyone who may insert rows decides what a row holds. Invariant: a [`Message`](crate::Message)
-//! that a store returns has passed the checks here, so no row reaches the broker with a header of
-//! the server or with an unbounded size.
+//! Invariant: a [`Message`](crate::Message) returned by a store has passed these checks. Other
+//! programs may insert rows, so the checks keep reserved headers and oversized data from the
+//! broker.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,37 @@ use crate::message::{
     KEY_CHARS_MAX, Message, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
 };
 
-/// Most bytes of a column of [`KEY_CHARS_MAX`] characters.
+/// Maximum size of a column of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why the relay cannot publish a stored row. The relay makes the row a dead letter without sending
-/// anything.
+/// Why the relay cannot publish a stored row. The relay sends nothing and makes the row a dead
+/// letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
     /// A column holds a value that this library never writes.
     #[error("{0}")]
     Damaged(String),
-    /// A header must not reach the broker: its name is malformed or reserved (`Nats-Rollup`,
-    /// `ce-id`), or its value holds CR, LF or NUL.
+    /// A header that must not be sent: its name is malformed or reserved (`Nats-Rollup`, `ce-id`),
+    /// or its value contains CR, LF or NUL.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// A column exceeds the bound of what a relay loads. The database did not send its value, or only
+    /// A column exceeds the size that a relay loads. The database did not send its value, or only
     /// the beginning of a name.
     #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
         column: &'static str,
-        /// The size in bytes of what the database sent of a name, or of the whole column.
+        /// Size in bytes of the column, or of the sent beginning of a name.
         size_bytes: u64,
-        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`],
-        /// [`ROW_HEADERS_BYTES_MAX`], or the bound of a recorded name.
+        /// Maximum size in bytes: [`ROW_PAYLOAD_BYTES_MAX`], [`ROW_HEADERS_BYTES_MAX`], or the
+        /// bound of a recorded name.
         limit_bytes: u64,
     },
 }
 
 impl RowFault {
-    /// Checks sizes before a store loads a payload and headers, both in bytes.
+    /// Checks sizes in bytes before a store loads payload and headers.
     ///
     /// # Errors
     ///
@@ -53,8 +53,8 @@ impl RowFault {
         ])
     }
 
-    /// Checks that the names of a stored message are no longer than recorded ones: a longer name
-    /// could exceed what a broker accepts, and a broker may close the connection then.
+    /// Checks that the names of a stored message respect the bounds of recorded names. A broker may
+    /// close the connection when a name exceeds its own limit.
     ///
     /// # Errors
     ///
@@ -99,15 +99,14 @@ impl From<String> for RowFault {
 }
 
 impl Headers {
-    /// Reads the headers of a stored row: a JSON object of texts. Names are kept in lower case.
+    /// Parses the headers of a stored row: a JSON object of strings. Names become lower case.
     ///
     /// # Errors
     ///
-    /// [`RowFault::Damaged`] if the bytes are not a JSON object of texts. [`RowFault::Header`] if a
-    /// header may not be sent.
+    /// [`RowFault::Damaged`] if the bytes are not a JSON object of strings. [`RowFault::Header`] if
+    /// a header may not be sent.
     pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
-        // The error of serde_json quotes the value, which may be large or personal data. The
-        // position is enough.
+        // The error text of serde_json quotes the value, which may be large or personal data.
         let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
             RowFault::Damaged(format!(
                 "headers are not a JSON object of texts (line {}, column {})",

@@ -1,7 +1,10 @@
-//! The seam to the database: the outbox as the relay sees it. Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Not here:
-//! recording, because each integration writes messages in the application's own transaction in its own way.
+//! The database trait: the outbox as the relay uses it.
 //!
-//! # The states of a message
+//! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Recording is not part of
+//! this trait: each integration writes messages in the application's own transaction.
+//!
+//! # Message states
 //!
 //! ```text
 //!              ┌──────────── retry ────────────┐
@@ -12,20 +15,21 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! A relay finds *pending* messages by scanning them, mostly in the order of their row ids. The
-//! scan must not meet the same row
-//! for ever, only to find each time that it may not be published yet. So the store sets such messages aside:
+//! A relay scans *pending* messages, mostly in row id order. Messages that may not be published yet
+//! are set aside, so the scan does not meet the same row forever:
 //!
-//! * A *block* on an aggregate says until when nothing of it may be published. Its cause is a failure's back-off, a
-//!   delayed message, or a dead letter that halts the aggregate until an operator acts.
-//! * Messages of a blocked aggregate that the scan meets become *waiting*.
-//! * When the block *ends*, the relay fetches the aggregate's waiting messages in order.
-//! * A pause of an aggregate type blocks the aggregates of the messages that a relay meets, until it is finished.
-//! * With the last waiting message the store removes the block, unless the aggregate is halted, and the scan finds the
-//!   aggregate's messages again.
+//! * A *block* on an aggregate states until when its messages may not be published. Causes: the
+//!   back-off of a failure, a delayed message, or a dead letter that halts the aggregate until an
+//!   operator acts.
+//! * Messages of a blocked aggregate become *waiting* when the scan meets them.
+//! * When the block *ends*, the relay fetches the waiting messages of the aggregate in order.
+//! * A pause of an aggregate type blocks each aggregate of that type that the relay meets, until
+//!   the pause is finished.
+//! * With the last waiting message the store removes the block, unless the aggregate is halted. The
+//!   scan then finds the messages of the aggregate again.
 //!
-//! So each row is met a bounded number of times, however many messages wait.
-//! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
+//! So the scan meets each row a bounded number of times, however many messages wait. An unsequenced
+//! message does not block its aggregate, is not blocked with it, and waits alone.
 
 mod admin;
 mod audit;
@@ -63,44 +67,50 @@ pub use relay::{
 };
 pub use setup::{SetupKind, SetupProblem};
 
-/// Leases partitions, returns due messages, and records verdicts on them.
+/// Leases partitions, returns due messages, and records verdicts.
 ///
 /// The relay is generic over this trait; it is not meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides which leases are live.
-/// * **Fenced.** Each acquisition raises the partition's epoch. [`settle`](Self::settle) accepts nothing under an older
-///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAudit`]), and
-///   purging deletes only published rows.
-/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one
-///   aggregate in the order of their sequences, whatever their row ids are. They never return a message while an
-///   earlier one (by sequence) is pending or waiting, unless the earlier one is in flight or returned before it.
-/// * **Durable.** A message that is returned survives a crash of the database. A store whose database shows other
-///   commits as well makes them durable first.
-/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or at one row of each
-///   leased partition if that is more. Messages that wait, are delayed, or belong to partitions leased by others do not
-///   raise this bound.
+/// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides which
+///   leases are live.
+/// * **Fenced.** Each acquisition raises the epoch of the partition. [`settle`](Self::settle)
+///   rejects older epochs and released leases. Only `settle` and operators ([`OutboxAudit`]) change
+///   rows and blocks. Purging deletes only published rows.
+/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the
+///   messages of one aggregate in sequence order, whatever their row ids. They never return a
+///   message while a message with a lower sequence is pending or waiting, unless that message is in
+///   flight or was returned before.
+/// * **Durable.** A returned message survives a crash of the database. If the database shows
+///   commits that are not durable yet, the store makes them durable first.
+/// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one
+///   row per leased partition if that is more. Waiting messages, delayed messages and partitions of
+///   other relays do not raise this bound.
 /// * **Short.** No method leaves a transaction open after it returns.
-/// * **Abandoned calls.** A relay drops the future of a call that is not answered in time
-///   (`RelayConfig::store_timeout`). The store then closes whatever the call waited for, above all a connection that
-///   fell silent, so that the next call does not meet it again.
-/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done. A lease
-///   that was acquired by a dropped call runs out on its own.
+/// * **Abandoned calls.** A relay drops the future of a call that exceeds
+///   `RelayConfig::store_timeout`. The store then closes the resource that the call waited for,
+///   such as a silent connection, so that the next call does not use it.
+/// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done. A
+///   lease acquired by a dropped call expires.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait OutboxStore: Send + Sync + 'static {
-    /// Looks for failures that are foreseeable before the first message: the server's version, the tables, settings
-    /// that break a promise. Returns warnings.
+    /// Checks for foreseeable failures: server version, tables, settings that break a guarantee.
+    /// Returns warnings.
     ///
-    /// `deletes`: whether the relay will delete messages that are published. One that keeps them needs no right to.
+    /// `deletes`: whether the relay will delete published messages, and so needs the right to.
     ///
-    /// [`StoreError::Setup`] if the store cannot work until somebody acts. A database that only reads for now, as during
-    /// a failover, is [`StoreError::Database`], as one that is away.
+    /// # Errors
+    ///
+    /// [`StoreError::Setup`] if the store cannot work until an operator acts.
+    /// [`StoreError::Database`] if the database is unreachable or temporarily read-only, as during
+    /// a failover.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Announces that this relay is alive for `ttl` from now, and registers what it does. Returns the number of live relays by the fitness that each announced
-    /// last, this one included, and how many of them registered another destination. A registration without a destination agrees with every other.
-    /// An announcement that would last for longer than [`LEASE_TTL_MAX`] counts as expired.
+    /// Announces this relay as alive for `ttl` from now, with its registration. Returns the number
+    /// of live relays by last announced fitness, including this relay, and how many registered
+    /// another destination. A registration without a destination agrees with every other. An
+    /// announcement that ends later than [`LEASE_TTL_MAX`] from now counts as expired.
     fn announce(
         &self,
         owner: OwnerId,
@@ -108,14 +118,18 @@ pub trait OutboxStore: Send + Sync + 'static {
         announcement: &Announcement,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Lists the relays that are alive, in the order of their ids, which is that of their starts.
+    /// Lists live relays by id, which is the order of their starts.
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
-    /// Acquires up to `max` partitions that nobody owns, for `ttl`, and returns their leases.
+    /// Acquires up to `max` free partitions for `ttl` and returns their leases.
     ///
-    /// A lease that ends later than [`LEASE_TTL_MAX`] from now was granted before the store's clock was set back. The store shortens such leases, so that they
-    /// expire within [`LEASE_TTL_MAX`] unless their owner renews them. [`StoreError::Setup`] if a partition has no lease that could be acquired, because its
-    /// row is missing.
+    /// A lease that ends later than [`LEASE_TTL_MAX`] from now was granted before the store's clock
+    /// was set back. The store shortens such a lease to expire within [`LEASE_TTL_MAX`], unless its
+    /// owner renews it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Setup`] if the lease row of a partition is missing.
     fn acquire(
         &self,
         owner: OwnerId,
@@ -123,7 +137,8 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases by `ttl` from now. Returns those that were still owned; a lease that ran out is not revived.
+    /// Extends the given leases to `ttl` from now. Returns the leases that were still owned. An
+    /// expired lease is not revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -131,58 +146,66 @@ pub trait OutboxStore: Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Releases the given leases at once, so that other relays need not wait for their end. Stale leases are ignored.
+    /// Releases the given leases at once. Stale leases are ignored.
     fn release(
         &self,
         owner: OwnerId,
         leases: &[Lease],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Releases all leases of the owner and withdraws its announcement. A relay calls this when it stops.
+    /// Releases all leases of the owner and withdraws its announcement. Called when a relay stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns the first pending messages of each leased partition by row id. Those of one aggregate
-    /// are in the order of their sequences.
+    /// Returns the first pending messages of each leased partition by row id. Messages of one
+    /// aggregate are in sequence order.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns waiting messages that are due: the oldest ones of each aggregate whose block has ended, and unsequenced messages whose own time has come. Those that
-    /// have been due for longest come first.
+    /// Returns due waiting messages, longest due first: the oldest messages of each aggregate with
+    /// an ended block, and unsequenced messages when their own time has come.
     fn fetch_waiting(
         &self,
         request: WaitingRequest<'_>,
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
-    /// A verdict on a row that is neither pending nor waiting, or that has another message id,
-    /// changes nothing, so settling may be repeated; only [`Verdict::Blocked`] counts a failure
-    /// each time. Stores pass error texts through [`storable_error`].
+    /// Records verdicts in one transaction, for messages in partitions still owned under the
+    /// given epoch. Returns how many verdicts were accepted.
     ///
-    /// [`StoreError::Refused`] if the database refuses one of the verdicts. The relay finds that one by settling fewer at a
-    /// time, records the others, and tries it again later.
+    /// A verdict changes nothing if the row is neither pending nor waiting, or has another message
+    /// id. So settling may be repeated; only [`Verdict::Blocked`] counts a failure each time.
+    /// Stores pass error texts through [`storable_error`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] if the database rejects one of the verdicts. The relay then settles
+    /// smaller batches to isolate that verdict, records the others, and retries it later.
     fn settle(
         &self,
         leases: &[Lease],
         settlements: &[Settlement],
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Deletes published messages that were both recorded and published longer ago than `request.older_than`, and
-    /// deduplication keys that were recorded longer ago than `request.keys_older_than`; nothing else. A store that drops
-    /// whole days may keep messages up to a day longer. A key outlives its message if that is deleted earlier.
+    /// Deletes published messages that were both recorded and published longer ago than
+    /// `request.older_than`, and deduplication keys recorded longer ago than
+    /// `request.keys_older_than`. A store that drops whole days may keep messages up to a day
+    /// longer. A key may outlive its message.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// All pauses: first that of all messages, then by aggregate type. Also those that have ended and that nobody has finished yet
-    /// ([`Pause::stands`]).
+    /// Lists all pauses, including ended pauses that are not finished yet ([`Pause::stands`]). The
+    /// pause of all messages comes first, then pauses by aggregate type.
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 
-    /// Finishes pauses that have ended: makes due what they held, then removes them. Relays and operators call it; several may at once. Returns whether
-    /// more is left: one call releases a bounded number of aggregates and unsequenced messages. A message keeps its own time if it has one.
+    /// Finishes ended pauses: makes the held messages due, then removes the pause. A message with
+    /// its own time keeps that time. Relays and operators may call this concurrently. One call
+    /// releases a bounded number of aggregates and unsequenced messages; returns whether more
+    /// remain.
     fn finish_pauses(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// The longest time for which a lease or an announcement is granted. What ends later was granted before the store's clock was set back.
+/// Longest lease and announcement: 10 minutes. A later end was granted before the store's clock was
+/// set back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of one partition.
@@ -190,7 +213,7 @@ pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 pub struct Lease {
     /// The partition, in `0..PARTITIONS`.
     pub partition: u16,
-    /// The epoch of this acquisition. It fences off earlier owners that were paused.
+    /// The epoch of this acquisition; fences off earlier owners.
     pub epoch: i64,
 }
 
@@ -199,13 +222,14 @@ pub struct Lease {
 pub struct FetchRequest<'a> {
     /// Only messages of these partitions.
     pub leases: &'a [Lease],
-    /// At most this many rows, counting those that have to wait.
+    /// Maximum number of rows, including rows that must wait.
     pub limit: NonZeroU32,
-    /// Stop after the row at which the payloads exceed this many bytes. At least one row is returned.
+    /// Maximum payload bytes: the fetch stops after the row that exceeds it. At least one row is
+    /// returned.
     pub bytes: usize,
     /// Due rows that the relay has fetched and not settled, sorted. The fetch leaves them out and
-    /// treats them as returned before. Rows of [`Fetched::waits`] must not be listed here: messages
-    /// behind them would look due.
+    /// treats them as returned before. Must not contain rows of [`Fetched::waits`]: later messages
+    /// would look due.
     pub in_flight: &'a [RowKey],
 }
 
@@ -214,100 +238,103 @@ pub struct FetchRequest<'a> {
 pub struct WaitingRequest<'a> {
     /// Only messages of these partitions.
     pub leases: &'a [Lease],
-    /// At most this many rows.
+    /// Maximum number of rows.
     pub limit: NonZeroU32,
-    /// At most this many of one aggregate.
+    /// Maximum number of rows per aggregate.
     pub per_aggregate: NonZeroU32,
     /// As [`FetchRequest::bytes`].
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
     pub in_flight: &'a [RowKey],
-    /// Leave these aggregates out, because the relay has enough of their messages in flight.
+    /// Aggregates to leave out, because enough of their messages are in flight.
     pub excluding: &'a [Aggregate],
 }
 
 /// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Messages that may be published. Those of one aggregate are in sequence.
+    /// Messages that may be published; messages of one aggregate are in sequence order.
     pub due: Vec<FetchedRow>,
-    /// Messages that may not be published yet, because they are delayed or their aggregate is blocked, as settlements
-    /// with [`Verdict::Waits`]. The relay settles them at once, so that no fetch meets them again before their time.
+    /// Messages that may not be published yet (delayed, or aggregate blocked), as settlements with
+    /// [`Verdict::Waits`]. The relay settles them at once, so no fetch meets them before their
+    /// time.
     pub waits: Vec<Settlement>,
-    /// Whether a bound ended the fetch, so that there may be more.
+    /// Whether a bound ended the fetch, so more rows may exist.
     pub more: bool,
 }
 
-/// A due message and the data that the relay needs to settle it.
+/// A due message with the data for settling it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
     /// The row id.
     pub row_id: i64,
-    /// The message id, readable even if the rest of the row is not; `None` if it is damaged as
-    /// well.
+    /// The message id, readable even if the rest of the row is not; `None` if the id is damaged
+    /// too.
     pub id: Option<MessageId>,
-    /// The partition it belongs to.
+    /// The partition of the message.
     pub partition: u16,
     /// The aggregate, readable even if the rest of the row is not.
     pub aggregate: Aggregate,
     /// Whether the message keeps the order of its aggregate.
     pub sequenced: bool,
-    /// Attempts used so far: failures that were the message's own fault.
+    /// Attempts used: failures caused by the message itself.
     pub attempts: u32,
-    /// Failures so far, of any kind. The back-off grows with them.
+    /// Failures of any kind. The back-off grows with this number.
     pub failures: u32,
     /// Whether the message was waiting rather than pending.
     pub waited: bool,
-    /// Time since the recording, by the store's clock; never negative.
+    /// Time since recording, by the store's clock; never negative.
     pub age: Duration,
-    /// The message, which a reader of the log keeps as well; or the reason why the row cannot be published.
+    /// The message, or the reason why the row cannot be published. Shared with the log reader.
     pub message: Result<Arc<Message>, RowFault>,
 }
 
-/// The record of what became of a message.
+/// The outcome for a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The broker confirmed the message.
     Published {
-        /// Whether the store keeps the row, marked as published, until it is purged. If false, the store deletes the
-        /// row.
+        /// Whether the store keeps the row, marked as published, until it is purged. Otherwise the
+        /// store deletes the row.
         keep: bool,
     },
-    /// The message was not tried, because it may not be published yet.
+    /// The message was not sent, because it may not be published yet.
     ///
     /// | message | effect |
     /// |---|---|
-    /// | sequenced and delayed | it blocks its aggregate and waits |
-    /// | sequenced, in a blocked aggregate | it waits |
-    /// | unsequenced and delayed | it waits alone |
+    /// | sequenced and delayed | blocks its aggregate and waits |
+    /// | sequenced, in a blocked aggregate | waits |
+    /// | unsequenced and delayed | waits alone |
     /// | any other | none |
     ///
-    /// If it is then the oldest waiting message of an aggregate that is not halted, the block lasts until the message's
-    /// time, or until now if the message is not delayed.
+    /// If it becomes the oldest waiting message of an aggregate that is not halted, the block lasts
+    /// until the message's time, or until now if the message is not delayed.
     Waits,
-    /// The message was not tried, because its aggregate type is paused. It waits, and its aggregate is blocked until the pause is finished
-    /// ([`OutboxStore::finish_pauses`]); an unsequenced message waits alone. Nothing is counted. A halted aggregate stays halted.
+    /// The message was not sent, because its aggregate type is paused. It waits, and its aggregate
+    /// is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An unsequenced
+    /// message waits alone. No attempt or failure is counted. A halted aggregate stays halted.
     ///
-    /// The store looks for the pause in the same transaction, so that nothing is held by a pause that is finished already. If none stands, the message waits
-    /// for [`UNPAUSED_WAIT`]: the relay learns of the end with its next renewal, and until then must not meet the message again and again.
+    /// The store checks the pause in the same transaction, so a finished pause holds no message.
+    /// Without a pause, the message waits for [`UNPAUSED_WAIT`]: the relay learns of the end only
+    /// with its next renewal and must not meet the message again and again until then.
     Paused,
-    /// The message failed, or others must come first. It waits, and its aggregate is blocked for `delay`; an
-    /// unsequenced message waits alone. A halted aggregate stays halted.
+    /// The message failed, or earlier messages must come first. It waits, and its aggregate is
+    /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
         /// Length of the block; zero ends it at once.
         delay: Duration,
-        /// The error, for people; counts a failure. `None` if nothing failed.
+        /// The error text, for people; counts a failure. `None` if nothing failed.
         error: Option<String>,
-        /// Whether the failure was the message's own fault; counts an attempt as well.
+        /// Whether the message itself caused the failure; also counts an attempt.
         attempt: bool,
     },
-    /// The message used up an attempt and becomes a dead letter, which operators can see.
+    /// The message used up an attempt and becomes a dead letter.
     Dead {
-        /// The error, for people.
+        /// The error text, for people.
         error: String,
-        /// Whether the message halts its aggregate until it is retried or skipped. If another message halts the
-        /// aggregate already, this one does not become a dead letter yet: its attempt counts, and it waits for its
-        /// turn. No effect on an unsequenced message.
+        /// Whether the message halts its aggregate until it is retried or skipped. If another
+        /// message already halts the aggregate, this message does not become a dead letter yet: its
+        /// attempt counts, and it waits for its turn. No effect on an unsequenced message.
         halt: bool,
     },
 }
@@ -315,14 +342,16 @@ pub enum Verdict {
 /// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Delete only messages that were both recorded and published longer ago than this; `None` deletes none.
+    /// Delete only messages that were both recorded and published longer ago than this; `None`
+    /// deletes none.
     pub older_than: Option<Duration>,
-    /// Delete deduplication keys that were recorded longer ago than this, whatever became of their messages.
+    /// Delete deduplication keys recorded longer ago than this, whatever the state of their
+    /// messages.
     pub keys_older_than: Duration,
-    /// Look only at messages with a larger id. Pass [`Purged::next`] of the round's last call, or `None` to begin a
-    /// round.
+    /// Read only messages with a larger id. Pass [`Purged::next`] of the previous call, or `None`
+    /// to begin a round.
     pub after: Option<MessageId>,
-    /// Look at no more messages than this. A day that is dropped as a whole counts as one message.
+    /// Maximum number of messages to read. A day that is dropped as a whole counts as one message.
     pub limit: NonZeroU32,
 }
 
@@ -331,15 +360,15 @@ pub struct PurgeRequest {
 pub struct Purged {
     /// Number of messages deleted.
     pub deleted: u64,
-    /// Where the next call goes on; `None` if nothing old enough is left.
+    /// Where the next call continues; `None` if nothing old enough is left.
     pub next: Option<MessageId>,
 }
 
-/// Longest error text that is stored, in characters.
+/// Maximum length of a stored error text, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;
 
-/// Bounds an error text and removes NUL, so that every store can store it: an error text that cannot be stored would
-/// fail the handling of the failure itself.
+/// Truncates an error text to [`ERROR_CHARS_MAX`] and removes NUL, so that every store can store
+/// it.
 #[must_use]
 pub fn storable_error(error: &str) -> String {
     error
@@ -349,8 +378,7 @@ pub fn storable_error(error: &str) -> String {
         .collect()
 }
 
-/// Waits for a call for at most `bound`. After that the outcome is unknown, as after any other error. A connection that
-/// fell silent answers neither yes nor no.
+/// Waits at most `bound` for a call. After a timeout the outcome is unknown.
 ///
 /// # Errors
 ///
@@ -370,7 +398,7 @@ pub async fn within<T>(
 }
 
 impl StoreError {
-    /// A problem that an operator has to solve, see [`SetupProblem::new`].
+    /// A problem that an operator must solve, see [`SetupProblem::new`].
     pub fn setup(kind: SetupKind, seen: impl Into<String>, repair: impl Into<String>) -> Self {
         Self::Setup(SetupProblem::new(kind, seen, repair))
     }
@@ -380,36 +408,37 @@ impl StoreError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database failed or could not be reached. Try again later.
+    /// The database failed or was unreachable. Retry later.
     #[error("{context}")]
     Database {
-        /// What could not be done.
+        /// The failed action.
         context: &'static str,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The database answered, and refused the statement for its own sake: a missing right, a constraint, a value. The
-    /// call had no effect, and the same call fails again until somebody acts. Never for what time repairs: a lost
-    /// connection, a deadlock, a server that starts, stops or only reads.
+    /// The database rejected the statement itself: a missing right, a constraint, a value. The call
+    /// had no effect and fails again until an operator acts. Never used for temporary conditions: a
+    /// lost connection, a deadlock, a server that starts, stops or is read-only.
     #[error("{context}")]
     Refused {
-        /// What could not be done.
+        /// The failed action.
         context: &'static str,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No answer came in time. Whether the call took effect is unknown.
+    /// The call timed out. The outcome is unknown.
     #[error("{context}: no answer within {waited:?}")]
     Silent {
-        /// What could not be done.
+        /// The failed action.
         context: &'static str,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The store cannot work until somebody acts: a table is missing, the server is too old, it refuses the login, or its certificate is not trusted.
+    /// The store cannot work until an operator acts: a missing table, an old server, a rejected
+    /// login, an untrusted certificate.
     #[error("{0}")]
     Setup(SetupProblem),
-    /// The database holds something that this library did not write.
+    /// The database contains data that this library did not write.
     #[error("outbox is not as this version wrote it: {context}")]
     Corrupt {
         /// What was found, and where.
@@ -419,14 +448,13 @@ pub enum StoreError {
 
 /// Identifies a row of the outbox.
 ///
-/// The row id alone is not enough. A database assigns a row id again if its counter is set back,
-/// for example by a data-only restore or logical replication, or if a crash loses the end of the
-/// log.
+/// The row id alone is not unique over time: a data-only restore, logical replication, or a crash
+/// that loses the end of the log can set the counter back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// The row id.
     pub row_id: i64,
-    /// The message id; `None` if the row holds no readable one.
+    /// The message id; `None` if the row has no readable id.
     pub id: Option<MessageId>,
 }
 
@@ -435,10 +463,10 @@ pub struct RowKey {
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
-    /// The message id. The verdict holds only for the row that has this id as well; `None` compares
-    /// the row id alone.
+    /// The message id: the verdict applies only to the row with this id. `None` compares the row id
+    /// alone.
     pub id: Option<MessageId>,
-    /// The partition it belongs to.
+    /// The partition of the message.
     pub partition: u16,
     /// Whether the message was waiting rather than pending; see [`FetchedRow::waited`].
     pub waited: bool,
@@ -447,7 +475,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// The row.
+    /// The key of the row.
     #[must_use]
     pub fn key(&self) -> RowKey {
         RowKey {
@@ -458,7 +486,7 @@ impl Settlement {
 }
 
 impl FetchedRow {
-    /// The row.
+    /// The key of the row.
     #[must_use]
     pub fn key(&self) -> RowKey {
         RowKey {
@@ -467,7 +495,7 @@ impl FetchedRow {
         }
     }
 
-    /// This verdict on the row.
+    /// A settlement of this row with the verdict.
     #[must_use]
     pub fn with_verdict(&self, verdict: Verdict) -> Settlement {
         Settlement {

@@ -1,6 +1,7 @@
-//! The registry of relays: what each relay announces of itself, for other relays and for operators.
+//! The registry of relays: announcements for other relays and for operators.
 //!
-//! Invariant: a registration is a fact that its relay has stated, never a proof. A store keeps it until the announcement expires or the relay leaves.
+//! Invariant: a registration is a statement of its relay, not a proof. A store keeps it until the
+//! announcement expires or the relay leaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use uuid::Uuid;
 use crate::publisher::{Destination, FailureClass};
 use crate::relay::Retention;
 
-/// The identity of a relay: fresh at each start, so that a restarted process is never mistaken for its predecessor.
+/// The identity of a relay. New at each start, so a restarted process is never mistaken for its
+/// predecessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(Uuid);
 
 impl OwnerId {
-    /// A fresh identity.
+    /// A new identity.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -29,7 +31,7 @@ impl OwnerId {
     }
 }
 
-/// An identity as a store holds it.
+/// Restores a stored identity.
 impl From<Uuid> for OwnerId {
     fn from(id: Uuid) -> Self {
         Self(id)
@@ -42,22 +44,23 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// A relay's announcement of how well it works, so that others can take over from one that fails.
+/// How well a relay works, by its own announcement, so that others can take over from a failing
+/// relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fitness {
-    /// The relay has published successfully of late.
+    /// The relay has published successfully within the last half of a lease.
     Fit,
-    /// The relay had nothing to publish: nothing failed, but nothing proves that publishing would succeed.
+    /// The relay had nothing to publish: no failure, but no proof either.
     #[default]
     Unproven,
-    /// The relay was ailing and tries again.
+    /// The relay was ailing and is retrying.
     Trying,
-    /// For as long as a lease lasts, the relay has not reached the broker, or could not fetch or settle.
+    /// For a full lease duration, the relay could not reach the broker, fetch or settle.
     Ailing,
 }
 
 impl Fitness {
-    /// All values, in the order of their numbers.
+    /// All values, by number.
     pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
 
     /// The value as a short lower-case word.
@@ -71,14 +74,14 @@ impl Fitness {
         }
     }
 
-    /// The number that stores write for this value.
+    /// The stored number of this value.
     #[must_use]
     pub fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// Number of live relays, by the fitness that they announced.
+/// Number of live relays by announced fitness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Relays {
     /// Relays that announced [`Fitness::Fit`].
@@ -89,7 +92,7 @@ pub struct Relays {
     pub trying: u32,
     /// Relays that announced [`Fitness::Ailing`].
     pub ailing: u32,
-    /// Of all these, relays that registered another [`Destination`] than the one that asks.
+    /// Number of these relays that registered another [`Destination`] than the caller.
     pub disagreeing: u32,
 }
 
@@ -113,13 +116,13 @@ impl Relays {
     }
 }
 
-/// Where a relay finds the messages.
+/// The source of a relay's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayMode {
     /// The relay polls the table.
     #[default]
     Polling,
-    /// The relay reads the database's log, and polls the table for the rest.
+    /// The relay reads the database log, and polls the table for the rest.
     Log,
 }
 
@@ -134,23 +137,23 @@ impl RelayMode {
     }
 }
 
-/// What a relay does, as it registers it. Only [`Destination::instance`] may change while the relay
+/// The settings that a relay registers. Only [`Destination::instance`] may change while the relay
 /// runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {
-    /// Where the relay finds the messages.
+    /// The source of the messages.
     pub mode: RelayMode,
-    /// Where the relay publishes, and the source of its messages; `None` if the relay or its publisher does not state it.
+    /// Destination and source; `None` if the publisher does not state them.
     pub destination: Option<Destination>,
-    /// What becomes of published messages; `None` if the relay does not state it.
+    /// Retention of published messages; `None` if not stated.
     pub retention: Option<Retention>,
-    /// The version of `outbox-core` in the relay's program; `None` if the relay does not state it.
+    /// Version of `outbox-core` in the relay's program; `None` if not stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// A registration of this version of `outbox-core`.
+    /// A registration with the version of this `outbox-core`.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -161,7 +164,7 @@ impl Registration {
         }
     }
 
-    /// The registration with another version, for a store that reads one.
+    /// Replaces the version, for a store that reads a registration.
     #[must_use]
     pub fn of_version(mut self, version: Option<String>) -> Self {
         self.version = version;
@@ -169,18 +172,18 @@ impl Registration {
     }
 }
 
-/// Whether a relay's present failure is the database's or the broker's.
+/// Whether the current failure of a relay comes from the database or the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
     /// The relay cannot fetch, settle, or renew its leases.
     Database,
-    /// The broker confirms no message, for this reason.
+    /// The broker confirms no message.
     Broker(FailureClass),
 }
 
 impl TroubleClass {
-    /// The class as a lower-case word, as stores keep it: `database`, or the failure class of the broker.
+    /// The class as a stored lower-case word: `database`, or the broker's failure class.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -189,7 +192,7 @@ impl TroubleClass {
         }
     }
 
-    /// The class of a stored word; `None` for a word of a newer version.
+    /// Parses a stored word; `None` for a word of a newer version.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let broker = FailureClass::ALL.into_iter().map(Self::Broker);
@@ -199,25 +202,26 @@ impl TroubleClass {
     }
 }
 
-/// A failure of a relay that has lasted since the last success of the same activity.
+/// A failure of a relay since the last success of the same activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTrouble {
-    /// Whose failure it is.
+    /// The failed component.
     pub class: TroubleClass,
-    /// The last error, for people. Stores pass it through [`storable_error`](super::storable_error).
+    /// The last error, for people. Stores pass it through
+    /// [`storable_error`](super::storable_error).
     pub error: String,
-    /// How long it has lasted when it is announced or read.
+    /// Duration of the failure when it is announced or read.
     pub failing_for: Duration,
 }
 
-/// What a relay announces with each renewal of its leases.
+/// The announcement that accompanies each lease renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// How well the relay works.
     pub fitness: Fitness,
-    /// What the relay does.
+    /// The settings of the relay.
     pub registration: Arc<Registration>,
-    /// What keeps the relay from its work at present.
+    /// The current failure, if any.
     pub trouble: Option<RelayTrouble>,
 }
 
@@ -231,34 +235,36 @@ impl From<Fitness> for Announcement {
     }
 }
 
-/// A relay that is alive.
+/// A live relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRelay {
-    /// Its identity, which is new at each start.
+    /// The identity, new at each start.
     pub owner: OwnerId,
-    /// What it calls itself: its host and process id, unless it was given a name; `None` if its store keeps none. Several relays may have the same.
+    /// The configured name, by default host and process id; `None` if the store keeps no names. Not
+    /// unique.
     pub name: Option<String>,
-    /// How well it works, by its own word.
+    /// The fitness that the relay announced.
     pub fitness: Fitness,
-    /// The time until it counts as dead, unless it announces itself again.
+    /// Time until the relay counts as dead, unless it renews its announcement.
     pub expires_in: Duration,
-    /// What it does.
+    /// The settings of the relay.
     pub registration: Registration,
-    /// What keeps it from its work, by its last announcement.
+    /// The failure in the last announcement, if any.
     pub trouble: Option<RelayTrouble>,
 }
 
-/// A relay whose announcement has expired: it has died, is suspended, or cannot write to the database. A relay that stops in order leaves no such trace.
+/// A relay with an expired announcement: it crashed, is suspended, or cannot write to the database.
+/// An orderly stop leaves no such entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredRelay {
-    /// Its identity.
+    /// The identity.
     pub owner: OwnerId,
     /// As [`LiveRelay::name`].
     pub name: Option<String>,
-    /// How long ago the announcement expired.
+    /// Time since the announcement expired.
     pub expired_for: Duration,
-    /// What it did.
+    /// The settings of the relay.
     pub registration: Registration,
-    /// What kept it from its work, by its last announcement.
+    /// The failure in the last announcement, if any.
     pub trouble: Option<RelayTrouble>,
 }

@@ -1,6 +1,6 @@
-//! Obstacles that a preflight finds, each with its kind and its repair.
+//! Setup problems that a preflight reports, each with its kind and repair.
 //!
-//! Invariant: callers decide by the kind, and the texts are for people only.
+//! Invariant: callers decide by the kind; the texts are for people only.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use std::fmt;
 pub struct SetupProblem {
     /// The kind of the condition.
     pub kind: SetupKind,
-    /// What was seen.
+    /// The observation, for people.
     pub seen: String,
-    /// What to do, often a statement; empty if `seen` ends with it.
+    /// The repair, often a statement; empty if `seen` contains it.
     pub repair: String,
 }
 
@@ -19,28 +19,28 @@ pub struct SetupProblem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupKind {
-    /// The server refuses user, password or database.
+    /// The server rejects user, password or database.
     Login,
-    /// There is no trusted TLS connection.
+    /// No trusted TLS connection is possible.
     Tls,
     /// The server's version or engine is not supported.
     Version,
     /// A table, a column or a row of this version is missing.
     Tables,
-    /// The table of leases lacks rows of partitions.
+    /// The lease table lacks rows for some partitions.
     Leases,
-    /// The login lacks rights.
+    /// The login lacks privileges.
     Rights,
-    /// Row-level security hides the rows of these tables from the login.
+    /// Row-level security hides rows of these tables from the login.
     RowSecurity(Vec<String>),
-    /// A setting or the state of the server or of the database.
+    /// A setting or the state of server or database.
     Setting,
-    /// A polling relay gets no new messages, because the log has them. A relay that reads the log
+    /// A polling relay gets no new messages, because they are written to the log. A log relay
     /// expects this.
     LeftToLog,
-    /// The log that a relay is to read is not set up.
+    /// The log is not set up.
     LogMissing,
-    /// A replication slot waits for open transactions.
+    /// A replication slot waits for open transactions to end.
     OpenTransactions,
     /// The call does not fit the operation.
     Operation,

@@ -1,7 +1,7 @@
-//! What an operation is to take, and its form in the database.
+//! The items of an operation, and their stored form.
 //!
-//! Invariant: what [`OperationScope::to_json`] writes, [`OperationScope::from_json`] reads as it was; a key that it does not know is an error, because it may narrow what
-//! is to be taken.
+//! Invariant: [`OperationScope::from_json`] restores exactly what [`OperationScope::to_json`]
+//! wrote. An unknown key is an error, because it may narrow the scope.
 
 use std::num::NonZeroU64;
 
@@ -15,15 +15,15 @@ use uuid::Uuid;
 use super::super::{MessageStatus, Selection};
 use crate::message::{Aggregate, MessageId};
 
-/// What an operation is to take.
+/// The items that an operation processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationScope {
-    /// The messages, of an operation that takes messages.
+    /// The messages, for operations that process messages.
     pub selection: Selection,
-    /// At most so many of them.
+    /// Maximum number of messages.
     pub first: Option<NonZeroU64>,
-    /// Whatever else the operation names, in the words of its kind: aggregates, consumers, dead letters.
+    /// Other items, as named by the kind: aggregates, consumers, dead letters.
     pub names: Vec<String>,
 }
 
@@ -37,14 +37,14 @@ impl OperationScope {
         }
     }
 
-    /// At most so many of them.
+    /// Sets the maximum number of messages.
     #[must_use]
     pub fn first(mut self, first: Option<NonZeroU64>) -> Self {
         self.first = first;
         self
     }
 
-    /// Things with these names.
+    /// Items with these names.
     #[must_use]
     pub fn names(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl OperationScope {
         Self::names(aggregates.iter().map(ToString::to_string))
     }
 
-    /// The scope as an object of JSON, with a key for each criterion.
+    /// The scope as a JSON object with one key per criterion.
     #[must_use]
     pub fn to_json(&self) -> String {
         let selection = self.selection.clone();
@@ -75,17 +75,18 @@ impl OperationScope {
             first: self.first,
             names: self.names.clone(),
         };
-        // Strings and numbers, which JSON always holds. An empty text would be refused by `from_json`, rather than taken for all messages.
+        // Strings and numbers always serialize. `from_json` would reject an empty text rather than
+        // select all messages.
         serde_json::to_string(&written).unwrap_or_default()
     }
 
-    /// Reads what [`to_json`](Self::to_json) has written.
+    /// Reads the output of [`to_json`](Self::to_json).
     ///
     /// # Errors
     ///
-    /// [`ScopeError`] for any other text, and for that of a newer version that says more.
+    /// [`ScopeError`] for any other text, including scopes of a newer version with more keys.
     pub fn from_json(text: &str) -> Result<Self, ScopeError> {
-        // An array would be read as the fields of a scope in their order, and an empty one as everything.
+        // serde would read an array as fields in order, and an empty array as all messages.
         let object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(ScopeError)?;
         let written: Written = serde_json::from_value(object.into()).map_err(ScopeError)?;
@@ -112,13 +113,13 @@ impl OperationScope {
     }
 }
 
-/// A time as a text by RFC 3339, which has years of four digits.
+/// RFC 3339 has years of four digits.
 fn text(time: OffsetDateTime) -> String {
     let first = datetime!(0000-01-01 00:00 UTC);
     let utc = time
         .checked_to_offset(UtcOffset::UTC)
         .unwrap_or(datetime!(9999-12-31 23:59:59 UTC));
-    // A text that is no time would be refused by `from_json`, rather than left out.
+    // `from_json` rejects a text that is not a time, rather than dropping the criterion.
     utc.max(first).format(&Rfc3339).unwrap_or_default()
 }
 
@@ -139,7 +140,6 @@ fn status(name: &str) -> Option<MessageStatus> {
 #[error("the scope of the operation is not what this version writes; a newer version may have written it")]
 pub struct ScopeError(#[source] serde_json::Error);
 
-/// A scope as it is stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
