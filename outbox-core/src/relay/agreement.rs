@@ -1,7 +1,7 @@
-//! Whether a relay may begin beside the live relays of the same outbox: all of them must publish to one destination under one source.
+//! Agreement of the live relays of one outbox on one destination and one source.
 //!
-//! Invariant: a relay that owns no partition takes none while a live relay disagrees with it. So of relays that disagree, those that publish go on, and the
-//! others end with an error. Not here: when others are asked, see `ownership`.
+//! Invariant: a relay that owns no partition acquires none while a live relay disagrees with it. So
+//! publishing relays continue, and newcomers end with an error.
 
 use std::error::Error;
 use std::fmt;
@@ -13,23 +13,22 @@ use crate::store::{Announcement, LiveRelay, OwnerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disagreement {
-    /// The relay that may not begin.
+    /// The relay that may not start.
     pub owner: OwnerId,
     /// Its name, as [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Where it would publish.
+    /// Its destination.
     pub destination: Destination,
     /// The live relay.
     pub other_owner: OwnerId,
     /// Its name.
     pub other_name: Option<String>,
-    /// Where it publishes.
+    /// Its destination.
     pub other_destination: Destination,
 }
 
 impl Disagreement {
-    /// Whether the destinations differ only in their [`instance`](Destination::instance). The other
-    /// relay may then not know yet that its stream was created anew.
+    /// The other relay may not have read yet that its stream was recreated.
     pub(super) fn is_of_instances(&self) -> bool {
         let instance = self.destination.instance.clone();
         let other = Destination {
@@ -60,7 +59,6 @@ impl fmt::Display for Disagreement {
 
 impl Error for Disagreement {}
 
-/// The first live relay that disagrees with this one; `None` if the relay that was counted has gone.
 pub(super) fn disagreement(
     owner: OwnerId,
     announcement: &Announcement,
@@ -68,7 +66,7 @@ pub(super) fn disagreement(
 ) -> Option<Disagreement> {
     let own = relays.iter().find(|relay| relay.owner == owner);
     let name = own.and_then(|relay| relay.name.clone());
-    // A store may cut and escape texts, so a stored destination is compared with another stored one.
+    // A store may cut and escape texts, so stored destinations are compared with each other.
     let registration = own.map_or(&*announcement.registration, |own| &own.registration);
     let destination = registration.destination.clone()?;
     let other = relays.into_iter().find(|relay| {
@@ -125,7 +123,6 @@ mod tests {
             registration: Arc::new(registration("sh\u{f6}p")),
             ..Announcement::default()
         };
-        // As a store escapes it.
         let (own, equal, different) = (relay("sh\\xf6p"), relay("sh\\xf6p"), relay("billing"));
         let owner = own.owner;
         assert_eq!(disagreement(owner, &announcement, vec![own.clone(), equal]), None);

@@ -1,4 +1,4 @@
-//! Settings of a relay, each with its bound, default and trade-off.
+//! Settings of a relay, each with its bound and default.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -8,26 +8,29 @@ use super::RelayError;
 use crate::retry::Backoff;
 use crate::store::LEASE_TTL_MAX;
 
-/// What happens to the aggregate of a message that is dead-lettered.
+/// What happens to the aggregate of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PoisonPolicy {
-    /// Later messages of the aggregate wait until the dead one is retried or skipped: order is kept.
+    /// Later messages of the aggregate wait until the dead letter is retried or skipped: order is
+    /// kept.
     #[default]
     HaltAggregate,
-    /// Later messages go on: consumers see a hole in the sequence.
+    /// Later messages are published: consumers see a gap in the sequence.
     Continue,
 }
 
-/// What follows from the failures of one event type.
+/// How failures of one event type are handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
-    /// Refusals after which a message is a dead letter. Outages never count. At least 1, default 20.
+    /// Number of rejections that makes a message a dead letter. Outages do not count. At least 1,
+    /// default 20.
     pub attempts_max: u32,
-    /// How long the aggregate waits after a failure, more each time. 0 < min ≤ max, default 100 ms to 30 s.
+    /// Wait of the aggregate after a failure, increasing with each failure. 0 < min ≤ max, default
+    /// 100 ms to 30 s.
     pub backoff: Backoff,
-    /// What becomes of the aggregate of a dead letter. Default: halt.
+    /// What happens to the aggregate of a dead letter. Default: halt.
     pub on_poison: PoisonPolicy,
 }
 
@@ -41,19 +44,18 @@ impl Default for EventPolicy {
     }
 }
 
-/// What becomes of messages that are published.
+/// What happens to published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// They are kept for this long, for audits, replays and reconciling with a stream that lost some. At least an hour.
+    /// Kept for this time, for audits, replays and reconciling with the stream. At least an hour.
     KeepFor(Duration),
-    /// They are kept until somebody deletes them.
+    /// Kept until an operator deletes them.
     Keep,
-    /// They are deleted as soon as they are published: the fastest, and no way back.
+    /// Deleted when published: fastest, but no audits, replays or reconciling.
     Delete,
 }
 
 impl Retention {
-    /// Whether the relay ever deletes a message.
     pub(super) fn deletes(self) -> bool {
         match self {
             Self::KeepFor(_) | Self::Delete => true,
@@ -62,52 +64,55 @@ impl Retention {
     }
 }
 
-/// Settings of a relay. `RelayConfig::default()` is right for most services.
+/// Settings of a relay. `RelayConfig::default()` suits most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayConfig {
-    /// How long a relay owns a partition without renewal. After a crash, another relay waits this long for the
-    /// partition; a database pause of more than a sixth of it interrupts publishing. 300 ms to 10 min, default 15 s.
+    /// Lifetime of an unrenewed lease. After a crash, another relay waits this long for the
+    /// partition. A database outage of more than a sixth of it interrupts publishing. 300 ms to 10
+    /// min, default 15 s.
     pub lease_ttl: Duration,
-    /// Bytes of payload in memory. The relay fetches nothing while half of it is in use, and a fetch ends when it
-    /// has returned as much. More than 0, default 32 MiB.
+    /// Payload bytes in memory. The relay fetches only while less than half is in use, and a fetch
+    /// ends after this many bytes. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
-    /// Longest wait between polls while idle, and so the latency of commits in other processes. Delayed messages and
-    /// messages behind a back-off are looked for at least every five of these. More than 0, default 1 s.
+    /// Maximum interval between polls while idle, which is the latency of commits in other
+    /// processes. Delayed messages and messages in back-off are polled at least every fifth
+    /// interval. More than 0, default 1 s.
     pub poll_max: Duration,
-    /// What follows from the failures of event types that have no policy of their own.
+    /// Policy of event types without their own policy.
     pub policy: EventPolicy,
     /// Policies by event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// What becomes of published messages. Default: kept for 7 days.
+    /// What happens to published messages. Default: kept for 7 days.
     pub retention: Retention,
-    /// How long deduplication keys are kept, counted from their recording. Longer than a save is repeated. At least
-    /// an hour, default 7 days.
+    /// Retention of deduplication keys, from their recording. Must exceed the time in which a save
+    /// may be repeated. At least an hour, default 7 days.
     pub dedup_key_retention: Duration,
-    /// Time without a confirmed message while messages are due, or of a database that fails, after which
-    /// [`Health::Stuck`](crate::Health::Stuck) is reported. Default 5 min.
+    /// Time without a confirmation while messages are due, or of a database failure, until
+    /// [`Health::Stuck`](crate::Health::Stuck). Default 5 min.
     pub stuck_after: Duration,
-    /// Whether the relay starts although a live relay of the same outbox publishes to another destination or under
-    /// another source. Each message then goes to the destination of the relay that owns its partition. Only for a
-    /// deliberate move without a pause: set it on the new relays, then stop the old ones. Default false.
+    /// Whether the relay starts although a live relay of the same outbox has another destination or
+    /// source. Each message then goes to the destination of the relay that owns its partition. Only
+    /// for a deliberate move without a pause: set it on the new relays, then stop the old ones.
+    /// Default false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]
     pub batch: NonZeroU32,
-    /// Unconfirmed messages at a time.
+    /// Maximum number of unconfirmed messages.
     #[doc(hidden)]
     pub window: usize,
-    /// Shortest wait between polls while idle, cut to `poll_max`.
+    /// Minimum interval between polls while idle, at most `poll_max`.
     #[doc(hidden)]
     pub poll_min: Duration,
-    /// How long the relay waits for an answer of the database. Then the outcome is unknown, and it closes the
-    /// connection. Lease renewals wait for a third of `lease_ttl` at most, purging and counting six times as long.
+    /// Timeout of database calls; the relay then closes the connection. Lease renewals time out
+    /// after a third of `lease_ttl` at most, purging and counting after six times this.
     #[doc(hidden)]
     pub store_timeout: Duration,
-    /// How long the relay pauses while the broker or the database is down.
+    /// Pause while the broker or the database is down.
     #[doc(hidden)]
     pub backoff: Backoff,
-    /// How long a shutdown waits for confirmations, never longer than the leases last.
+    /// Time that a shutdown waits for confirmations, at most until the leases expire.
     #[doc(hidden)]
     pub shutdown_timeout: Duration,
     /// Seed of the jitter. Default: random.
@@ -134,7 +139,6 @@ impl Default for RelayConfig {
             dedup_key_retention: Duration::from_secs(7 * 24 * 3600),
             stuck_after: Duration::from_secs(300),
             allow_other_destination: false,
-            // Evaluated at compile time.
             batch: const { NonZeroU32::new(4000).unwrap() },
             window: 1024,
             poll_min: Duration::from_millis(50),
@@ -202,7 +206,6 @@ impl RelayConfig {
         self
     }
 
-    /// The policy of an event type.
     pub(super) fn policy_of(&self, event_type: &str) -> &EventPolicy {
         self.policies.get(event_type).unwrap_or(&self.policy)
     }

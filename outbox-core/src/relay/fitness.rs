@@ -1,14 +1,15 @@
-//! Whether this relay can do its work, and what it tells the others.
+//! Whether this relay can do its work, and the fitness that it announces.
 //!
-//! A relay may reach its database and not the broker, or fetch nothing although it renews its leases. Its partitions are better off with others then, if others
-//! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
-//! lately. So a relay that is fit beside an ailing one has succeeded since the other began to fail: while the broker is away for all, none is fit, and
-//! no partition moves.
+//! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after
+//! its publisher has succeeded recently. So a fit relay beside an ailing one has succeeded since
+//! the other began to fail. While the broker is down for all, no relay is fit and no partition
+//! moves.
 //!
-//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial. The trial does not begin before `lease_ttl` has passed,
-//! so that others have had time to take its partitions over. It ends with the first failure that is not a message's own fault, with the first delivery, or after
-//! `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker refused all that it got, else recovered. Not here: the shares that follow from
-//! this, see [`ownership`](super::ownership).
+//! After handing everything over, a relay recovers in two steps: a probe, which only reads, then a
+//! trial. The trial starts at the earliest `lease_ttl` after the handover, so that other relays can
+//! acquire the partitions first. It ends with the first delivery (recovered), the first failure
+//! that no message caused (ailing), or after `lease_ttl + store_timeout`: ailing if the broker
+//! rejected every message, otherwise recovered.
 
 use std::time::Duration;
 
@@ -17,29 +18,29 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{Fitness, Relays};
 
-/// The longest pause between two probes, short enough that health does not forget what is wrong in between.
+/// Maximum pause between two probes, short enough that health keeps the failure in between.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// The longest pause between two trials that fail. A message that is sent in one is late by the time that it takes to fail.
+/// Maximum pause between two failed trials. A message sent in a failing trial is delayed by the
+/// trial.
 const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Checkup {
-    /// How long a failure lasts before others are asked to help: as long as they would wait for a relay that died.
+    /// How long a failure lasts before the relay is ailing: the lease duration.
     patience: Duration,
-    /// How long a trial lasts without messages to try with: longer than a failure takes to show.
+    /// Maximum duration of a trial without messages: longer than a failure takes to show.
     trial: Duration,
     state: State,
-    /// The last time that a publish or a probe succeeded.
+    /// The last successful publish or probe.
     proved_at: Option<Instant>,
-    /// Since when probes have failed.
     probes_failing: Option<Instant>,
-    /// Probes that failed in a row.
+    /// Failed probes in a row.
     failed_probes: u32,
     probe_at: Instant,
-    /// Times that it became ailing soon after it had recovered.
+    /// Times the relay became ailing soon after recovering.
     relapses: u32,
-    /// No trial before this; during a trial, when it began.
+    /// Earliest start of the next trial; during a trial, its start.
     trial_at: Instant,
     recovered_at: Option<Instant>,
 }
@@ -68,7 +69,6 @@ impl Checkup {
         }
     }
 
-    /// What others are told.
     pub(super) fn fitness(&self) -> Fitness {
         match self.state {
             State::Ailing => Fitness::Ailing,
@@ -82,7 +82,7 @@ impl Checkup {
         self.state == State::Ailing
     }
 
-    /// No relay is ailing: no probe is wanted, and the last ones say nothing any more.
+    /// Called while no relay is ailing: probes are not needed, and old results do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -90,13 +90,14 @@ impl Checkup {
         }
     }
 
-    /// Half of the time that an ailing relay has failed for. The other half is for the time until it hears of the success.
+    /// Half of the lease duration; the other half covers the time until an ailing relay reads the
+    /// success.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
 
-    /// Takes note since when the relay has failed at its work. `keeps` says that it has partitions to keep, so that its own messages show what works.
-    /// Returns true if the relay is ailing from now on.
+    /// Updates the state. `keeps`: the relay has partitions to keep, so its own messages show what
+    /// works. Returns true if the relay becomes ailing.
     pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
@@ -109,17 +110,17 @@ impl Checkup {
                 self.sicken(rng);
                 true
             }
-            // Its own messages flow. That a probe failed says less, and no other probe might follow.
+            // Its own messages flow. A failed probe proves less, and no other probe might follow.
             (State::Ailing, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
             }
-            // It had no message to try with. Others may have some, and keep them until a relay is fit.
+            // There was no message to try. Other relays may keep messages until a relay is fit.
             (State::Trying, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
             }
-            // All messages that it had to try with are refused by now.
+            // All messages of the trial were rejected.
             (State::Trying, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
             _ => false,
         }
@@ -147,28 +148,28 @@ impl Checkup {
         self.recovered_at = Some(Instant::now());
     }
 
-    /// All partitions are given back. A trial that began at once would take them again before others look for what is free.
+    /// All partitions are released. An immediate trial would acquire them again before other relays
+    /// do.
     pub(super) fn handed_over(&mut self) {
         if self.state == State::Ailing {
             self.trial_at = self.trial_at.max(Instant::now() + self.patience);
         }
     }
 
-    /// The publisher succeeded.
     pub(super) fn proved(&mut self) {
         self.proved_at = Some(Instant::now());
         self.probes_failing = None;
         self.failed_probes = 0;
     }
 
-    /// Messages were fetched, published and settled, which is all that a trial can show.
+    /// Messages were fetched, published and settled, which is all that a trial can prove.
     pub(super) fn delivered(&mut self) {
         if self.state == State::Trying {
             self.recover();
         }
     }
 
-    /// Something failed through no message's fault. That ends a trial; returns true if there was one.
+    /// A failure that no message caused. Returns true if it ended a trial.
     pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
         let is_trial = self.state == State::Trying;
         if is_trial {
@@ -178,9 +179,10 @@ impl Checkup {
         is_trial
     }
 
-    /// When to probe broker and database: to come back, to show ailing relays that this one is not, or to learn whether the stream was created anew, if another
-    /// relay announces another destination. An ailing relay that still owns partitions probes only if
-    /// its own messages have shown nothing since `failed_at`, for four times as long as it waits before it calls itself ailing.
+    /// Time of the next probe of broker and database. Reasons for a probe: to recover, to show
+    /// ailing relays that this relay works, or to detect a recreated stream when another relay
+    /// announces another destination. An ailing relay with partitions probes only if its own
+    /// messages have shown nothing since `failed_at` for four times `patience`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,
@@ -198,7 +200,7 @@ impl Checkup {
         }
     }
 
-    /// A probe is over. Returns true if the relay is to publish again: in a trial, or with the partitions that it kept.
+    /// Returns true if the relay shall publish again, in a trial or with the partitions it kept.
     pub(super) fn probed(&mut self, succeeded: bool, owns: bool, rng: &mut fastrand::Rng) -> bool {
         let now = Instant::now();
         if succeeded {
@@ -232,7 +234,7 @@ fn pause(first: Duration, max: Duration, failures: u32, rng: &mut fastrand::Rng)
 mod tests {
     use super::*;
 
-    /// Probes end when nobody is ailing any more, so the last one may have failed hours ago.
+    /// Probes stop when no relay is ailing, so the last result may be hours old.
     #[tokio::test(start_paused = true)]
     async fn an_old_probe_that_failed_makes_no_relay_ailing() {
         let lease_ttl = Duration::from_secs(15);
@@ -252,7 +254,7 @@ mod tests {
         );
     }
 
-    /// Two ailing relays wait for each other for ever if one of them does not notice that it works again.
+    /// Two ailing relays wait for each other forever if one of them misses that it works again.
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_failed_keeps_no_relay_ailing_whose_messages_flow() {
         let lease_ttl = Duration::from_secs(15);
@@ -262,7 +264,7 @@ mod tests {
             let failing_since = Instant::now();
             tokio::time::advance(lease_ttl).await;
             assert!(checkup.check(Some(failing_since), true, &mut rng));
-            // The probe began before the relay called itself ailing, or before it took partitions over.
+            // The probe began before the relay became ailing, or before it acquired partitions.
             assert!(!checkup.probed(false, owns, &mut rng));
             assert!(!checkup.check(Some(failing_since), true, &mut rng));
             assert_eq!(checkup.fitness(), Fitness::Ailing);
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A relay that is neither fit nor ailing for ever helps nobody.
+    /// A relay that stays neither fit nor ailing blocks takeovers.
     #[tokio::test(start_paused = true)]
     async fn every_trial_ends() {
         for (fails, ends) in [(false, Fitness::Unproven), (true, Fitness::Ailing)] {

@@ -1,14 +1,14 @@
 //! The relay: moves committed messages from the outbox to the broker.
 //!
-//! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
+//! Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
 //! * at most one message of an aggregate is unconfirmed, and none overtakes another (`in_flight`);
-//! * nothing is published after the leases could have run out (`ownership`);
-//! * trouble of the broker pauses the relay and uses no attempts (`policy`).
+//! * nothing is published after the leases may have expired (`ownership`);
+//! * failures of the broker pause the relay and use no attempts (`policy`).
 //!
-//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), the wall clock (`suspension`), and a seeded random generator. Not
-//! here: recording, which each integration does in its own way, see [`store`](crate::store).
+//! Store, publisher, Tokio's clock, the wall clock (`suspension`) and the random generator can be
+//! replaced in tests.
 
 mod agreement;
 mod config;
@@ -68,55 +68,58 @@ pub struct Relay<S, P> {
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// A dead letter of the outbox, as the hook [`Relay::on_dead_letter`] is given it.
+/// A dead letter, as passed to the hook [`Relay::on_dead_letter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadMessage {
     /// The row id.
     pub row_id: i64,
-    /// Its id; `None` if the row cannot be read.
+    /// The message id; `None` if the row cannot be read.
     pub id: Option<MessageId>,
-    /// Its event type; `None` if the row cannot be read.
+    /// The event type; `None` if the row cannot be read.
     pub event_type: Option<String>,
-    /// Its aggregate.
+    /// The aggregate.
     pub aggregate: Aggregate,
-    /// Why it was dead-lettered.
+    /// The error that caused it.
     pub error: String,
-    /// Whether its aggregate waits until it is retried or skipped.
+    /// Whether the aggregate is halted until the message is retried or skipped.
     pub halts: bool,
 }
 
-/// What a relay did from its start to its end.
+/// Counts of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
     /// Messages confirmed by the broker and settled.
     pub published: u64,
-    /// Of those, messages that the broker already had from an earlier attempt.
+    /// Published messages that the broker already had from an earlier attempt.
     pub duplicates: u64,
-    /// Publishes that failed and will be tried again.
+    /// Failed publishes that will be retried.
     pub failed: u64,
-    /// Dead letters, as often as messages became one; see [`OutboxAdmin`](crate::OutboxAdmin).
+    /// Dead letters; a message counts each time it becomes one. See
+    /// [`OutboxAdmin`](crate::OutboxAdmin).
     pub dead_letters: u64,
 }
 
-/// Why a relay cannot start or did not end well.
+/// Why a relay cannot start or ended with an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
     /// The event types linked into this program contradict each other.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error("relay configuration: {0}")]
     Config(String),
-    /// The database failed. [`Relay::run`] gives up only if it is not set up, and keeps trying otherwise.
+    /// The database failed. [`Relay::run`] returns this only if the database is not set up, and
+    /// retries otherwise.
     #[error("outbox store failed")]
     Store(#[from] StoreError),
-    /// A live relay of the same outbox publishes to another destination, or under another source.
+    /// A live relay of the same outbox has another destination or source.
     #[error(transparent)]
     OtherDestination(Box<Disagreement>),
-    /// The broker refused or did not answer. [`Relay::run`] gives up only if the stream is not set up.
+    /// The broker rejected a message or did not answer. [`Relay::run`] returns this only if the
+    /// stream is not set up.
     #[error("broker did not take the messages: {0}")]
     Broker(String),
 }
@@ -136,7 +139,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Makes this the relay of the table beside a second source.
+    /// Makes this the relay of the table, next to a second source.
     #[must_use]
     pub fn with_source(mut self, source: SecondSource) -> Self {
         self.part = Part::Table(source);
@@ -159,16 +162,17 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each message that is dead-lettered, once that is recorded. A crash in between leaves it uncalled, and so does a lease that is lost in
-    /// between. So it is for telling people, and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
-    /// is logged, and changes nothing.
+    /// Calls `hook` for each dead letter after it is recorded. The hook must not block; a panic is
+    /// logged and otherwise ignored. A crash or a lost lease can skip the call, so use it for
+    /// alerts, not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
         self
     }
 
-    /// Replaces the wall clock by which the relay notices that the machine was suspended: `lead` tells how far it has run ahead of Tokio's. For tests.
+    /// Replaces the wall clock for detecting suspensions: `lead` returns its lead over Tokio's
+    /// clock. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
@@ -176,26 +180,35 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Tells how the relay is doing while it runs. Call it before [`Self::run`]; the answer can be asked from anywhere.
+    /// The health of this relay while it runs, readable from any thread. Call it before
+    /// [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
     }
 
-    /// Drains until `shutdown` is cancelled, then finishes what is in flight within
-    /// [`RelayConfig::shutdown_timeout`], settles it and gives the leases back; a database or broker that hangs adds at most four seconds.
+    /// Drains until `shutdown` is cancelled. Then finishes messages in flight within
+    /// [`RelayConfig::shutdown_timeout`], settles them and releases the leases. A hanging database
+    /// or broker adds at most four seconds.
     ///
-    /// Any number of relays may run, in this process or others: they share the partitions evenly. A failing database or broker does not end a
-    /// relay: it backs off and goes on where it stopped. Dropping the future is like a crash: nothing is lost, but the leases must run out
-    /// and what was in flight is published again.
+    /// Any number of relays may run, in any process; they share the partitions evenly. After
+    /// failures of database or broker the relay backs off and continues. Dropping the future is
+    /// like a crash: no message is lost, but the leases must expire, and messages in flight are
+    /// published again.
     ///
     /// # Errors
     ///
-    /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
-    /// the database is not set up, refuses the login or is not trusted ([`StoreError::Setup`]), [`RelayError::OtherDestination`] if a live relay of the same
-    /// outbox publishes elsewhere, [`RelayError::Broker`] if the stream is not set up. A database
-    /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage. A broker that is away at the
-    /// start is checked when it answers too; what is wrong with it then is logged, and ends nothing.
+    /// Only at the start, for problems that need an operator:
+    ///
+    /// * [`RelayError::Catalogue`] or [`RelayError::Config`];
+    /// * [`RelayError::Store`] if the database is not set up, rejects the login or is not trusted
+    ///   ([`StoreError::Setup`]);
+    /// * [`RelayError::OtherDestination`] if a live relay of the same outbox publishes elsewhere;
+    /// * [`RelayError::Broker`] if the stream is not set up.
+    ///
+    /// If the database is down at the start, it is checked when it answers. After the first check,
+    /// a rejected login is retried like an outage. If the broker is down at the start, later setup
+    /// problems are only logged.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
         let unchecked = match shutdown.run_until_cancelled(self.preflight()).await {
@@ -217,14 +230,16 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes everything that is due now and returns; for tests, and for jobs that run to completion. While other relays own
-    /// partitions, theirs are left to them; what nobody owns it takes, and keeps until it ends.
+    /// Publishes everything that is due now and returns. For tests and for jobs that run to
+    /// completion. Partitions of other relays are left to them; free partitions are acquired and
+    /// kept until the end.
     ///
     /// # Errors
     ///
-    /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] as soon as the store or the broker fails: what
-    /// was settled stays settled, the rest is still pending. If the store refuses the verdict on a single message
-    /// ([`StoreError::Refused`]), all others are published first, and the error is returned then.
+    /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure
+    /// of store or broker: settled messages stay settled, the others stay pending. If the store
+    /// rejects the verdict on a single message ([`StoreError::Refused`]), the error is returned
+    /// after all other messages are published.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)
@@ -232,7 +247,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             .await
     }
 
-    /// What this relay registers for other relays and for operators.
     fn registration(&self) -> Registration {
         Registration::new(
             self.part.mode(),
@@ -255,7 +269,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
+    /// Reports problems that would stay silent. An unreachable database or broker does not prevent
+    /// the start.
     async fn preflight(&self) -> Result<Unchecked, RelayError> {
         let store = self.check_store().await?;
         if let Some(reason) = &store {
@@ -277,7 +292,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         })
     }
 
-    /// Looks whether the broker is set up, and tells its warnings.
     async fn check_broker(&self) -> Result<(), PublishError> {
         let checked = tokio::time::timeout(self.config.store_timeout, self.publisher.preflight()).await;
         let warnings =
@@ -288,7 +302,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Looks whether the database is set up. Returns why it could not be asked.
+    /// Returns why the database could not be checked.
     async fn check_store(&self) -> Result<Option<String>, RelayError> {
         let bound = self.config.store_timeout;
         let checked = self.store.preflight(self.config.retention.deletes());
@@ -307,9 +321,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Checks a database or broker that did not answer at the start, until it answers. A setup error of the database
-    /// stops the relay, as at the start. A setup error of the broker is logged once: a restarted broker may still load
-    /// its streams.
+    /// Checks components that were down at the start, once they answer. Setup problems of the
+    /// database stop the relay. A broker that has just started may not have loaded its streams yet,
+    /// so stream problems are only logged, once.
     async fn check_later(
         &self,
         mut unchecked: Unchecked,
@@ -352,7 +366,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 }
 
-/// Servers that did not answer at the start.
 #[derive(Clone, Copy)]
 struct Unchecked {
     store: bool,

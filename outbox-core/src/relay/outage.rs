@@ -1,8 +1,7 @@
-//! Says of an outage that it began, and that it ended, and nothing in between.
+//! Logs the beginning and the end of an outage instead of every failed retry.
 //!
-//! A relay tries again and again while a server is away. Each failure would be a line in the log.
-//! Invariant: an outage is told once, once more if what passes by itself turns into what somebody
-//! has to repair, and again when its reason has changed, at most every 30 s. Each failure stays visible at level debug, in the metrics and in the
+//! Invariant: an outage is logged once, again when it turns out to need an operator, and at most
+//! every 30 s when its reason changes. Each failure stays visible at level debug, in metrics and in
 //! health.
 
 use std::time::Duration;
@@ -11,22 +10,21 @@ use tokio::time::Instant;
 
 use crate::health::Activity;
 
-/// The least time between two lines about an outage whose reason changes.
+/// Minimum interval between two log lines about an outage with a changing reason.
 const CHANGED_AFTER: Duration = Duration::from_secs(30);
 
-/// An outage of one server, or none.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     began: Option<Instant>,
-    /// It was told that somebody has to act.
+    /// It was logged that an operator must act.
     needs_somebody: bool,
-    /// When it was told, and with which reason.
+    /// When it was logged, and with which reason.
     told: Option<(Instant, String)>,
 }
 
 impl Outage {
-    /// Something failed; returns whether that is to be told. A `reason` that differs between
-    /// messages would be told too often.
+    /// Returns whether to log the failure. A `reason` that differs between messages would be logged
+    /// too often.
     pub(super) fn failed(&mut self, needs_somebody: bool, reason: &str) -> bool {
         let is_changed = |(at, told): &(Instant, String)| told != reason && at.elapsed() >= CHANGED_AFTER;
         let is_news = self.began.is_none()
@@ -40,12 +38,12 @@ impl Outage {
         is_news
     }
 
-    /// An outage has begun, and somebody else has told it.
+    /// Another component has logged the outage.
     pub(super) fn was_told(&mut self) {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// Everything works; returns how long an outage took that ends with this.
+    /// Returns the duration of an outage that ends now.
     pub(super) fn ended(&mut self) -> Option<Duration> {
         let began = self.began.take()?;
         (self.needs_somebody, self.told) = (false, None);
@@ -53,25 +51,24 @@ impl Outage {
     }
 }
 
-/// The activities that make up a relay's work. [`Activity::Keeping`] is not among them: a relay
-/// that cannot renew its leases loses them, and then has nothing to hand over.
+/// The activities that make up a relay's work. Not [`Activity::Keeping`]: a relay that cannot renew
+/// its leases loses them, and then has nothing to hand over.
 pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
-/// The failures of the store.
 #[derive(Debug, Default)]
 pub(super) struct StoreOutage {
     /// Failures of each activity since its last success.
     failures: [u32; Activity::COUNT],
-    /// The first of them.
+    /// Time of the first such failure.
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
-    /// The store records no verdicts: nothing is settled before this, and nothing is sent until the
-    /// store has recorded the given verdicts.
+    /// The store records no verdicts: nothing is settled before this time, and nothing is sent
+    /// until the given verdicts are recorded.
     pub(super) settle_after: Option<Instant>,
 }
 
 impl StoreOutage {
-    /// An activity failed; returns its failures since its last success.
+    /// Returns the failures since the last success.
     pub(super) fn failed(&mut self, activity: Activity) -> u32 {
         self.failing_since[activity as usize].get_or_insert_with(Instant::now);
         let failures = &mut self.failures[activity as usize];
@@ -79,7 +76,7 @@ impl StoreOutage {
         *failures
     }
 
-    /// An activity succeeded; returns how long the outage took that ends with this.
+    /// Returns the duration of an outage that ends now.
     pub(super) fn answered(&mut self, activity: Activity) -> Option<Duration> {
         self.failures[activity as usize] = 0;
         self.failing_since[activity as usize] = None;
@@ -91,13 +88,13 @@ impl StoreOutage {
         self.failing_since[activity as usize].is_some()
     }
 
-    /// Since when the store has failed at this relay's work.
+    /// Only activities in [`WORK`].
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let since = WORK.map(|activity| self.failing_since[activity as usize]);
         since.into_iter().flatten().min()
     }
 
-    /// The failures so far say nothing of what comes.
+    /// Earlier failures no longer count.
     pub(super) fn forget(&mut self) {
         self.failing_since = Default::default();
     }
@@ -110,7 +107,7 @@ impl StoreOutage {
     }
 }
 
-/// Logs what is news as a warning, and its repetitions at level debug.
+/// Logs news as a warning, and repetitions at level debug.
 macro_rules! tell_outage {
     ($is_news:expr, $($what:tt)*) => {
         if $is_news {
@@ -140,7 +137,7 @@ mod tests {
         assert!(outage.failed(false, "denied"), "the next one is news");
     }
 
-    /// The first reason may only be the end of a connection, and the next one the cause.
+    /// The first reason may only be the closed connection, and the next one the cause.
     #[tokio::test(start_paused = true)]
     async fn changed_reason_of_an_outage_is_told_in_time() {
         let mut outage = Outage::default();
@@ -151,7 +148,7 @@ mod tests {
         assert!(!outage.failed(false, "terminated"));
     }
 
-    /// Another activity that still fails keeps the outage open.
+    /// Another failing activity keeps the outage open.
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_the_store_ends_with_the_last_failing_activity() {
         let mut store = StoreOutage::default();

@@ -1,11 +1,9 @@
-//! Which partitions this relay owns, and until when it may rely on that.
+//! The partitions that this relay owns, and until when it may rely on its leases.
 //!
-//! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts
-//! from the moment before the request was sent, with its own monotonic clock, so a paused process
-//! or a slow answer makes the belief end early, never late; and a machine that was suspended ends
-//! it as well, see [`suspension`](super::suspension). A surplus partition is given back only when
-//! nothing of it is in flight. Not here: what follows from a lost lease, see `engine::leases`; how
-//! fit a relay is, see [`fitness`](super::fitness).
+//! Invariants: the relay relies on a lease for a shorter time than the store grants it. Time counts
+//! from before the request, by the relay's monotonic clock, so a paused process or a slow answer
+//! shortens it. A suspension of the machine ends it, see [`suspension`](super::suspension). A
+//! surplus partition is released only when no message of it is in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,12 +16,12 @@ use super::share::{Share, share};
 use super::suspension::Clocks;
 use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
-/// While there are other relays, or partitions that others own, the relay checks this often whether
-/// that has changed, so that a relay that stops is succeeded within a second.
+/// Interval of checks while other relays or foreign partitions exist, so that a stopped relay is
+/// replaced within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// The longest wait for the store to release what an ended pause held: what was renewed before it
-/// counts only afterwards.
+/// Maximum wait for the release of messages that an ended pause held: earlier renewals of this call
+/// count only afterwards.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -31,97 +29,91 @@ pub(super) struct Ownership {
     terms: Terms,
     leases: Vec<Lease>,
     clocks: Clocks,
-    /// Just before the oldest of the leases was granted or renewed.
+    /// Just before the oldest lease was granted or renewed.
     granted: Moment,
-    /// How long the machine has been suspended since then, as far as it was noticed.
+    /// Detected duration of suspensions since then.
     noticed: Duration,
-    /// Surplus partitions: nothing of them is fetched any more.
+    /// Surplus partitions, which are no longer fetched.
     leaving: BTreeSet<u16>,
     known: Known,
     renew_at: Instant,
     search_at: Instant,
-    /// A lease may have been lost since the last renewal was asked for: its answer proves nothing.
+    /// A lease may have been lost since the last renewal was requested: its result proves nothing.
     in_doubt: bool,
-    /// Nothing is sent before a renewal that is asked for from now on shows which leases have
-    /// lasted.
+    /// Nothing is sent until a renewal requested from now on shows which leases are still owned.
     is_void: bool,
 }
 
-/// The terms under which a relay owns partitions. They never change.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     owner: OwnerId,
     ttl: Duration,
-    /// How long the store may take for an answer: at most a third of `ttl`. Then there is time to
-    /// ask again, on another connection, before the leases expire.
+    /// Timeout of store calls: at most a third of `ttl`, so there is time for another try before
+    /// the leases expire.
     bound: Duration,
-    /// Whether the relay shares the partitions. Otherwise it takes all free partitions and keeps
-    /// them until it ends.
+    /// Otherwise the relay takes all free partitions and keeps them until it ends.
     shares: bool,
     /// As [`RelayConfig::allow_other_destination`].
     allows_others: bool,
 }
 
-/// A moment by two clocks.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: Instant,
-    /// How far the wall clock was ahead.
+    /// Lead of the wall clock over the monotonic clock.
     lead: time::Duration,
 }
 
-/// What the relay learned and announced with its last renewal.
+/// Results of the last renewal.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// Relays that are alive, this one included.
+    /// Live relays, including this one.
     relays: Relays,
-    /// What this relay announced of itself.
+    /// The fitness that this relay announced.
     fitness: Fitness,
-    /// It has announced itself and agreed with all others on the destination, or need not.
+    /// Announced, and in agreement with all others on the destination (or exempt).
     has_agreed: bool,
 }
 
-/// Until when a message may be published.
+/// Deadlines for publishing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
     /// No publish starts after this.
     pub(super) start: Instant,
-    /// No publish is waited for after this; its outcome is unknown.
+    /// No publish is awaited after this; its outcome is unknown.
     pub(super) confirm: Instant,
 }
 
-/// A renewal of the leases: the request, and the answer.
+/// A renewal of the leases: request and result.
 #[derive(Debug)]
 pub(super) struct Renewal {
     terms: Terms,
     asked: Moment,
-    /// Leases to renew; `None` if it is not time yet.
+    /// Leases to renew; `None` if not due yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
     announcement: Announcement,
-    /// No renewal has succeeded before: others may be starting at the same time.
+    /// No renewal has succeeded before: other relays may be starting at the same time.
     is_first: bool,
     relays: Relays,
     taken: Vec<Lease>,
-    /// A live relay publishes elsewhere, and this one owns nothing: it may not begin.
+    /// A live relay publishes elsewhere and this relay owns nothing: it may not start.
     pub(super) disagreement: Option<Box<Disagreement>>,
     /// The pauses, if they were read.
     pub(super) pauses: Option<Vec<Pause>>,
-    /// Why nothing could be taken over, although the leases are renewed.
+    /// Why no partition could be acquired, although the leases are renewed.
     pub(super) trouble: Option<StoreError>,
-    /// Whether ended pauses still hold something, as far as the store was asked to release it.
+    /// Whether ended pauses may still hold messages.
     pub(super) finished: Result<bool, StoreError>,
 }
 
-/// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Partitions whose leases were lost, although they were relied on. They may be among those
-    /// that were acquired.
+    /// Lost partitions that were relied on. They may be acquired again in the same renewal.
     pub(super) lost: Vec<u16>,
-    /// Partitions that were acquired.
+    /// Number of acquired partitions.
     pub(super) taken: usize,
-    /// Partitions that are to be given back from now on.
+    /// Partitions to be released from now on.
     pub(super) leaving: Vec<u16>,
 }
 
@@ -163,12 +155,11 @@ impl Ownership {
         self.terms.owner
     }
 
-    /// All leases, for settling.
     pub(super) fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// The leases that are to be kept, for fetching.
+    /// The leases to keep.
     pub(super) fn fetchable(&self) -> Vec<Lease> {
         self.leases
             .iter()
@@ -181,7 +172,7 @@ impl Ownership {
         !self.leaving.contains(&partition) && self.leases.iter().any(|lease| lease.partition == partition)
     }
 
-    /// Until when messages of the owned partitions may be published, or `None` if none is owned.
+    /// `None` if no partition is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
         let slept = self.slept();
         let starts_for = match self.is_void {
@@ -194,12 +185,12 @@ impl Ownership {
         })
     }
 
-    /// How long the machine has been suspended since the leases were granted. A wall clock that was
-    /// set forward looks the same.
+    /// Duration of suspensions since the leases were granted. A wall clock that was set forward
+    /// looks the same.
     fn slept(&self) -> Duration {
         let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
-        // Less than that is how two clocks differ, and within what the deadlines leave of a lease.
+        // Smaller differences are clock drift, and the deadlines leave room for them.
         if slept > self.terms.ttl / 20 {
             slept
         } else {
@@ -207,13 +198,12 @@ impl Ownership {
         }
     }
 
-    /// Whether the store keeps the leases from others no more, as far as this relay can tell.
+    /// Whether the leases have expired in the store, as far as this relay can tell.
     pub(super) fn has_run_out(&self) -> bool {
         self.granted.at + self.terms.ttl.saturating_sub(self.slept()) <= Instant::now()
     }
 
-    /// Looks whether the machine was suspended. If so, the leases are renewed at once. Returns for
-    /// how long, if it was not known before.
+    /// Renews the leases at once after a suspension. Returns its duration when newly detected.
     pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
         let slept = self.slept();
         if self.leases.is_empty() || slept <= self.noticed {
@@ -229,7 +219,6 @@ impl Ownership {
         self.noticed = Duration::ZERO;
     }
 
-    /// When the next renewal is due.
     pub(super) fn renewal_at(&self) -> Instant {
         if self.known.relays.alive() > 1 || self.wanted() > 0 {
             self.renew_at.min(self.search_at)
@@ -238,16 +227,15 @@ impl Ownership {
         }
     }
 
-    /// Makes the next renewal renew the leases at once, because one may be lost. If a renewal is
-    /// under way, another one follows it.
+    /// Renews the leases at once, because one may be lost. If a renewal is running, another
+    /// follows.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
     }
 
-    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a
-    /// renewal has shown that they do not. What is distrusted again and again is renewed no more
-    /// often than others look for what is free.
+    /// As [`Self::doubt`], when other relays probably own the leases: nothing is sent until a
+    /// renewal proves the opposite. Repeated calls renew no more often than the search interval.
     pub(super) fn distrust(&mut self) {
         self.doubt();
         self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
@@ -258,7 +246,6 @@ impl Ownership {
         SEARCH_INTERVAL.min(self.terms.ttl / 3)
     }
 
-    /// Makes the next renewal renew the leases at once.
     pub(super) fn renew_now(&mut self) {
         self.renew_at = Instant::now();
     }
@@ -267,12 +254,12 @@ impl Ownership {
         share(self.terms.shares, self.known.fitness, self.known.relays)
     }
 
-    /// Partitions to take over, if they are free.
+    /// Number of free partitions to acquire.
     fn wanted(&self) -> usize {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// The renewal that is due, by which the relay also announces itself.
+    /// The renewal that is due; it also announces the relay.
     pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Renewal {
         let asked = Moment {
             at: Instant::now(),
@@ -296,15 +283,13 @@ impl Ownership {
         }
     }
 
-    /// Applies the result of a renewal.
     pub(super) fn apply(&mut self, mut renewal: Renewal) -> Change {
         let mut change = Change::default();
         if renewal.renews() {
             self.granted(&renewal);
         }
         if let Some(kept) = renewal.renew.take() {
-            // What was given back while the answer was on its way is not owned, although the answer
-            // says so.
+            // A lease released during the renewal is not owned, although the result contains it.
             let lost = self.leases.extract_if(.., |lease| !kept.contains(lease));
             change.lost = lost.map(|lease| lease.partition).collect();
             if !self.in_doubt {
@@ -329,7 +314,7 @@ impl Ownership {
             .leases
             .len()
             .saturating_sub(self.share().keeps.saturating_add(self.leaving.len()));
-        // The newest go first: their queues are the shortest.
+        // The newest leases first: their queues are the shortest.
         for lease in self.leases.iter().rev() {
             if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
                 change.leaving.push(lease.partition);
@@ -338,20 +323,18 @@ impl Ownership {
         change
     }
 
-    /// Waits at least this long before the next renewal, after one that failed. The leases run on
-    /// meanwhile.
+    /// Delays the next renewal after a failure. The leases keep running.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.renew_at = self.renew_at.max(next);
         self.search_at = self.search_at.max(next);
     }
 
-    /// Surplus partitions.
     pub(super) fn leaving(&self) -> impl Iterator<Item = u16> + '_ {
         self.leaving.iter().copied()
     }
 
-    /// Takes the leases of partitions of which nothing is in flight, to be released.
+    /// Removes leases for release. No message of these partitions may be in flight.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
@@ -362,17 +345,15 @@ impl Ownership {
         given
     }
 
-    /// Relays that are alive, this one included.
     pub(super) fn relays(&self) -> Relays {
         self.known.relays
     }
 
-    /// Whether it hands everything over, because others can do what it cannot.
+    /// Whether it hands everything over to fitter relays.
     pub(super) fn hands_over(&self) -> bool {
         self.share().keeps == 0
     }
 
-    /// Whether a renewal is due.
     pub(super) fn is_due(&self) -> bool {
         self.renewal_at() <= Instant::now()
     }
@@ -380,7 +361,6 @@ impl Ownership {
 
 #[cfg(test)]
 impl Ownership {
-    /// Takes these partitions over.
     pub(super) fn take(&mut self, partitions: impl IntoIterator<Item = u16>) -> Renewal {
         let mut renewal = self.plan(Fitness::Fit);
         let lease = |partition| Lease { partition, epoch: 1 };
@@ -390,13 +370,13 @@ impl Ownership {
 }
 
 impl Renewal {
-    /// Whether it asks which leases have lasted.
+    /// Whether it checks which leases are still owned.
     pub(super) fn renews(&self) -> bool {
         self.renew.is_some()
     }
 
-    /// Announces the relay, renews what it owns and takes over what is free, up to its share. A
-    /// crash in between leaves leases that run out.
+    /// Announces the relay, renews its leases and acquires free partitions up to its share. After a
+    /// crash, the leases expire.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.terms.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
@@ -409,16 +389,16 @@ impl Renewal {
         }
         let share = share(self.terms.shares, self.announcement.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // Whoever owns nothing by now begins to send with what it takes, and may have read them
-            // long ago.
+            // A relay without leases starts to send with the acquired partitions, and its pauses
+            // may be stale.
             if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not an error of the whole: a relay that does not hear of its renewals keeps its
-                // leases from others, and sends nothing.
+                // Not an error of the renewal: a relay that misses the result of its renewals would
+                // keep its leases but send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }
@@ -434,7 +414,7 @@ impl Renewal {
         Ok(self)
     }
 
-    /// The pauses come first: a relay that cannot read them must not go on sending.
+    /// Pauses first: a relay that cannot read them must stop sending.
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         if self.renew.is_some() {
             self.pauses = Some(store.pauses().await?);
@@ -444,8 +424,8 @@ impl Renewal {
                 .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                 .await?;
             if self.is_first && self.announcement.registration.destination.is_some() {
-                // Two relays may announce themselves at the same time, and neither sees the other.
-                // Both are stored now.
+                // Two relays that announce themselves concurrently may not see each other; the
+                // second announcement does.
                 self.relays = store
                     .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                     .await?;

@@ -1,14 +1,13 @@
-//! The pauses that a relay knows of.
+//! The pauses that a relay has read.
 //!
-//! Invariant: without a pause, a message costs one look at an empty set. Not here: when they are read, see [`ownership`](super::ownership); what is set aside,
-//! see `engine::publish`.
+//! Invariant: without a pause, a message costs one check of an empty set.
 
 use std::collections::HashSet;
 
 use crate::message::Aggregate;
 use crate::store::Pause;
 
-/// The pauses that stood when they were read last.
+/// Pauses in force at the last read.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     known: Vec<Pause>,
@@ -17,7 +16,6 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// Those of these that stand.
     pub(super) fn new(read: Vec<Pause>) -> Self {
         let known: Vec<Pause> = read.into_iter().filter(Pause::stands).collect();
         Self {
@@ -30,22 +28,20 @@ impl Pauses {
         }
     }
 
-    /// Whether nothing at all may be sent.
+    /// Whether all publishing is paused.
     pub(super) fn all(&self) -> bool {
         self.all
     }
 
-    /// Whether messages of this aggregate are to be set aside.
     pub(super) fn holds(&self, aggregate: &Aggregate) -> bool {
         !self.types.is_empty() && self.types.contains(&aggregate.aggregate_type)
     }
 
-    /// Number of pauses.
     pub(super) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// A sentence for each.
+    /// One sentence per pause.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = |pause: &Pause| {
             format!(

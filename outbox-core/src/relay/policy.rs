@@ -1,7 +1,8 @@
-//! What follows from a failure: who waits, how long, and when a message is dead-lettered.
+//! The consequences of a failure: who waits, how long, and when a message is dead-lettered.
 //!
-//! Invariant: only a failure that is proven to be the message's own fault uses attempts or makes it a dead letter. A broker that is silent pauses the relay, and
-//! nothing is recorded. A message that is refused while the broker answers blocks its aggregate, never the single row, so that nothing overtakes it.
+//! Invariant: only a failure proven to be caused by the message uses attempts or makes a dead
+//! letter. A silent broker pauses the relay, and nothing is recorded. A message rejected by an
+//! answering broker blocks its aggregate, never only its row, so that no message overtakes it.
 
 use std::time::Duration;
 
@@ -13,27 +14,27 @@ use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
-/// Trial publishes after a pause, to see whether the broker is back.
+/// Trial publishes after a pause, to test the broker.
 const TRIALS_SILENT: usize = 16;
-/// The same while the broker answers but refuses: more, since others may be waiting behind the refused messages, and each round gets some out of the way.
+/// While the broker answers but rejects: more, because publishable messages may wait behind
+/// rejected ones.
 const TRIALS_REFUSING: usize = 256;
-/// The same when the broker refuses messages that it has refused before.
+/// When the broker rejects messages that it has rejected before.
 const TRIALS_REFUSING_AGAIN: usize = 64;
-/// Refusals in a row after which the relay slows down.
+/// Rejections in a row after which the relay slows down.
 const REFUSALS_MAX: u32 = 16;
-/// Longest pause while the broker answers.
+/// Maximum pause while the broker answers.
 const REFUSING_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What becomes of a message that was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The broker is silent: send it again, nothing is recorded.
+    /// The broker is silent: resend, record nothing.
     Again,
-    /// Recorded: it waits, or is dead-lettered.
+    /// Recorded: the message waits or is dead-lettered.
     Settled(Verdict),
 }
 
-/// What a failed publish means for its message. `alive` says that the broker confirmed something after this publish began.
+/// `alive`: the broker confirmed a message after this publish began.
 pub(super) fn judge(
     error: &PublishError,
     row: &FetchedRow,
@@ -66,7 +67,6 @@ pub(super) fn judge(
     }
 }
 
-/// The verdict that makes a message a dead letter.
 pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig) -> Verdict {
     Verdict::Dead {
         error,
@@ -74,7 +74,7 @@ pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig)
     }
 }
 
-/// A row that cannot be read has no type that could be believed.
+/// An unreadable row has no trustworthy event type.
 fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     match &row.message {
         Ok(message) => config.policy_of(&message.event_type),
@@ -82,24 +82,23 @@ fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     }
 }
 
-/// Decides how much may be sent while the broker is in trouble.
+/// Bounds sending while the broker fails.
 #[derive(Debug)]
 pub(super) struct Breaker {
     backoff: Backoff,
-    /// Pauses since the last confirmation, for silence.
+    /// Pauses for silence since the last confirmation.
     silences: u32,
-    /// Nothing was confirmed since [`try_again`](Self::try_again), so that nothing is known of the broker.
+    /// Nothing was confirmed since [`try_again`](Self::try_again), so the state of the broker is
+    /// unknown.
     tries: bool,
-    /// Refusals since the last confirmation.
+    /// Rejections since the last confirmation.
     refusals: u32,
-    /// Of those, refusals of messages that were refused before.
+    /// Rejections of messages that were rejected before.
     repeated: u32,
     closed_until: Option<Instant>,
     /// The first failure since the last confirmation.
     failing_since: Option<Instant>,
-    /// The last failure.
     failed_at: Option<Instant>,
-    /// The last confirmation.
     confirmed_at: Option<Instant>,
 }
 
@@ -128,7 +127,7 @@ impl Breaker {
         self.confirmed_at = Some(Instant::now());
     }
 
-    /// Nothing is known of the broker any more: a few messages are sent, to see.
+    /// The state of the broker is unknown: a few messages are sent as a test.
     pub(super) fn try_again(&mut self) {
         let confirmed_at = self.confirmed_at;
         self.confirmed();
@@ -136,14 +135,16 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// A publish failed through no fault of its message: while nothing is known of the broker, that means as much as silence.
+    /// A publish failed and no message caused it. While the state of the broker is unknown, that
+    /// counts as silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
         }
     }
 
-    /// Since when the broker has been silent, or has refused whatever it gets. A few refusals do not count.
+    /// Since when the broker has been silent or rejected every message. A few rejections do not
+    /// count.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
@@ -154,12 +155,11 @@ impl Breaker {
         self.failing_since().and(self.failed_at)
     }
 
-    /// Whether the broker confirmed something after this.
     pub(super) fn is_alive_since(&self, time: Instant) -> bool {
         self.confirmed_at.is_some_and(|at| at > time)
     }
 
-    /// The broker was silent; returns the pause, if one begins now.
+    /// Returns the pause, if one begins now.
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         if self.pause_end().is_some() {
@@ -169,7 +169,7 @@ impl Breaker {
         Some(self.pause(self.backoff.delay(self.silences, rng)))
     }
 
-    /// The broker refused a message, `again` if it was refused before; returns the pause, if one begins now.
+    /// Returns the pause, if one begins now. `again`: the message was rejected before.
     pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         self.refusals = self.refusals.saturating_add(1);
@@ -192,17 +192,17 @@ impl Breaker {
         pause
     }
 
-    /// When the present pause ends, if there is one.
     pub(super) fn pause_end(&self) -> Option<Instant> {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// Whether the broker has refused everything lately: then messages that it has not refused yet go first.
+    /// Whether the broker has recently rejected everything: messages without a rejection then go
+    /// first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }
 
-    /// How many messages may be unconfirmed now, of a window.
+    /// Number of messages that may be unconfirmed now.
     pub(super) fn window(&self, window: usize) -> usize {
         if self.pause_end().is_some() {
             0
@@ -320,7 +320,8 @@ mod tests {
         assert_eq!(breaker.window(256), 256);
     }
 
-    /// One message with a fault of its own would otherwise keep a relay from coming back for as long as there is nothing else to try with.
+    /// Otherwise one faulty message would keep a relay from recovering while it has no other
+    /// message to try.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_while_nothing_is_known_of_the_broker_is_no_silence() {
         let mut breaker = Breaker::new(RelayConfig::default().backoff);

@@ -1,8 +1,8 @@
-//! Decides which query of the relay is due: for pending messages, or for waiting ones.
+//! Decides which query is due: for pending or for waiting messages.
 //!
-//! Invariants: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Wake-ups that lead to
-//! nothing, as those for other outboxes of the process do, cause no more polls than `poll_min` allows. Not here: whether there is room for more, see
-//! `engine::fetch`.
+//! Invariants: while idle, polls become rarer down to the configured interval, so a lost wake-up
+//! costs at most that interval. Wake-ups without messages, such as commits to other outboxes of the
+//! process, cause no more polls than `poll_min` allows.
 
 use std::mem;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use super::config::RelayConfig;
 use crate::telemetry;
 
-/// While nothing waits, waiting messages are polled for this many times more rarely than pending ones.
+/// While no message waits, waiting messages are polled this many times less often than pending
+/// ones.
 const WAITING_IDLE_FACTOR: u32 = 5;
 
-/// After this many wake-ups in a row that led to nothing, the next ones are gathered for `poll_min`.
+/// After this many vain wake-ups in a row, wake-ups are collected for `poll_min`.
 const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -28,20 +29,18 @@ pub(super) struct Poller {
     waiting_idle: Duration,
     /// A commit was reported since the last poll for pending messages.
     woken: bool,
-    /// A report caused the present poll.
+    /// A wake-up caused the current poll.
     by_wake: bool,
-    /// Polls in a row that a report caused and that found nothing.
+    /// Polls in a row that were caused by a wake-up and found nothing.
     vain: u32,
-    /// When the last poll for pending messages began.
+    /// Start of the last poll for pending messages.
     polled_at: Instant,
-    /// Whether the last poll that began with nothing in flight found nothing: for pending messages, and for waiting ones.
+    /// By query: whether the last poll that began with nothing in flight found nothing.
     ended: [bool; 2],
 }
 
-/// What to ask the store for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Pending messages.
     Pending,
     /// Waiting messages that are due.
     Waiting,
@@ -66,7 +65,7 @@ impl Poller {
         }
     }
 
-    /// The query to run now. If both are due: the one that has been due for longer, or pending messages if `pending_first`.
+    /// If both are due: the query that has been due longer, or pending messages if `pending_first`.
     pub(super) fn due(&self, pending_first: bool) -> Option<Query> {
         let now = Instant::now();
         match (self.pending_at <= now, self.waiting_at <= now) {
@@ -77,12 +76,10 @@ impl Poller {
         }
     }
 
-    /// When something is due next.
     pub(super) fn next_at(&self) -> Instant {
         self.pending_at.min(self.waiting_at)
     }
 
-    /// Something was committed.
     pub(super) fn wake(&mut self) {
         let at = if self.vain < VAIN_MAX {
             Instant::now()
@@ -96,7 +93,7 @@ impl Poller {
         self.woken = true;
     }
 
-    /// Partitions were taken over, or a fetch was given up: ask for everything again.
+    /// Repeats all queries, after a takeover or an abandoned fetch.
     pub(super) fn restart(&mut self) {
         let now = Instant::now();
         self.pending_at = now;
@@ -106,13 +103,13 @@ impl Poller {
         self.ended = [false; 2];
     }
 
-    /// An aggregate is blocked for this long: its messages are asked for then.
+    /// Polls for an aggregate when its block of this length ends.
     pub(super) fn block(&mut self, delay: Duration) {
         self.waiting_at = self.waiting_at.min(Instant::now() + delay);
         self.waiting_idle = self.poll_max;
     }
 
-    /// A poll begins; a wake-up from now on concerns the next one.
+    /// A wake-up from now on triggers the next poll.
     pub(super) fn begin(&mut self, query: Query) {
         let now = Instant::now();
         match query {
@@ -125,7 +122,7 @@ impl Poller {
         }
     }
 
-    /// A poll is over. `alone` says that nothing was in flight when it began.
+    /// `alone`: nothing was in flight when the poll began.
     pub(super) fn end(&mut self, query: Query, found: bool, more: bool, alone: bool) {
         let now = Instant::now();
         self.ended[query as usize] = !found && !more && alone;
@@ -149,7 +146,7 @@ impl Poller {
             }
             Query::Waiting => {
                 // A pending copy of a replay holds back the waiting messages of its aggregate. So
-                // the last question of a drain is for pending messages.
+                // the last query of a drain is for pending messages.
                 self.ended[Query::Pending as usize] = false;
                 if found || more {
                     self.waiting_idle = self.poll_max;
@@ -162,21 +159,19 @@ impl Poller {
         }
     }
 
-    /// A poll failed: the next one waits this long.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.pending_at = next;
         self.waiting_at = next;
     }
 
-    /// The query that has not been run with nothing in flight since something was found.
+    /// The query that has not run with nothing in flight since a message was found.
     pub(super) fn not_ended(&self) -> Option<Query> {
         [Query::Waiting, Query::Pending]
             .into_iter()
             .find(|query| !self.ended[*query as usize])
     }
 
-    /// Whether there is nothing to publish now, as far as is known.
     pub(super) fn has_ended(&self) -> bool {
         self.ended == [true; 2]
     }
@@ -245,7 +240,7 @@ mod tests {
         assert_eq!(poller.next_at(), Instant::now() + Duration::from_millis(10));
     }
 
-    /// Commits to other outboxes of the process wake this relay as well.
+    /// Commits to other outboxes of the process also wake this relay.
     #[tokio::test(start_paused = true)]
     async fn wake_ups_that_lead_to_nothing_cause_few_polls() {
         let mut poller = poller();
@@ -274,7 +269,7 @@ mod tests {
         );
     }
 
-    /// When wake-ups fail, messages are found by polling, and the metric shows it.
+    /// When wake-ups fail, polling finds the messages, and the metric shows it.
     #[cfg(feature = "metrics")]
     #[tokio::test(start_paused = true)]
     async fn what_found_the_messages_is_counted() {

@@ -1,10 +1,16 @@
-//! Publishes again what the broker lost.
+//! Publishes messages again that the broker has lost, such as after a restore from an older copy or
+//! a recreated stream. The outbox has published messages for the time of
+//! [`Retention`](crate::Retention).
 //!
-//! A broker can lose what it has confirmed: a stream restored from an older copy, a disk that lied, a stream deleted and made again. The outbox still
-//! has what it published, for as long as [`Retention`](crate::Retention) says. Invariant: what is sent carries its own id, so running
-//! twice does no harm: the broker drops what it has, and consumers recognise what they have handled. Not promised: the place in the stream
-//! (what was lost comes after what was not, of one aggregate in sequence as far as the clocks of its writers agree), and what the broker remembers without
-//! having it: a message that was deleted from the stream within the duplicate window is dropped as a copy. Run again after the window.
+//! Invariant: a republished message keeps its id, so repeating is harmless: the broker drops stored
+//! messages, and consumers recognize handled ones.
+//!
+//! Not guaranteed:
+//!
+//! * The position in the stream: lost messages follow the others. Messages of one aggregate are in
+//!   sequence, within the clock skew of their writers.
+//! * A message deleted from the stream within the duplicate window: the broker drops it as a
+//!   duplicate. Run again after the window.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -17,43 +23,44 @@ use crate::message::{Message, MessageId};
 use crate::publisher::{PublishError, Publisher, StreamLog};
 use crate::store::{OutboxAdmin, StoreError, within};
 
-/// How far the clocks of database and broker may differ.
+/// Allowed clock skew between database and broker.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 
-/// Messages read from the outbox at a time.
 const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
-/// How long the database may take for one page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What to compare.
+/// The messages to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Messages recorded at this time or later. Costs about 50 bytes of memory for each message on the stream since then.
+    /// Start, inclusive, by time of recording. Uses about 50 bytes of memory per message on the
+    /// stream since then.
     pub from: OffsetDateTime,
-    /// Messages recorded before this time.
+    /// End, exclusive, by time of recording.
     pub until: OffsetDateTime,
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconciled {
-    /// Published messages of the outbox that were looked for on the stream.
+    /// Published messages of the outbox that were searched on the stream.
     pub compared: u64,
-    /// Of those, messages that were not there.
+    /// Compared messages that were missing.
     pub missing: u64,
-    /// Of those, messages that the broker has stored now.
+    /// Missing messages that the broker has stored now.
     pub published: u64,
-    /// Of those, messages that the broker dropped as copies: published meanwhile, or still remembered without being there.
+    /// Missing messages that the broker dropped as duplicates: published meanwhile, or deleted from
+    /// the stream within the duplicate window.
     pub dropped: u64,
 }
 
-/// Why reconciling ended early. What was published stays published; run it again.
+/// Why reconciling ended early. Published messages stay published; run it again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// The span begins before the time that the consumers remember, so that messages could take effect a second time. Nothing was read or published.
+    /// The span begins before the retention of the consumers, so messages could be handled twice.
+    /// Nothing was read or published.
     #[error(
         "the span begins at {}, but consumers remember what they handled since {} only, and what is older would take effect a second \
          time; begin the span later, or say how long the consumers remember",
@@ -62,31 +69,32 @@ pub enum ReconcileError {
     Forgotten {
         /// [`Span::from`].
         from: OffsetDateTime,
-        /// The earliest time at which the span may begin.
+        /// The earliest allowed start of the span.
         remembered: OffsetDateTime,
     },
     /// The stream could not be read.
     #[error("the stream could not be read")]
     Log(#[source] PublishError),
-    /// The database failed, or took longer than a minute for a page of 1,000 messages ([`StoreError::Silent`]).
+    /// The database failed, or took longer than a minute for a page of 1,000 messages
+    /// ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
-        /// What was done before.
+        /// Progress before the failure.
         so_far: Reconciled,
         /// The cause.
         source: StoreError,
     },
-    /// The broker did not take a message.
+    /// The broker did not accept a message.
     #[error("the broker did not take a message that was lost, after {so_far:?}")]
     Publish {
-        /// What was done before.
+        /// Progress before the failure.
         so_far: Reconciled,
         /// The cause.
         source: PublishError,
     },
 }
 
-/// Counts what is missing, and publishes nothing.
+/// Counts missing messages, and publishes nothing.
 ///
 /// # Errors
 ///
@@ -99,7 +107,8 @@ pub async fn missing(
     missing_with_progress(store, log, span, &mut |_| {}).await
 }
 
-/// As [`missing`]. `progress` is told what was found so far: when the stream has been read, and after each 1,000 messages of the outbox.
+/// As [`missing`]. Calls `progress` with the result so far: after reading the stream, and after
+/// each 1,000 messages of the outbox.
 ///
 /// # Errors
 ///
@@ -118,11 +127,12 @@ pub async fn missing_with_progress(
     Ok(pages.report)
 }
 
-/// Publishes what is missing, one message after the other. Relays may run meanwhile. Cancel-safe: run it again.
+/// Publishes missing messages one by one. Relays may run concurrently. Cancel-safe: run it again.
 ///
-/// `consumers_remember` is the shortest time for which a consumer of these messages remembers what it handled: the shortest `InboxConfig::retention`,
-/// 15 days by default. Consumers handle what they have forgotten a second time, so the span may not begin earlier. [`Duration::MAX`] sets no
-/// bound: for consumers with strategy `sequence`, which never forget.
+/// `consumers_remember` is the shortest retention of all consumers of these messages
+/// (`InboxConfig::retention`, 15 days by default). Consumers handle older messages a second time,
+/// so the span may not begin earlier. [`Duration::MAX`] sets no bound: for consumers with strategy
+/// `sequence`, which keep their position forever.
 ///
 /// # Errors
 ///
@@ -138,8 +148,8 @@ pub async fn reconcile(
     reconcile_with_progress(store, publisher, log, span, consumers_remember, progress).await
 }
 
-/// As [`reconcile`]. `progress` is told what was found and published so far: when the stream has been read, after each 1,000 messages of the outbox, and after each
-/// message that was published.
+/// As [`reconcile`]. Calls `progress` with the result so far: after reading the stream, after each
+/// 1,000 messages of the outbox, and after each published message.
 ///
 /// # Errors
 ///
@@ -177,10 +187,10 @@ pub async fn reconcile_with_progress(
     Ok(pages.report)
 }
 
-/// As a command line takes it.
+/// In the format of the command line.
 fn in_text(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
-    // A year beyond the format is printed in another one.
+    // RFC 3339 has years of four digits.
     text.unwrap_or_else(|_| time.to_string())
 }
 
@@ -197,7 +207,6 @@ fn refuse_what_is_forgotten(span: Span, consumers_remember: Duration) -> Result<
     }
 }
 
-/// The published messages of a span, a page at a time.
 struct Pages<'a, S> {
     store: &'a S,
     span: Span,
@@ -208,7 +217,8 @@ struct Pages<'a, S> {
 
 impl<'a, S: OutboxAdmin> Pages<'a, S> {
     async fn start(store: &'a S, log: &impl StreamLog, span: Span) -> Result<Self, ReconcileError> {
-        // The outbox is read after the stream: what is published meanwhile is on the stream, and looks missing if it is not in the set.
+        // The stream is read before the outbox, so a message published in between looks missing;
+        // the broker drops its copy.
         let on_stream = log
             .message_ids(span.from - CLOCK_SLACK)
             .await
@@ -222,7 +232,7 @@ impl<'a, S: OutboxAdmin> Pages<'a, S> {
         })
     }
 
-    /// What is missing of the next page; `None` at the end.
+    /// Missing messages of the next page; `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Message>>, ReconcileError> {
         let Span { from, until } = self.span;
         let page = self.store.published(from, until, self.after, PAGE);

@@ -1,29 +1,29 @@
-//! The share of the partitions that a relay takes over and keeps.
+//! The share of the partitions that a relay acquires and keeps.
 //!
-//! Invariants: whatever relays there are, their shares cover all partitions, and a relay takes no more than it keeps. Nobody hands over to a relay that has not
-//! succeeded lately. Not here: which partitions these are, see [`ownership`](super::ownership).
+//! Invariants: the shares of all live relays cover all partitions. A relay acquires no more than it
+//! keeps. No relay hands over to a relay without a recent success.
 
 use crate::message::PARTITIONS;
 use crate::store::{Fitness, Relays};
 
-/// How many partitions a relay may own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
-    /// It takes over free partitions until it has this many.
+    /// It acquires free partitions up to this number.
     pub(super) takes: usize,
-    /// It gives back the partitions that it has beyond this many.
+    /// It releases partitions above this number.
     pub(super) keeps: usize,
 }
 
-/// The share of one relay among those that are alive, rounded up.
+/// The share of one relay among the live relays, rounded up.
 ///
-/// An ailing relay hands over to relays that are fit, and to no others: a relay that has not succeeded lately might only be waiting for the same broker. If none
-/// is fit, all partitions stay where they are, however long the broker is away and whatever relays come and go. A relay that tries again gets its share for that.
+/// An ailing relay hands over only to fit relays: any other relay may be waiting for the same
+/// broker. If no relay is fit, all partitions stay, however long the broker is down. A relay in a
+/// trial gets its share.
 pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
     let able = relays.alive() - relays.ailing;
-    // While nobody is fit, nobody hands over; a relay that tries again gets its share all the same.
+    // While no relay is fit, no relay hands over, except to a relay in a trial.
     let staying = if relays.ailing > 0 && relays.trying == 0 {
         all
     } else {
@@ -32,7 +32,7 @@ pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let (takes, keeps) = match own {
         _ if !shares => (all, all),
         Fitness::Ailing if relays.fit > 0 => (0, 0),
-        // Free partitions are for the relays that are not ailing, if there are any.
+        // Free partitions go to relays that are not ailing, if there are any.
         Fitness::Ailing if able > 0 => (0, staying),
         Fitness::Ailing => (among(relays.alive()), staying),
         _ if relays.fit > 0 => (among(able), among(able)),
@@ -45,7 +45,6 @@ pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
 mod tests {
     use super::*;
 
-    /// Whatever relays there are, the partitions are covered; and nobody hands over to one that has not succeeded.
     #[test]
     fn shares_cover_all_partitions_and_go_to_those_that_are_fit() {
         let all = usize::from(PARTITIONS);

@@ -1,8 +1,9 @@
-//! Notices that the machine was suspended.
+//! Detects that the machine was suspended.
 //!
-//! While a machine sleeps, or is frozen together with its monotonic clock, leases run out, and the clock by which a relay believes in them stands still. The wall
-//! clock goes on meanwhile, or is set right afterwards. Invariant: the wall clock only ever ends a belief early, never prolongs it. Not here: what follows, see
-//! [`ownership`](super::ownership). Nothing can be noticed while both clocks stand still, as in a virtual machine that was stopped and that nobody tells the time.
+//! While a machine sleeps, leases expire but the monotonic clock may stop. The wall clock
+//! continues, or is corrected afterwards. Invariant: the wall clock only shortens the time for
+//! which a lease is trusted. If both clocks stop, as in a paused virtual machine without time
+//! correction, the suspension is not detected.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::time::{Instant, SystemTime};
 
 use time::Duration;
 
-/// Tells how far the wall clock has run ahead of the monotonic one. Only differences between two answers mean something.
+/// Returns the lead of the wall clock over the monotonic clock. Only differences between two
+/// results are meaningful.
 #[derive(Clone)]
 pub(super) struct Clocks(Arc<dyn Fn() -> Duration + Send + Sync>);
 
@@ -25,7 +27,7 @@ impl Clocks {
 }
 
 impl Default for Clocks {
-    /// The clocks of the machine. The monotonic one is not Tokio's, which tests pause.
+    /// The machine's monotonic clock, not Tokio's, which tests pause.
     fn default() -> Self {
         let (wall, monotonic) = (SystemTime::now(), Instant::now());
         Self::new(move || {

@@ -1,5 +1,4 @@
-//! Starts the activities that the parts ask for: calls of the store and of the broker, each with a
-//! time limit.
+//! Starts the activities that the parts request: calls to store and broker, each with a timeout.
 
 use std::pin::Pin;
 
@@ -11,14 +10,11 @@ use crate::publisher::Publisher;
 use crate::relay::ownership::Renewal;
 use crate::store::{Backlog, OutboxStore, Purged, StoreError, within};
 
-/// Purging and counting, which no message waits for, may take this many times longer than other
-/// calls.
+/// Factor on the timeout of purging and counting, which no message waits for.
 const UNHURRIED: u32 = 6;
 
-/// A future of one activity, if it is under way.
 type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;
 
-/// The activities that are under way, without publishes.
 #[derive(Default)]
 pub(super) struct Activities<'a> {
     pub(super) fetching: Slot<'a, FetchDone>,
@@ -27,7 +23,6 @@ pub(super) struct Activities<'a> {
     pub(super) upkeep: UpkeepActivities<'a>,
 }
 
-/// The activities that no message waits for.
 #[derive(Default)]
 pub(super) struct UpkeepActivities<'a> {
     pub(super) releasing: Slot<'a, Result<(), StoreError>>,
@@ -36,7 +31,6 @@ pub(super) struct UpkeepActivities<'a> {
     pub(super) counting: Slot<'a, Result<Backlog, StoreError>>,
 }
 
-/// The end of one of the [`UpkeepActivities`].
 pub(super) enum Ended {
     Released(Result<(), StoreError>),
     Purged(Result<Purged, StoreError>),
@@ -45,7 +39,7 @@ pub(super) enum Ended {
 }
 
 impl UpkeepActivities<'_> {
-    /// Waits for the end of one. Cancel-safe.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Ended {
         tokio::select! {
             biased;
@@ -58,7 +52,6 @@ impl UpkeepActivities<'_> {
 }
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    /// Starts the activities that are due, except sending and settling.
     pub(super) fn start(&mut self) {
         let (store, publisher, under_way) = (&self.relay.store, &self.relay.publisher, &mut self.under_way);
         let shared = &mut self.shared;
@@ -119,7 +112,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 }
 
-/// Waits for the activity, if there is one, and clears its slot. Cancel-safe.
+/// Cancel-safe.
 pub(super) async fn done<T>(slot: &mut Slot<'_, T>) -> T {
     match slot {
         Some(activity) => {

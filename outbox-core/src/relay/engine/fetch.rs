@@ -1,7 +1,7 @@
-//! Fetches messages as far as there is room for them.
+//! Fetches messages while there is room.
 //!
-//! Invariants: at most one and a half batches are fetched and not sent, and as much in bytes. The
-//! result of a fetch that began before everything was forgotten is dropped.
+//! Invariants: at most one and a half batches are fetched and not sent, and the same in bytes. The
+//! result of a fetch that began before a reset is dropped.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,27 +19,25 @@ use crate::store::{
 };
 use crate::telemetry;
 
-/// Messages of one blocked aggregate per fetch. Evaluated at compile time.
+/// Messages of one blocked aggregate per fetch.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// While other aggregates may starve, a lane with more messages than this in memory continues from
-/// the store.
+/// While other aggregates may starve, a longer lane continues from the store.
 const LANE_MAX: usize = 512;
-/// Only after this long: each message that continues from the store is written twice more, and a
+/// Delay before that: each message that continues from the store costs two more writes, and a
 /// backlog of one aggregate is often short. Other aggregates wait at most this much longer.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
-/// This many messages of such a lane stay in memory; when there are fewer, more are fetched.
+/// Messages of such a lane that stay in memory.
 const LANE_KEPT: usize = 128;
 
 #[derive(Default)]
 pub(super) struct Fetch {
     row_size: RowSize,
-    /// Raised when everything is forgotten.
+    /// Incremented by a reset.
     generation: u64,
     /// Since when memory has been full of messages that wait behind a few sent messages.
     crowded_since: Option<Instant>,
 }
 
-/// A fetch to run.
 pub(super) struct Asked {
     query: Query,
     number: u64,
@@ -49,11 +47,10 @@ pub(super) struct Asked {
     leases: Vec<Lease>,
     limit: (NonZeroU32, usize),
     in_flight: Vec<RowKey>,
-    /// Aggregates with enough messages in memory, which the fetch leaves out.
+    /// Aggregates with enough messages in memory.
     excluding: Vec<Aggregate>,
 }
 
-/// A fetch that has ended.
 pub(super) struct FetchDone {
     pub(super) asked: Asked,
     pub(super) took: Duration,
@@ -101,12 +98,11 @@ impl Asked {
 }
 
 impl Fetch {
-    /// The fetch to run now.
     pub(super) fn step(&mut self, shared: &mut Shared<'_>) -> Option<Asked> {
         if !Self::may_begin(shared) {
             return None;
         }
-        // A drain does not wait between the last message and the proof that there are no more.
+        // A drain does not wait between the last message and the final empty query.
         let query = match shared.mode {
             Mode::Drain if shared.in_flight.is_empty() => shared.poller.not_ended(),
             _ => shared.poller.due(shared.breaker.is_refusing()),
@@ -166,7 +162,7 @@ impl Fetch {
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
         let (taken, passed_over) = take(shared, asked.number, fetched.due, fetched.waits);
         let in_vain = taken == 0 && passed_over > 0;
-        // A query for what is behind them is not in vain.
+        // A query for rows behind the passed-over rows makes progress.
         let gets_further = self.row_size.pass_over(asked.query, passed_over, in_vain);
         let more = fetched.more && (!in_vain || gets_further);
         shared.poller.end(asked.query, any && !in_vain, more, asked.alone);
@@ -179,14 +175,13 @@ impl Fetch {
         Ok(())
     }
 
-    /// Drops the result of a fetch that is under way.
     pub(super) fn forget(&mut self) {
         self.generation += 1;
     }
 
-    /// No message may be sent: all in memory wait behind sent messages. If they are of few
-    /// aggregates, and `starves` says that much of the window is free, the longest lane continues
-    /// from the store, to make room for others.
+    /// Called when every message in memory waits behind a sent message. If they belong to few
+    /// aggregates and much of the window is free (`starves`), the longest lane continues from the
+    /// store, to make room for other aggregates.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -199,8 +194,8 @@ impl Fetch {
     }
 }
 
-/// Takes the fetched rows of partitions that are kept. Returns the number of rows taken, and of
-/// rows passed over because the store refuses the verdicts that they need.
+/// Accepts fetched rows of kept partitions. Returns the number of rows accepted, and of rows passed
+/// over because the store rejects the verdicts that they need.
 fn take(
     shared: &mut Shared<'_>,
     number: u64,
@@ -219,26 +214,24 @@ fn take(
     (taken, offered - taken)
 }
 
-/// Rows of the first fetch, which shows how large messages are.
 const ROWS_FIRST: u32 = 256;
 
-/// How many rows to ask the store for. A database sends what was asked for, also what the relay then leaves unread
-/// because its memory is full. So the relay judges by the messages that it fetched before, and asks for few before it
-/// knows any, and after a few small ones among large ones. Rows whose verdicts the store refuses are met by each scan,
-/// and do not hide the rows behind them.
+/// The number of rows to request. A database sends all requested rows, even rows that the relay
+/// drops because its memory is full. So the number follows from the sizes of earlier messages and
+/// is small at first.
 #[derive(Debug, Default)]
 struct RowSize {
-    /// The mean payload of the last fetch, or three quarters of what was learned before, if that is more.
+    /// Mean payload of the last fetch, or three quarters of the previous value if that is more.
     bytes: Option<usize>,
-    /// Rows that each query asks for beyond that, because as many can neither be sent nor set aside.
+    /// Extra rows per query, because as many can neither be sent nor set aside: every scan meets
+    /// them, and they must not hide later rows.
     past: [u32; 2],
 }
 
-/// At most this many rows are passed over.
+/// Bound of `past`.
 const PAST_MAX: u32 = 10_000;
 
 impl RowSize {
-    /// Takes note of what a fetch returned.
     fn learn(&mut self, rows: &[FetchedRow]) {
         let sizes = rows.iter().filter_map(|row| row.message.as_ref().ok());
         let (count, bytes) = sizes.fold((0, 0_usize), |(count, bytes), message| {
@@ -254,7 +247,7 @@ impl RowSize {
         self.bytes = Some(mean.max(learned - learned / 4));
     }
 
-    /// A query met so many rows that can neither be sent nor set aside, and nothing else if it was `in_vain`. Returns whether the next one gets further.
+    /// Returns whether the next query reads further. `in_vain`: the query met no other rows.
     fn pass_over(&mut self, query: Query, rows: usize, in_vain: bool) -> bool {
         let past = &mut self.past[query as usize];
         let before = *past;
@@ -263,7 +256,6 @@ impl RowSize {
         *past > before
     }
 
-    /// How many rows to ask for, and how many bytes: at most `batch`, and about as many as have `bytes` of payload.
     fn limit(&self, query: Query, batch: NonZeroU32, bytes: usize) -> (NonZeroU32, usize) {
         let rows = match self.bytes {
             None => ROWS_FIRST,

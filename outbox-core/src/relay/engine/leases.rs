@@ -1,11 +1,8 @@
-//! Renews the leases and shares the partitions; hands the partitions of an ailing relay over,
-//! probes, and takes the share back.
+//! Renews leases, shares partitions, hands over the partitions of an ailing relay, and probes.
 //!
-//! Invariants: no partition is released while a message of it is on its way. Before an ailing relay
-//! releases its partitions, it drops the broker's connection, so that few messages arrive after the
-//! next owner has begun. A probe only reads. A crash leaves leases that expire.
-//! [`fitness`](crate::relay::fitness) decides when a relay hands over, and
-//! [`ownership`](crate::relay::ownership) how much each relay owns.
+//! Invariants: no partition is released while a message of it is in flight. An ailing relay drops
+//! the broker's connection before it releases its partitions, so that few messages arrive after the
+//! next owner has started. A probe only reads. After a crash, the leases expire.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,28 +23,25 @@ use crate::{describe, telemetry};
 
 pub(super) struct Leases {
     registration: Arc<Registration>,
-    /// All partitions are released once no publish is on its way.
+    /// All partitions are released once no publish is in flight.
     pub(super) hands_over: bool,
-    /// The store has not yet released all messages that ended pauses held.
+    /// Ended pauses still hold messages in the store.
     pub(super) releases: bool,
-    /// Number of known interruptions of the source.
     interruptions: u64,
     /// Since when a live relay has announced another stream of the same name.
     disagrees_since: Option<Instant>,
 }
 
-/// The consequences of a renewal for other parts.
 pub(super) struct Renewed {
-    /// The answer shows which leases have lasted.
+    /// The result shows which leases are still owned.
     pub(super) proves: bool,
-    /// Partitions are to be released, so that their messages in memory were dropped.
+    /// Partitions are being released, so their messages in memory were dropped.
     pub(super) leaves: bool,
-    /// Lost partitions, whose messages may be on their way.
+    /// Lost partitions; their messages may be in flight.
     pub(super) lost: Vec<u16>,
     pub(super) outcome: Result<(), RelayError>,
 }
 
-/// Why a probe failed.
 pub(super) enum Unfit {
     Store(StoreError),
     Publisher(PublishError),
@@ -64,12 +58,11 @@ impl Leases {
         }
     }
 
-    /// Ends the belief in leases after a suspension of the machine or an interruption of the
-    /// source.
+    /// Invalidates the leases after a suspension of the machine or an interruption of the source.
     pub(super) fn check(&mut self, shared: &mut Shared<'_>) {
         let interruptions = shared.part.interruptions();
         if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
-            // Another reader may read the messages that are in memory here.
+            // Another reader may have read the messages in memory.
             shared.ownership.distrust();
         }
         if let Some(slept) = shared.ownership.notice_suspension() {
@@ -80,7 +73,6 @@ impl Leases {
         }
     }
 
-    /// The renewal to run now. It announces the destination as the publisher knows it by now.
     pub(super) fn step(
         &mut self,
         shared: &mut Shared<'_>,
@@ -161,7 +153,7 @@ impl Leases {
         }
         renewed.lost = change.lost;
         if !renewed.lost.is_empty() {
-            // A drain asks once more.
+            // A drain repeats the query.
             self.releases |= finished.unwrap_or(true);
             report_lost(has_table, renewed.lost.len());
         } else if has_read {
@@ -170,8 +162,9 @@ impl Leases {
         Ok(renewed)
     }
 
-    /// Whether a relay that may not begin waits for the other relay, which reads its stream again
-    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)): for two lease times.
+    /// Whether a relay that may not start waits for two lease durations. The other relay may need
+    /// to read its stream again
+    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
             tracing::info!(%disagreement, "another live relay disagrees; it may have to read its stream again");
@@ -182,8 +175,8 @@ impl Leases {
             && since.elapsed() < shared.config.lease_ttl * 2
     }
 
-    /// The store has released messages that ended pauses held. A drain ends with its first failure,
-    /// and not before all of these messages are released.
+    /// A drain ends with the first failure, and only after all messages of ended pauses are
+    /// released.
     fn pauses_finished(
         &mut self,
         shared: &mut Shared<'_>,
@@ -192,7 +185,7 @@ impl Leases {
         let more = match finished {
             Ok(more) => more,
             Err(error) if shared.mode == Mode::Drain => return Err(error.into()),
-            // Only the messages of the pause wait.
+            // Only messages of the pause wait.
             Err(error) => {
                 tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
                 return Ok(());
@@ -208,7 +201,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The leases of surplus partitions to release now: nothing of them is on its way.
+    /// Surplus leases to release now: no message of these partitions is in flight.
     pub(super) fn surplus(&self, shared: &mut Shared<'_>) -> Option<Vec<Lease>> {
         let leaving = shared.ownership.leaving();
         let free = leaving.filter(|partition| !shared.in_flight.holds(*partition));
@@ -235,8 +228,7 @@ impl Leases {
         }
     }
 
-    /// Checks the fitness of this relay; returns whether a probe is due. Not for a drain, which
-    /// ends with the first failure.
+    /// Returns whether a probe is due. Never for a drain, which ends with the first failure.
     pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
         if shared.mode == Mode::Drain {
             return false;
@@ -246,7 +238,7 @@ impl Leases {
         if shared.ownership.relays().ailing == 0 {
             shared.checkup.forget_probes();
         }
-        // A relay that hands everything over sends nothing new, so that nothing can show that it
+        // A relay that hands everything over sends nothing new, so only probes can prove that it
         // works.
         let keeps = !shared.ownership.leases().is_empty() && !shared.ownership.hands_over();
         if shared.checkup.check(failing_since, keeps, &mut shared.rng) {
@@ -255,10 +247,9 @@ impl Leases {
         self.next_probe_at(shared).is_some_and(|at| at <= Instant::now())
     }
 
-    /// When the next probe is due, if one is wanted.
     pub(super) fn next_probe_at(&self, shared: &Shared<'_>) -> Option<Instant> {
         let owns = !shared.ownership.leases().is_empty();
-        // A relay that is about to hand over does not come back before it has done so.
+        // A relay that is about to hand over must do so before it recovers.
         let gives_all = self.hands_over || (owns && shared.ownership.hands_over());
         if gives_all || shared.mode == Mode::Drain {
             return None;
@@ -280,7 +271,7 @@ impl Leases {
                 shared.store.forget();
                 shared.store.settle_after = None;
                 shared.ownership.doubt();
-                // Earlier failures say nothing of the trial, which may have to wait for a message.
+                // Earlier failures do not count in the trial, which may have to wait for a message.
                 shared.health.update(|vitals| {
                     vitals.broker_failing = None;
                     for activity in WORK {
@@ -307,8 +298,8 @@ impl Leases {
         }
     }
 
-    /// Whether all partitions go to others, or wait only for verdicts that this relay cannot
-    /// settle.
+    /// Whether all partitions move to other relays, or wait only for verdicts that this relay
+    /// cannot settle.
     pub(super) fn must_hand_over(&self, shared: &Shared<'_>) -> bool {
         self.hands_over || (shared.ownership.hands_over() && shared.store.is_failing(Activity::Settling))
     }
@@ -325,7 +316,6 @@ impl Default for Renewed {
     }
 }
 
-/// Looks whether database and broker answer.
 pub(super) async fn probe<S: OutboxStore, P: Publisher>(
     store: &S,
     publisher: &P,

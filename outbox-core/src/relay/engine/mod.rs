@@ -1,18 +1,13 @@
-//! One run of a relay: a loop that keeps fetching, publishing, settling and the renewal of leases
-//! going, all at once.
+//! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal.
 //!
-//! Nothing is spawned: each activity is a future that the loop polls, at most one of each kind, but
-//! for up to `window` publishes. So a dropped run is a crash and nothing else, and a simulation
-//! sees every step. Invariants: rows that were fetched before everything was forgotten are dropped;
-//! every call of the store has a time limit.
+//! The loop polls all activities as futures, at most one of each kind, except up to `window`
+//! publishes. Nothing is spawned, so a dropped run is equivalent to a crash. Each part ([`leases`],
+//! [`fetch`], [`publish`], [`settle`], [`upkeep`]) decides in its `step` what is due, without I/O.
+//! [`Shared`] holds the common state.
 //!
-//! A crash at any await leaves rows that are pending or waiting. Some of them are on the stream
-//! already: the next owner sends them again under the same ids, and the broker or the inbox drops
-//! the copies.
-//!
-//! The loop starts activities and hands their results to the parts: [`leases`], [`fetch`],
-//! [`publish`], [`settle`] and [`upkeep`]. Each part decides what is due in its `step`, and does no
-//! I/O. State that several parts use is [`Shared`].
+//! Invariant: rows fetched before a reset are dropped, and every store call has a timeout. A crash
+//! leaves rows pending or waiting, some already on the stream. The next owner resends them under
+//! the same ids, and the broker or the inbox drops the duplicates.
 
 mod activities;
 mod fetch;
@@ -48,24 +43,21 @@ use crate::store::{OutboxStore, Relays, StoreError};
 use crate::{describe, telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// How soon lanes are fetched again that a fetch left out because they had enough, or of which a
-/// part continues from the store.
+/// Delay before lanes are fetched again that were left out of a fetch, or that continue from the
+/// store.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
-/// Confirmations are handled this many at a time, so that sending, settling and renewals get their
-/// turn.
+/// Bound per turn, so that sending, settling and renewals are not starved.
 const PUBLISHES_PER_TURN: usize = 32;
-/// How long a shutdown waits for the database to record the verdicts, after the last confirmation.
+/// Time that a shutdown waits for the last settlement, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// How long a shutdown waits for the release of leases, and for the end of the broker's connection.
+/// Time that a shutdown waits for the release of leases, and for closing the broker's connection.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether a run goes on when everything is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Until it is told to stop; trouble is waited out.
+    /// Until shutdown; failures are retried.
     Run,
-    /// Until nothing is due; the first trouble ends it, but for verdicts that the store refuses for
-    /// their own sake.
+    /// Until nothing is due. The first failure ends it, except a rejected verdict.
     Drain,
 }
 
@@ -81,12 +73,12 @@ pub(super) struct Engine<'a, S, P> {
     stopping: Option<Stopping>,
 }
 
-/// Until when a shutdown waits.
+/// Deadlines of a shutdown.
 #[derive(Debug, Clone, Copy)]
 struct Stopping {
     /// For confirmations.
     confirm: Instant,
-    /// For anything.
+    /// For everything.
     end: Instant,
 }
 
@@ -117,13 +109,12 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// The preflight has logged that the store is down.
+    /// The preflight has already logged that the store is down.
     pub(super) fn store_is_down(&mut self) {
         self.shared.store.outage.was_told();
     }
 
-    /// Runs until `shutdown` is cancelled, or until everything is drained. Then it gives the leases
-    /// back.
+    /// Runs until `shutdown` is cancelled or a drain is complete, then releases the leases.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<RelayReport, RelayError> {
         let (publisher, owner) = (&self.relay.publisher, self.shared.ownership.owner());
         tracing::info!(%owner, "relay started");
@@ -158,7 +149,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 () = hurry.cancelled(), if self.waits_long() => {
-                    // No further confirmation is waited for. Confirmed messages are still settled.
+                    // Stops waiting for confirmations. Confirmed messages are still settled.
                     self.stopping = Some(Stopping::after(Duration::ZERO));
                     Ok(())
                 }
@@ -173,7 +164,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
                 },
-                // Dropping a publish leaves its outcome unknown: its message stays pending.
+                // A dropped publish has an unknown outcome: its message stays pending.
                 () = sleep_until(confirm_by), if !publishing.is_empty() => {
                     publishing.clear();
                     self.overdue().await;
@@ -193,8 +184,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 () = sleep_until(next_at) => Ok(()),
             };
             if let Err(error) = step {
-                // The first failure says why. A later one, while the run stops, must not prolong
-                // that.
+                // Only the first failure is reported; a later failure must not prolong the
+                // shutdown.
                 outcome = outcome.and(Err(error));
                 if self.stopping.is_none() {
                     self.stop(publishing.len());
@@ -206,7 +197,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.finish(unconfirmed, outcome).await
     }
 
-    /// Gives the leases back, and reports the run.
     async fn finish(
         mut self,
         unconfirmed: usize,
@@ -225,7 +215,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         outcome.map(|()| report)
     }
 
-    /// Applies the end of an activity that no message waits for.
     fn ended(&mut self, ended: Ended) {
         let shared = &mut self.shared;
         match ended {
@@ -236,7 +225,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Applies the result of a publish, and the results that are available already.
+    /// Also applies the results that are already available.
     fn publishes_done(
         &mut self,
         first: PublishDone,
@@ -252,7 +241,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         step
     }
 
-    /// Reports that the loop turns.
+    /// Updates health each time the loop turns.
     fn turn(&mut self) {
         self.leases.check(&mut self.shared);
         let shared = &self.shared;
@@ -284,14 +273,14 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Whether a drain has nothing left to ask for, as far as is known.
+    /// Whether a drain has nothing left to fetch.
     fn has_found_all(&self) -> bool {
         let shared = &self.shared;
         let has_ended = shared.in_flight.is_empty() && shared.poller.has_ended();
         shared.mode == Mode::Drain && (has_ended || shared.pauses.all())
     }
 
-    /// Stops taking on work. Messages on their way may still be confirmed and settled.
+    /// Accepts no new work. Messages in flight may still be confirmed and settled.
     fn stop(&mut self, unconfirmed: usize) {
         let at_most = self.shared.config.shutdown_timeout;
         if unconfirmed > 0 {
@@ -304,13 +293,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.stopping = Some(Stopping::after(at_most));
     }
 
-    /// Whether a shutdown still waits for confirmations.
     fn waits_long(&self) -> bool {
         self.stopping
             .is_some_and(|stopping| stopping.confirm > Instant::now())
     }
 
-    /// Until when confirmations are waited for.
     fn confirm_by(&self) -> Instant {
         let deadlines = self.shared.ownership.deadlines();
         let leased = deadlines.map_or_else(Instant::now, |deadlines| deadlines.confirm);
@@ -318,7 +305,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             .map_or(leased, |stopping| leased.min(stopping.confirm))
     }
 
-    /// When the loop must turn although no activity has ended.
     fn next_at(&self) -> Instant {
         let (shared, under_way) = (&self.shared, &self.under_way);
         let mut next = Instant::now() + shared.config.poll_max;
@@ -340,7 +326,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if under_way.upkeep.probing.is_none() {
             at(self.leases.next_probe_at(shared));
         }
-        // A drain that has found everything polls no more, and must not wake up for it.
+        // A complete drain polls no more, and must not wake up for it.
         if under_way.fetching.is_none() && Fetch::may_begin(shared) && !self.has_found_all() {
             at(Some(shared.poller.next_at()));
         }
@@ -353,16 +339,15 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         next
     }
 
-    /// Returns true if leases were lost whose messages may be on their way: then everything is
-    /// forgotten.
+    /// Returns true if leases were lost and messages may be in flight: then the engine is reset.
     fn renewed(&mut self, result: Result<Renewal, StoreError>) -> Result<bool, RelayError> {
         let renewed = self.leases.done(&mut self.shared, result)?;
         if !self.shared.ownership.keeps(PARTITION) {
             self.upkeep.forget(&self.shared);
         }
         if renewed.leaves {
-            // If a partition came back before the answer of a fetch under way, the successors of
-            // its dropped rows would seem due.
+            // If a partition came back before the running fetch ends, the successors of its dropped
+            // rows would look due.
             self.fetch.forget();
         }
         if self.leases.hands_over {
@@ -378,14 +363,14 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         Ok(!renewed.lost.is_empty())
     }
 
-    /// Hands all partitions over. Call it only when no publish is on its way.
+    /// Hands all partitions over. Must be called only when no publish is in flight.
     async fn hand_over(&mut self) {
         self.leases.hands_over = false;
         self.abandon().await;
         let shared = &mut self.shared;
         if shared.store.is_failing(Activity::Settling) {
-            // This relay cannot settle the verdicts. Published messages are sent again, and dropped
-            // as copies.
+            // This relay cannot settle the verdicts. The next owner resends published messages, and
+            // duplicates are dropped.
             self.fetch.forget();
             shared.in_flight.let_go();
             self.under_way.settling = None;
@@ -395,8 +380,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// The leases may have run out with messages on their way, or a shutdown has waited for them
-    /// long enough.
+    /// Called when the leases may have expired with messages in flight, or when a shutdown has
+    /// waited long enough.
     async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {
@@ -406,17 +391,17 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.abandon().await;
     }
 
-    /// Drops the messages in memory, all of which are in the store. The leases of these partitions
-    /// are lost.
+    /// Drops all messages in memory; the store still has them. The leases of the `lost` partitions
+    /// are gone.
     fn forget(&mut self, lost: &[u16]) {
         self.fetch.forget();
         self.shared.in_flight.forget(lost);
-        // A relay that owns nothing has nothing to fail at.
+        // Without partitions, no work can fail.
         self.shared.store.forget();
         self.shared.poller.restart();
     }
 
-    /// Keeps messages that are on their way from arriving later, as far as possible.
+    /// Prevents late arrival of messages in flight, as far as possible.
     async fn abandon(&mut self) {
         if timeout(LEAVE_TIMEOUT, self.relay.publisher.abandon())
             .await
@@ -428,7 +413,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Gives the leases back, at the end.
     async fn leave(&mut self, unconfirmed: usize) {
         if unconfirmed > 0 {
             self.abandon().await;

@@ -1,8 +1,8 @@
-//! Sends messages, and applies the broker's answers.
+//! Sends messages and applies the broker's answers.
 //!
-//! Invariants: nothing is sent after the leases could have expired, nor while the store records no
-//! verdicts; at most four batches are sent and not settled. A pause of an aggregate type sets each
-//! message of the type aside once, so that the scan of pending messages stays short.
+//! Invariants: nothing is sent after the leases may have expired, or while the store records no
+//! verdicts. At most four batches are sent and not settled. A pause sets each message of its type
+//! aside once, so the scan of pending messages stays short.
 
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -21,18 +21,15 @@ use crate::{describe, telemetry};
 #[derive(Default)]
 pub(super) struct Publish {
     outage: Outage,
-    /// Publishes that failed.
     pub(super) failed: u64,
 }
 
-/// A publish that has ended.
 pub(super) struct PublishDone {
     pub(super) queued: Queued,
     pub(super) sent_at: Instant,
     pub(super) result: Result<Receipt, PublishError>,
 }
 
-/// Publishes one message.
 pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> PublishDone {
     let sent_at = Instant::now();
     let result = match &queued.row.message {
@@ -40,7 +37,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
             let span = telemetry::publish_span(message);
             publisher.publish(message).instrument(span).await
         }
-        // Not sent: the caller has looked.
+        // Unreachable: the caller sends readable rows only.
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.to_string())),
     };
     PublishDone {
@@ -51,8 +48,8 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
 }
 
 impl Publish {
-    /// Sends the messages that may be sent now. If there are none left before the window is full,
-    /// returns whether less than half of the window is in use.
+    /// Sends the messages that may be sent now. If they run out before the window is full, returns
+    /// whether less than half of the window is in use.
     pub(super) fn step(
         shared: &mut Shared<'_>,
         on_their_way: usize,
@@ -167,7 +164,6 @@ impl Publish {
     }
 }
 
-/// A message waits, or becomes a dead letter.
 fn refuse(shared: &mut Shared<'_>, queued: Queued, verdict: Verdict) {
     let verdict = shared.part.verdict(verdict);
     let row = &queued.row;

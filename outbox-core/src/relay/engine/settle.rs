@@ -1,15 +1,15 @@
-//! Settles verdicts, and finds the verdict that the store refuses.
+//! Settles verdicts, and isolates a verdict that the store rejects.
 //!
-//! Invariants: verdicts that the store does not record are kept, and nothing is sent meanwhile. If
-//! the store refuses a verdict for its own sake ([`StoreError::Refused`]), the next settlement has
-//! half as many verdicts, until the refused verdict is alone. It is kept apart and retried, and the
-//! others are recorded. After many refusals in a row without a recorded verdict, the store counts
-//! as failing.
+//! Invariants:
 //!
-//! A [`Recorder`] reports the recorded verdicts: in the report, by metrics, and through the hook for dead letters. No
-//! verdict is reported that the store may have refused. The store accepts the verdicts of a partition together or not
-//! at all, and returns only how many it accepted. If it refused some, the others are reported after a renewal: a lease
-//! that lasts was valid at the settlement. A crash or a shutdown before that leaves them unreported.
+//! * Verdicts that the store does not record are kept, and nothing is sent meanwhile.
+//! * After [`StoreError::Refused`], the size of settlements is halved until the rejected verdict is
+//!   alone. It is retried separately, and the others are recorded. After [`REFUSALS_MAX`]
+//!   rejections in a row the store counts as failing.
+//! * A [`Recorder`] reports only recorded verdicts (report, metrics, dead-letter hook). The store
+//!   accepts the verdicts of a partition together or not at all, but returns only a count. If some
+//!   were rejected, the others are reported after a renewal proves their lease. A crash before that
+//!   leaves them unreported.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,29 +26,25 @@ use crate::relay::{DeadLetterHook, DeadMessage, RelayError, RelayReport};
 use crate::store::{Lease, OutboxStore, Settlement, StoreError, within};
 use crate::telemetry;
 
-/// Verdicts are settled when there are this many, when the oldest is [`SETTLE_LINGER`] old, or when
-/// no publish is on its way.
+/// Verdicts are settled at this number, when the oldest is [`SETTLE_LINGER`] old, or when no
+/// publish is in flight.
 pub(super) const SETTLE_BATCH: usize = 1024;
 
-/// Refusals in a row after which the store counts as failing. One verdict among all that may wait
-/// is found after fewer.
+/// Isolating a single rejected verdict takes fewer rejections than this.
 const REFUSALS_MAX: u32 = 64;
 
 pub(super) struct Settle<'a> {
-    /// Settlements in a row in which the store refused a verdict.
     refusals: u32,
-    /// The first refusal of a drain, which continues and fails at its end.
+    /// The first rejection during a drain, which continues and fails at its end.
     pub(super) refusal: Option<StoreError>,
     pub(super) recorder: Recorder<'a>,
 }
 
-/// Verdicts to settle.
 pub(super) struct Batch {
     leases: Vec<Lease>,
     settlements: Vec<Settlement>,
 }
 
-/// A settlement that has ended.
 pub(super) struct SettleDone {
     pub(super) took: Duration,
     pub(super) result: Result<usize, StoreError>,
@@ -75,7 +71,6 @@ impl<'a> Settle<'a> {
         }
     }
 
-    /// The verdicts to settle now.
     pub(super) fn step(
         &mut self,
         shared: &mut Shared<'_>,
@@ -95,7 +90,7 @@ impl<'a> Settle<'a> {
         Some(Batch { leases, settlements })
     }
 
-    /// When a refused verdict is retried. Not while the store records no verdicts at all.
+    /// Never while the store records no verdicts at all.
     pub(super) fn retry_at(shared: &Shared<'_>, is_stopping: bool) -> Option<Instant> {
         let waits = shared.store.settle_after.is_some() || is_stopping;
         shared.in_flight.retry_at().filter(|_| !waits)
@@ -119,7 +114,7 @@ impl<'a> Settle<'a> {
         Ok(())
     }
 
-    /// The store refused one of the verdicts. A crash leaves those messages as they were.
+    /// A crash leaves the messages of the settlement unchanged.
     fn refused(&mut self, shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
         let nothing_is_taken = self.refusals >= REFUSALS_MAX;
         let (backoff, rng) = (shared.config.backoff, &mut shared.rng);
@@ -127,7 +122,7 @@ impl<'a> Settle<'a> {
         let owned = shared.ownership.leases();
         let is_retry = shared.in_flight.is_retrying();
         let alone = shared.in_flight.refused(owned, nothing_is_taken, pause);
-        // A retry says nothing of other verdicts.
+        // A retry proves nothing about other verdicts.
         if alone.is_some_and(|alone| !alone.again) {
             self.refusals = self.refusals.saturating_add(1);
         }
@@ -143,7 +138,7 @@ impl<'a> Settle<'a> {
         if nothing_is_taken && !is_retry {
             return failed(shared, error);
         }
-        // Otherwise each run of a drain job would end here, and never reach the other messages.
+        // Otherwise every drain would end here and never reach the other messages.
         if shared.mode == Mode::Drain {
             self.refusal.get_or_insert(error);
         }
@@ -173,11 +168,10 @@ fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> 
     Ok(())
 }
 
-/// The recorded verdicts under one lease.
 #[derive(Debug, Default)]
 struct RecordedVerdicts {
     published: u64,
-    /// Of those, messages that the broker had from an earlier attempt.
+    /// Published messages that the broker already had from an earlier attempt.
     duplicates: u64,
     dead: Vec<DeadMessage>,
 }
@@ -185,9 +179,9 @@ struct RecordedVerdicts {
 pub(super) struct Recorder<'a> {
     hook: Option<&'a DeadLetterHook>,
     pub(super) report: RelayReport,
-    /// Reported once their leases have proved to last.
+    /// Reported once a renewal has proved their leases.
     held: Vec<(Lease, RecordedVerdicts)>,
-    /// Number of renewals that have begun, in all and before the last refusal.
+    /// Renewals begun: in total, and before the last rejection.
     renewals: (u64, u64),
 }
 
@@ -201,7 +195,6 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A renewal begins.
     pub(super) fn begin_renewal(&mut self) {
         self.renewals.0 += 1;
     }
@@ -216,13 +209,12 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The store accepted this many of these verdicts.
     pub(super) fn recorded(&mut self, shared: &mut Shared<'_>, mut settled: Settling, accepted: usize) {
         let verdicts = mem::take(&mut settled.verdicts);
         let refused = verdicts.len().saturating_sub(accepted);
         let mut all = Vec::new();
         for given in verdicts {
-            // A verdict that was sent without a lease is refused.
+            // The store rejects a verdict sent without a lease.
             if let Some(lease) = settled.lease_of(given.settlement.partition) {
                 let recorded = of_lease(&mut all, lease);
                 recorded.published += u64::from(given.is_published());
@@ -235,7 +227,7 @@ impl<'a> Recorder<'a> {
                 .for_each(|(_, recorded)| self.tell(shared, recorded));
             return;
         }
-        // Their partitions have a new owner, who sends them again and settles them itself.
+        // Their partitions have a new owner, which resends and settles the messages.
         tracing::warn!(refused, "leases were lost before settling");
         shared.ownership.doubt();
         if accepted > 0 {
@@ -243,8 +235,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Leases were renewed, so the owned leases have lasted. A renewal that began before the last
-    /// refusal proves nothing.
+    /// The owned leases were renewed. A renewal that began before the last rejection proves
+    /// nothing.
     pub(super) fn proved(&mut self, shared: &mut Shared<'_>) {
         if self.renewals.0 == self.renewals.1 {
             return;
@@ -284,8 +276,8 @@ impl<'a> Recorder<'a> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = self.hook
-            // The hook is the application's, and the message is recorded already; nothing that the
-            // hook touches is used afterwards.
+            // The message is recorded already, and nothing that the hook touches is used
+            // afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");

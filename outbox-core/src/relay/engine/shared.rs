@@ -1,4 +1,4 @@
-//! The state that several parts of the engine use, and the consequences of a failure of the store.
+//! State that several parts of the engine use, and the handling of store failures.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Whether there is room for more messages: one and a half batches, and as much in bytes.
+    /// Room for one and a half batches, and the same in bytes.
     pub(super) fn has_room(&self) -> bool {
         let batch = self.config.batch.get() as usize;
         self.in_flight.queued() <= batch / 2
@@ -71,14 +71,14 @@ impl<'a> Shared<'a> {
             && self.may_send()
     }
 
-    /// Whether the store records verdicts. While it does not, sending would only make more copies.
+    /// False while the store records no verdicts: sending would only create duplicates.
     pub(super) fn may_send(&self) -> bool {
         let most = 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize;
         self.store.settle_after.is_none()
             && self.in_flight.not_taken() + self.in_flight.refused_count() < most
     }
 
-    /// Records a failure of the store; returns the pause before the next try. A drain ends.
+    /// Returns the pause before the next try, or the error in a drain.
     pub(super) fn store_failed(
         &mut self,
         activity: Activity,
@@ -116,7 +116,7 @@ impl<'a> Shared<'a> {
         });
     }
 
-    /// Ends the trial, if there is one: something failed through no message's fault.
+    /// A failure that no message caused ends a trial.
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
             tracing::warn!("this relay still cannot do its work");

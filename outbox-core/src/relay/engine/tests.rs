@@ -1,4 +1,4 @@
-//! The parts of the engine, without a store and a broker.
+//! Tests of the engine's parts, without store and broker.
 
 use super::fetch::FetchDone;
 use super::settle::SettleDone;
@@ -12,7 +12,6 @@ use crate::relay::suspension::Clocks;
 use crate::relay::{RelayConfig, Retention};
 use crate::store::{Fetched, FetchedRow, Registration, RelayMode, Verdict};
 
-/// What [`Shared`] borrows.
 struct Owned(RelayConfig, Part, HealthCheck);
 
 impl Owned {
@@ -22,7 +21,7 @@ impl Owned {
         Self(config, part, health)
     }
 
-    /// The state of a relay that owns all partitions.
+    /// A relay that owns all partitions.
     fn shared(&self) -> Shared<'_> {
         let mut shared = Shared::new(&self.0, &self.1, &self.2, Clocks::default(), Mode::Run);
         let renewal = shared.ownership.take(0..PARTITIONS);
@@ -108,7 +107,7 @@ async fn nothing_is_fetched_without_a_lease_or_while_the_store_records_no_verdic
     assert!(Fetch::default().step(&mut shared).is_none());
 }
 
-/// The relay of a source leaves each message that it cannot publish to the table.
+/// A source relay leaves unpublishable messages to the table.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_is_a_dead_letter_or_left_to_the_table() {
     for (part, is_dead) in [
@@ -160,7 +159,7 @@ async fn a_silent_broker_stops_the_sending_and_records_nothing() {
     assert_eq!((publish.failed, shared.in_flight.unsettled()), (1, 1));
 }
 
-/// The verdict of a lost lease was refused. Only a renewal shows which verdicts were accepted.
+/// A verdict under a lost lease is rejected; only a renewal shows which verdicts were accepted.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_is_reported_only_if_its_lease_has_lasted() {
     let owned = Owned::new(Part::Whole);

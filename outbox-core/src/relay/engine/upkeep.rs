@@ -1,8 +1,8 @@
-//! Purges published messages and deduplication keys that were kept long enough, a few at a time, and counts the
-//! backlog.
+//! Purges expired messages and deduplication keys in small steps, and counts the backlog.
 //!
-//! Invariants: only the owner of partition 0 does both, so two purges meet at most for a moment after a takeover; dead,
-//! pending and waiting messages are never deleted (the store's promise). A crash leaves the rest for the next round.
+//! Invariants: only the owner of partition 0 purges and counts, so two purges overlap only briefly
+//! after a takeover. Dead, pending and waiting messages are never deleted. After a crash, the next
+//! round deletes the rest.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::relay::config::{RelayConfig, Retention};
 use crate::store::{Backlog, PurgeRequest, Purged, StoreError};
 use crate::{describe, telemetry};
 
-/// Messages looked at per statement.
+/// Messages read per statement.
 const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-/// Between two statements of a round: at most 20,000 messages a second, and never a statement after another without a pause.
+/// Pause between two statements of a round: at most 20,000 messages a second.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between two rounds.
+/// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The owner of this partition purges.
@@ -28,7 +28,7 @@ pub(super) const PARTITION: u16 = 0;
 pub(super) struct Upkeep {
     purge: Purge,
     count_at: Instant,
-    /// The gauges show what this relay counted.
+    /// The gauges show a count of this relay.
     has_counted: bool,
 }
 
@@ -41,12 +41,10 @@ impl Upkeep {
         }
     }
 
-    /// When the next purge is due.
     pub(super) fn next_at(&self, shared: &Shared<'_>) -> Option<Instant> {
         shared.ownership.keeps(PARTITION).then(|| self.purge.next_at())
     }
 
-    /// The purge to run now.
     pub(super) fn step(&mut self, shared: &Shared<'_>) -> Option<PurgeRequest> {
         match shared.ownership.keeps(PARTITION) {
             true => self.purge.due(),
@@ -66,7 +64,6 @@ impl Upkeep {
         }
     }
 
-    /// Whether to count the backlog now.
     pub(super) fn counts(&mut self, shared: &Shared<'_>) -> bool {
         let now = Instant::now();
         let is_due = self.count_at <= now && shared.part.has_table() && shared.ownership.keeps(PARTITION);
@@ -94,7 +91,7 @@ impl Upkeep {
         }
     }
 
-    /// Another relay counts the backlog.
+    /// Another relay now counts the backlog.
     pub(super) fn forget(&mut self, shared: &Shared<'_>) {
         if std::mem::take(&mut self.has_counted) {
             telemetry::forget_backlog();
@@ -120,17 +117,15 @@ impl Purge {
             },
             keys_older_than: config.dedup_key_retention,
             after: None,
-            // Relays that start together do not begin together.
+            // Jitter, so that relays that start together do not purge together.
             next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
         }
     }
 
-    /// When the next statement is due.
     fn next_at(&self) -> Instant {
         self.next_at
     }
 
-    /// The next statement, if it is due.
     fn due(&mut self) -> Option<PurgeRequest> {
         (self.next_at <= Instant::now()).then(|| {
             self.next_at = Instant::now() + INTERVAL;
@@ -143,7 +138,6 @@ impl Purge {
         })
     }
 
-    /// A statement has deleted these.
     fn done(&mut self, purged: Purged, rng: &mut fastrand::Rng) {
         self.after = purged.next;
         let pause = if purged.next.is_some() { PAUSE } else { INTERVAL };

@@ -1,7 +1,8 @@
 //! Decides which message may be sent next.
 //!
-//! Invariant: at most one message of a lane is out. The next one follows only after that one was published, or became a dead letter that does not halt its
-//! aggregate. A lane is an aggregate, or a single unsequenced message.
+//! Invariant: at most one message of a lane is out. The next message follows only when the previous
+//! one was published, or became a dead letter that does not halt its aggregate. A lane is an
+//! aggregate, or a single unsequenced message.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -14,8 +15,8 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// Names a lane. An aggregate is known by its hash, which saves two strings per message. If two aggregates ever share a hash, they share a lane,
-/// and wait for each other needlessly.
+/// Names a lane. Aggregates are identified by a hash, which saves two strings per message. On a
+/// collision two aggregates share a lane and wait for each other needlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -39,13 +40,14 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// Keys with a message that may go out, in the order in which they became ready. Keys of closed lanes may linger.
+    /// Keys with a message that may go out, in the order they became ready. May contain keys of
+    /// closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,
 }
 
-/// A fetched row, its lane, and when it was fetched. Boxed, because it is handed on several times.
+/// A fetched row with its lane and time of fetching. Boxed, because it is moved several times.
 #[derive(Debug)]
 pub(in crate::relay) struct Queued {
     pub(super) key: Key,
@@ -63,7 +65,6 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Adds a row behind those of its lane.
     pub(super) fn push(&mut self, row: FetchedRow) {
         let key = Key::of(&row);
         let row = Queued {
@@ -92,7 +93,7 @@ impl Lanes {
         }
     }
 
-    /// The next message that may go out. Its lane is blocked until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
+    /// Its lane is blocked until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
     pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {
@@ -108,7 +109,6 @@ impl Lanes {
         None
     }
 
-    /// The message that was out is done, so the next one of its lane may follow.
     pub(super) fn proceed(&mut self, key: Key) {
         if let Entry::Occupied(mut lane) = self.lanes.entry(key) {
             if lane.get().queue.is_empty() {
@@ -120,7 +120,7 @@ impl Lanes {
         }
     }
 
-    /// The message that was out is to be sent again, before any other of its lane.
+    /// The message is resent before all others of its lane.
     pub(super) fn put_back(&mut self, row: Queued) {
         let key = row.key;
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -132,7 +132,7 @@ impl Lanes {
         }
     }
 
-    /// Removes a lane and returns the messages that are queued in it. None of them may go out.
+    /// Removes a lane and returns its queued messages. None of them may go out.
     pub(super) fn close(&mut self, key: Key) -> Vec<FetchedRow> {
         let queue = self.lanes.remove(&key).map(|lane| lane.queue).unwrap_or_default();
         self.removed(queue)
@@ -151,7 +151,6 @@ impl Lanes {
         self.removed(taken)
     }
 
-    /// Whether a message of a partition is out.
     pub(super) fn has_out(&self, partition: u16) -> bool {
         self.lanes
             .values()
@@ -166,13 +165,12 @@ impl Lanes {
         removed.map(|row| *row.row).collect()
     }
 
-    /// The lane with the most queued messages, if it has more than `min`.
     pub(super) fn longest(&self, min: usize) -> Option<Key> {
         let (key, lane) = self.lanes.iter().max_by_key(|(_, lane)| lane.queue.len())?;
         (lane.queue.len() > min).then_some(*key)
     }
 
-    /// Removes and returns the newest messages of a lane, all but the first `keep`.
+    /// Removes and returns the messages of a lane behind the first `keep`.
     pub(super) fn shorten(&mut self, key: Key, keep: usize) -> Vec<FetchedRow> {
         let rest = self
             .lanes
@@ -182,7 +180,7 @@ impl Lanes {
         self.removed(rest)
     }
 
-    /// Aggregates of which at least `min` messages are queued.
+    /// Aggregates with at least `min` queued messages.
     pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
         self.lanes
             .values()
@@ -192,17 +190,14 @@ impl Lanes {
             .collect()
     }
 
-    /// Whether a message may go out now.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Number of messages that are not out.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Row ids of what is out or queued.
     #[cfg(test)]
     pub(super) fn row_ids(&self) -> impl Iterator<Item = i64> {
         self.lanes.values().flat_map(|lane| {
@@ -212,7 +207,6 @@ impl Lanes {
         })
     }
 
-    /// Bytes of the payloads of messages that are not out.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,15 +1,14 @@
-//! Messages in flight: fetched and not settled yet, with their lanes and the verdicts on them. A message is *out* from [`InFlight::next`] until the engine
-//! says what became of it.
+//! Messages in flight: fetched and not settled. A message is *out* from [`InFlight::next`] until
+//! the engine reports its outcome.
 //!
 //! Invariants:
 //!
-//! - A row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So every
-//!   row that is queued in a lane or out is in flight.
-//! - A lane that a verdict closed stays closed until every fetch has ended that could have missed the end of that verdict, settled or dropped. Rows of the lane
-//!   that such a fetch returns must wait as well.
+//! - A row is in flight from its fetch until the store has recorded its verdict, until it is
+//!   released, or until a reset. So every queued or out row is in flight.
+//! - A lane closed by a verdict stays closed until the verdict is settled or dropped, and until all
+//!   fetches have ended that may have missed this. Rows of the lane in such a fetch must wait too.
 //!
-//! [`lanes`] decides which message is next, [`verdicts`] how long a verdict lives, and what becomes of a verdict that the store does not take. Not here:
-//! calls of the store, see `engine`.
+//! [`lanes`] selects the next message; [`verdicts`] keeps verdicts that the store has not recorded.
 
 mod lanes;
 #[cfg(test)]
@@ -37,39 +36,37 @@ pub(super) struct InFlight {
     lanes: Lanes,
     verdicts: Verdicts,
     refused: Refused,
-    /// Lanes that verdicts closed.
+    /// Lanes closed by verdicts.
     closed: QuickMap<Key, Closed>,
-    /// Number of the last fetch that was started.
+    /// Number of the last started fetch.
     fetches: u64,
 }
 
-/// A verdict that the store refused, and no other with it.
+/// A verdict that the store rejected alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Alone {
     pub(super) row_id: i64,
-    /// The store has refused it before.
+    /// The store has rejected it before.
     pub(super) again: bool,
 }
 
-/// Why a lane is closed.
 #[derive(Debug, Default)]
 struct Closed {
-    /// Number of verdicts that close the lane and that the store did not take yet.
+    /// Unsettled verdicts that close the lane.
     verdicts: usize,
     /// The last fetch that may have missed the end of one of them.
     last_fetch: u64,
 }
 
 impl Closed {
-    /// Whether the lane is closed for the rows that this fetch returned.
     fn is_for(&self, fetch: u64) -> bool {
         self.verdicts > 0 || self.last_fetch >= fetch
     }
 }
 
-/// The results of fetches.
+/// Results of fetches.
 impl InFlight {
-    /// A fetch begins; returns its number and the rows that it is to leave out.
+    /// Returns the number of the fetch and the rows to leave out.
     pub(super) fn begin_fetch(&mut self) -> (u64, Vec<RowKey>) {
         self.fetches += 1;
         let fetch = self.fetches;
@@ -79,10 +76,11 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, the row waits. Returns false if the wait cannot be recorded, because the store
-    /// refuses the verdict that closed the lane: then the row stays as it is in the store.
+    /// Accepts a due row. If its lane was closed meanwhile, the row waits. Returns false if the
+    /// store rejects the verdict that closed the lane: the wait cannot be recorded, and the row
+    /// stays as it is in the store.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
-        // Most of the time no lane is closed, and the key need not be computed.
+        // Usually no lane is closed, and the key is not needed.
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
             closed.is_some_and(|closed| closed.is_for(fetch))
@@ -97,8 +95,9 @@ impl InFlight {
         true
     }
 
-    /// Sets aside the messages that a fetch reported as having to wait. They are not in flight: a fetch that left them out would take their successors for due.
-    /// Returns the number of messages set aside, without those that the store refuses to set aside.
+    /// Sets messages aside that a fetch reported as waiting. They are not in flight: a fetch that
+    /// left them out would take their successors for due. Returns the number set aside, without
+    /// messages that the store refuses to set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -111,22 +110,23 @@ impl InFlight {
         count
     }
 
-    /// Whether messages are being set aside. Until the store has recorded that, a scan would only meet them again.
+    /// While true, a scan would only meet the same messages again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
 }
 
-/// Messages that go out and come back. After each of these methods but [`next`](Self::next) the message is no longer out.
+/// Messages that go out and come back. Each method except [`next`](Self::next) ends the message's
+/// time out.
 impl InFlight {
-    /// The next message that may go out. Its lane waits until the message is no longer out.
+    /// Its lane waits until the message is no longer out.
     pub(super) fn next(&mut self) -> Option<Queued> {
         let next = self.lanes.next()?;
         self.check_out(&next);
         Some(next)
     }
 
-    /// The broker confirmed the message. `is_duplicate`: the broker had it from an earlier attempt.
+    /// `is_duplicate`: the broker had the message from an earlier attempt.
     pub(super) fn published(&mut self, out: Queued, keep: bool, is_duplicate: bool) {
         self.check_out(&out);
         self.verdicts.give(Given {
@@ -136,13 +136,13 @@ impl InFlight {
         self.lanes.proceed(out.key);
     }
 
-    /// The message is to be sent again, before any other of its lane.
+    /// The message is resent before all others of its lane.
     pub(super) fn retry(&mut self, out: Queued) {
         self.check_out(&out);
         self.lanes.put_back(out);
     }
 
-    /// The message and those behind it in its lane go back to the store without a verdict.
+    /// The message and the messages behind it in its lane return to the store without a verdict.
     pub(super) fn give_back(&mut self, out: Queued) {
         self.check_out(&out);
         self.rows.remove(&out.row.key());
@@ -151,12 +151,13 @@ impl InFlight {
         }
     }
 
-    /// The verdict makes the message wait, and those behind it in its lane as well.
+    /// The message and the messages behind it in its lane wait.
     pub(super) fn block(&mut self, out: Queued, verdict: Verdict) {
         self.close(out, verdict, None);
     }
 
-    /// The verdict makes the message a dead letter. The application is `told` of it once it is recorded. If it halts its aggregate, the messages behind it wait.
+    /// The application receives `told` once the verdict is recorded. If the message halts its
+    /// aggregate, later messages wait.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -187,8 +188,8 @@ impl InFlight {
         });
     }
 
-    /// If more than `max` messages are queued in a lane, all but the first `keep` of the longest lane go back to the store, to be fetched again behind those that
-    /// stay. Returns whether any did.
+    /// If a lane has more than `max` queued messages, all but the first `keep` of the longest lane
+    /// return to the store, to be fetched again later. Returns whether any did.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -207,8 +208,9 @@ impl InFlight {
         true
     }
 
-    /// Makes a row wait behind the one that closed its lane. The lane stays closed until this verdict is settled too: a settlement may have taken the verdict
-    /// that closed the lane, and not yet this one.
+    /// Makes a row wait behind the message that closed its lane. The lane stays closed until this
+    /// verdict is settled too, because a settlement may contain the closing verdict and not this
+    /// one.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -227,9 +229,10 @@ impl InFlight {
     }
 }
 
-/// Messages that go back to the store without a verdict.
+/// Messages that return to the store without a verdict.
 impl InFlight {
-    /// Queued messages of this partition go back without a verdict, and so do messages whose verdicts the store refuses. Messages that are out stay out.
+    /// Drops the queued messages of a partition and its rejected verdicts. Messages that are out
+    /// stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());
@@ -242,8 +245,8 @@ impl InFlight {
         }
     }
 
-    /// All messages without a verdict go back, those that are out as well. The leases of the `lost` partitions are lost, and the verdicts that were given under
-    /// them.
+    /// Drops all messages without a verdict, including messages that are out, and all verdicts
+    /// under the leases of the `lost` partitions.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
         let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
@@ -252,14 +255,15 @@ impl InFlight {
         for given in dropped {
             self.end(&given);
         }
-        // A message that is only set aside is not in flight. That a verdict closed its lane is not forgotten.
+        // A message that is only set aside is not in flight. Its closed lane stays closed.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.key()).collect();
         self.rows.extend(self.refused.rows());
     }
 
-    /// All messages go back, and all verdicts are dropped: the partitions are handed over, and their next relay publishes again what is not settled.
+    /// Drops all messages and verdicts: the partitions are handed over, and their next owner
+    /// republishes unsettled messages.
     pub(super) fn let_go(&mut self) {
         *self = Self {
             fetches: self.fetches,
@@ -268,14 +272,13 @@ impl InFlight {
     }
 }
 
-/// How verdicts reach the store.
+/// Settling verdicts.
 impl InFlight {
-    /// All verdicts go to the store, with these leases.
     pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
         self.verdicts.begin_settle(leases)
     }
 
-    /// The store took the verdicts that were on their way, or refused them for good.
+    /// The store recorded the verdicts of the settlement, or they lost their lease.
     pub(super) fn settled(&mut self) -> Settling {
         let is_retry = self.verdicts.is_retry();
         let settled = self.verdicts.settled();
@@ -286,7 +289,8 @@ impl InFlight {
         settled
     }
 
-    /// The store may not have taken the verdicts that were on their way. Confirmations, and verdicts whose leases are still `owned`, go first next time.
+    /// The outcome of the settlement is unknown. Confirmations, and verdicts under leases still
+    /// `owned`, go first next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -295,15 +299,16 @@ impl InFlight {
         self.go_on_retrying(is_retry);
     }
 
-    /// A retry whose outcome is unknown is followed by the next one at once.
+    /// A retry with an unknown outcome is followed by the next one at once.
     fn go_on_retrying(&mut self, was_retry: bool) {
         if was_retry {
             self.refused.set_retry_at(Instant::now());
         }
     }
 
-    /// The store refused one of the verdicts that were on their way, and recorded none. The next settlement has fewer. A verdict that was refused alone is kept
-    /// apart and tried again after `pause` of the number of tries, or only goes last if `nothing_is_taken`. Returns which verdict was refused alone and is still
+    /// The store rejected one verdict of the settlement and recorded none. The next settlement is
+    /// smaller. A verdict rejected alone is kept apart and retried after `pause(tries)`, or only
+    /// goes last if `nothing_is_taken`. Returns the verdict that was rejected alone and is still
     /// valid.
     pub(super) fn refused(
         &mut self,
@@ -344,8 +349,8 @@ impl InFlight {
         Some(Alone { row_id, again })
     }
 
-    /// A message that the store refuses to set aside goes back to it. Fetches that left it out may take its successors for due. Returns whether the store refused
-    /// that before.
+    /// The store refuses to set this message aside, so the message stays pending there. Returns
+    /// whether the store refused that before.
     fn leave(&mut self, given: &Given) -> bool {
         if given.waits_in.is_some() {
             self.end(given);
@@ -353,29 +358,25 @@ impl InFlight {
         self.refused.leave(given.settlement.key())
     }
 
-    /// Whether a verdict that the store had refused is on its way.
     pub(super) fn is_retrying(&self) -> bool {
         self.verdicts.is_retry()
     }
 
-    /// When a verdict that the store has refused is tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.refused.retry_at()
     }
 
-    /// A verdict that the store has refused goes to it once more, with these leases. `None`: there is no such verdict.
     pub(super) fn begin_retry(&mut self, leases: Vec<Lease>) -> Option<Vec<Settlement>> {
         let given = self.refused.next()?;
         Some(self.verdicts.begin_retry(given, leases))
     }
 
-    /// Number of messages whose verdicts the store refuses.
     pub(super) fn refused_count(&self) -> usize {
         self.refused.count()
     }
 
-    /// A verdict is settled or dropped, so its message is no longer in flight. One that was only set aside was not in flight: if its row is now, a fetch has
-    /// returned it as due since.
+    /// A verdict was settled or dropped. A message that was only set aside was not in flight; if
+    /// its row is now, a later fetch has returned it as due.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.key());
@@ -386,17 +387,16 @@ impl InFlight {
         }
     }
 
-    /// Number of verdicts that wait to be settled.
     pub(super) fn unsettled(&self) -> usize {
         self.verdicts.unsettled()
     }
 
-    /// When the oldest of them was given.
     pub(super) fn unsettled_since(&self) -> Option<Instant> {
         self.verdicts.since()
     }
 
-    /// Number of verdicts that the store did not take yet, those on their way included, without those that it refuses.
+    /// Number of unrecorded verdicts, including the running settlement, excluding rejected
+    /// verdicts.
     pub(super) fn not_taken(&self) -> usize {
         self.verdicts.not_taken_count()
     }
@@ -404,33 +404,30 @@ impl InFlight {
 
 /// Counts.
 impl InFlight {
-    /// Whether nothing is in flight but messages whose verdicts the store refuses.
+    /// Whether only messages with rejected verdicts are in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == self.refused.kept() && self.verdicts.unsettled() == 0
     }
 
-    /// Whether a message of this partition is out, or its verdict is to be settled.
+    /// Whether a message of this partition is out or has an unsettled verdict.
     pub(super) fn holds(&self, partition: u16) -> bool {
         let mut verdicts = self.verdicts.not_taken();
         self.lanes.has_out(partition) || verdicts.any(|given| given.settlement.partition == partition)
     }
 
-    /// Whether a message may go out now.
     pub(super) fn is_ready(&self) -> bool {
         self.lanes.is_ready()
     }
 
-    /// Number of messages that are queued.
     pub(super) fn queued(&self) -> usize {
         self.lanes.queued()
     }
 
-    /// Bytes of the payloads of queued messages.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.bytes()
     }
 
-    /// Aggregates of which at least `min` messages are queued.
+    /// Aggregates with at least `min` queued messages.
     pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
         self.lanes.crowded(min)
     }

@@ -1,4 +1,4 @@
-//! What is in flight, lanes and verdicts together, without a store.
+//! Tests of lanes and verdicts together, without a store.
 
 use super::*;
 
@@ -43,13 +43,11 @@ fn blocked() -> Verdict {
 }
 
 impl InFlight {
-    /// Takes rows as the answer of a fetch that begins now.
     fn fetched(&mut self, rows: impl IntoIterator<Item = FetchedRow>) {
         let (fetch, _) = self.begin_fetch();
         rows.into_iter().for_each(|row| assert!(self.accept(fetch, row)));
     }
 
-    /// The next one of these is published.
     fn publish(&mut self, row_id: i64) {
         let out = self.next().unwrap();
         assert_eq!(out.row.row_id, row_id);
@@ -110,7 +108,7 @@ fn verdicts_that_were_not_taken_go_first() {
     assert_eq!(in_flight.begin_fetch().1, [row(1).key(), row(2).key()]);
 }
 
-/// The lease is lost while the verdicts wait, or while they are on their way, and is acquired again at once.
+/// The lease is lost before or during the settlement, and acquired again at once.
 #[test]
 fn of_a_lost_lease_only_confirmations_are_settled_later() {
     for is_on_its_way in [false, true] {
@@ -160,7 +158,7 @@ fn a_lease_that_lasts_keeps_its_verdicts() {
     assert_eq!(in_flight.taken_to_settle(), [1]);
 }
 
-/// The store takes all verdicts but those on one row. Returns what it took, call by call.
+/// The store records all verdicts but the ones on one row. Returns the settled rows, call by call.
 fn settle_but(in_flight: &mut InFlight, refused: i64) -> Vec<Vec<i64>> {
     let mut taken = Vec::new();
     while in_flight.unsettled() > 0 {
@@ -198,7 +196,7 @@ fn a_refused_verdict_is_found_and_the_others_are_settled() {
     }
 }
 
-/// The verdict closes the lane. What is behind it goes neither out nor round in circles.
+/// The rejected verdict closes the lane. Later messages neither go out nor are fetched in a loop.
 #[test]
 fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     let mut in_flight = InFlight::default();
@@ -227,7 +225,7 @@ fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     assert_eq!(in_flight.next().unwrap().row.row_id, 1);
 }
 
-/// The store cannot record that a message waits, so the message is left to it.
+/// The store cannot record that a message waits, so the message stays pending there.
 #[test]
 fn a_message_that_cannot_be_set_aside_is_met_again() {
     let mut in_flight = InFlight::default();
@@ -239,7 +237,7 @@ fn a_message_that_cannot_be_set_aside_is_met_again() {
     assert_eq!(in_flight.set_aside(waits(5)), 1);
 }
 
-/// As after the counter of row ids was set back.
+/// Happens after the counter of row ids was set back.
 #[test]
 fn rows_with_the_same_row_id_are_in_flight_apart() {
     let mut in_flight = InFlight::default();
@@ -257,13 +255,11 @@ fn rows_with_the_same_row_id_are_in_flight_apart() {
     assert_eq!(in_flight.begin_fetch().1, [later.key()]);
 }
 
-/// Rows of a store that knows no blocks, and everything that may happen to them in any order.
+/// A random interleaving of fetches, publishes and settlements on a store without blocks.
 struct Anything {
     rng: fastrand::Rng,
     in_flight: InFlight,
-    /// Pending rows.
     pending: Vec<FetchedRow>,
-    /// An answer on its way.
     fetching: Option<(u64, Vec<FetchedRow>)>,
     out: Vec<Queued>,
     is_settling: bool,
