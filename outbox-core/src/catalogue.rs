@@ -1,13 +1,13 @@
 //! All event types linked into this program.
 //!
-//! Invariant: one (aggregate, name, version) stands for one Rust type. The derive registers each type. A type in a
-//! crate that the program does not use is not linked, and so is not listed. Not here: handlers, see `outbox-inbox`.
+//! Invariant: one (aggregate, name, version) is one Rust type. The derive registers each type.
+//! Types in crates that the program does not use are not linked, and so not listed.
 
 use std::collections::BTreeMap;
 
 use crate::event::EventDescriptor;
 
-/// The derive's registration of one type.
+/// Registration of one type by the derive.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CatalogueEntry {
@@ -30,8 +30,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// [`CatalogueError::Duplicate`] if two types claim the same (aggregate, name, version): a consumer could not tell
-    /// which of them it received.
+    /// [`CatalogueError::Duplicate`] if two types have the same (aggregate, name, version).
     pub fn linked() -> Result<Self, CatalogueError> {
         Self::from_descriptors(
             inventory::iter::<CatalogueEntry>
@@ -52,7 +51,7 @@ impl Catalogue {
         for descriptor in descriptors {
             let key = (descriptor.aggregate, descriptor.name, descriptor.version);
             if let Some(first) = by_key.insert(key, descriptor) {
-                // Both names in one stable order, whatever the linker's order was.
+                // A stable order, independent of the linker.
                 let (first, second) = if (first.file, first.line) <= (descriptor.file, descriptor.line) {
                     (first, descriptor)
                 } else {
@@ -72,7 +71,7 @@ impl Catalogue {
     }
 }
 
-/// Why the linked event types do not fit together.
+/// Why the linked event types conflict.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {

@@ -1,14 +1,14 @@
 //! The wire format of a message: CloudEvents 1.0 in binary mode.
 //!
-//! The payload travels unchanged; everything else is a header. Invariant: `decode(encode(m)) == m` for every message
-//! that can be recorded, so a broker's crate needs no format of its own. Not here: subjects and the broker's own
-//! headers (deduplication id, expected stream), see the broker's crate.
+//! The payload is unchanged; everything else is a header. Invariant: `decode(encode(m)) == m` for
+//! every message that can be recorded. Subjects and the broker's own headers (deduplication id,
+//! expected stream) are in the broker's crate.
 //!
-//! | header | holds |
+//! | header | content |
 //! |---|---|
 //! | `ce-specversion` | `1.0` |
 //! | `ce-id` | event id; the consumer's deduplication key |
-//! | `ce-messageid` | message id; only in replayed copies, because elsewhere it equals the event id |
+//! | `ce-messageid` | message id; only in replayed copies, otherwise equal to the event id |
 //! | `ce-source` | the service that recorded the message |
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
@@ -17,13 +17,14 @@
 //! | `ce-aggregatetype` | type of the aggregate |
 //! | `ce-sequence` | number within the aggregate, absent for unsequenced events |
 //! | `content-type` | of the payload |
-//! | `ce-correlationid`, `ce-causationid`, `traceparent`, `tracestate` | the message's origin, see [`MessageContext`](crate::MessageContext) |
+//! | `ce-correlationid`, `ce-causationid` | see [`MessageContext`](crate::MessageContext) |
+//! | `traceparent`, `tracestate` | see [`MessageContext`](crate::MessageContext) |
 //!
-//! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as the CloudEvents HTTP binding asks.
+//! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as in the CloudEvents HTTP
+//! binding.
 //!
-//! Anybody may publish to a stream, so decoding enforces the limits of recording: the fields of a decoded [`Message`]
-//! fit wherever those of a recorded one fit. Names may use other letters than recorded names, because they are only
-//! compared.
+//! Other programs may publish to a stream, so decoding enforces the limits of recording on all
+//! fields. Only the characters of names are not restricted, because names are only compared.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -65,21 +66,21 @@ impl Encoded {
     }
 }
 
-/// Upper bound of the library's own headers per message.
+/// Maximum number of the library's own headers per message.
 const ENVELOPE_HEADERS: usize = 11;
 
-/// Encodes a message as headers and payload. `source` is the CloudEvents source: a name or URI of the recording
-/// service.
+/// Encodes a message as headers and payload. `source` is the CloudEvents source: a name or URI of
+/// the recording service.
 #[must_use]
 pub fn encode(message: &Message, source: &str) -> Encoded {
-    // Formatting fails only for years outside 0..=9999, which no database clock shows.
+    // Formatting fails only for years outside 0..=9999.
     let time = message
         .created_at
         .to_offset(time::UtcOffset::UTC)
         .format(&Rfc3339)
         .unwrap_or_default();
     let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
-    // This runs for every message that a relay sends, so values that are certainly ASCII are not scanned.
+    // Hot path: values that are always ASCII are not scanned.
     let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
     add("ce-specversion", "1.0".to_owned());
     add("ce-id", message.event_id.to_string());
@@ -108,11 +109,12 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
     }
 }
 
-/// Decodes a message. Header names may be in any case. Headers of the broker (`nats-…`) are left out.
+/// Decodes a message. Header names may be in any case. Headers of the broker (`nats-…`) are left
+/// out.
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if this is not a message of an outbox, or if one of its fields exceeds the limits of recording.
+/// [`DecodeError`] if this is not an outbox message, or if a field exceeds the limits of recording.
 pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
     let get = |wanted: &'static str| {
         headers
@@ -156,7 +158,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
         if !is_envelope(&name) {
-            // A foreign sender may use odd headers. They are no reason to refuse the message.
+            // Unusual headers of a foreign sender do not invalidate the message.
             if let Some(value) = percent_decode(value) {
                 let _ = kept.set_own(&name, value);
             }
@@ -187,12 +189,12 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     })
 }
 
-/// The service that recorded a message (`ce-source`), as its relay names it; empty if it is not named. Services with
-/// different sources number their messages independently, also those of aggregates with the same type and id.
+/// The service that recorded a message (`ce-source`); empty if absent. Services with different
+/// sources number their messages independently, even for equal aggregates.
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if the header cannot be read, or is longer than 255 characters, or has NUL.
+/// [`DecodeError`] if the header is malformed, longer than 255 characters, or contains NUL.
 pub fn source(headers: &[(String, String)]) -> Result<String, DecodeError> {
     let header = SOURCE.header;
     let Some((_, value)) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header)) else {
@@ -203,7 +205,6 @@ pub fn source(headers: &[(String, String)]) -> Result<String, DecodeError> {
     within(SOURCE, &text, fits).map(|()| text)
 }
 
-/// The limit of a header's value: the same as when the field is recorded.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     header: &'static str,
@@ -285,7 +286,7 @@ fn percent_decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Why something on the stream is not a message of an outbox.
+/// Why a stream entry is not an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -295,7 +296,7 @@ pub enum DecodeError {
         /// The header.
         header: &'static str,
     },
-    /// A header cannot be read.
+    /// A header is malformed.
     #[error("header `{header}` is malformed")]
     Malformed {
         /// The header.
@@ -308,9 +309,10 @@ pub enum DecodeError {
     Limit {
         /// The header.
         header: &'static str,
-        /// The limit that the value breaks.
+        /// The violated limit.
         allowed: &'static str,
-        /// Length of the value in characters. The value itself is left out, because it may be personal data.
+        /// Length of the value in characters. The value itself may be personal data and is left
+        /// out.
         chars: usize,
     },
 }
@@ -361,7 +363,6 @@ mod tests {
             let mut expected = message(id);
             if id == "ü" {
                 expected.sequence = None;
-                // The message id of a replayed copy differs from its event id.
                 expected.id = MessageId::fresh();
             }
             let encoded = encode(&expected, "shop");

@@ -1,7 +1,8 @@
-//! The origin of a message (correlation, causation, trace), carried by the running task instead of by arguments.
+//! The origin of a message (correlation, causation, trace), carried by the running task.
 //!
-//! Invariant: the context is captured when the event is recorded, so it reflects the request or the handled message,
-//! never the relay. Not here: OpenTelemetry; the application passes in the two W3C header values.
+//! Invariant: the context is captured when the event is recorded, so it reflects the request or the
+//! handled message, never the relay. Does not depend on OpenTelemetry: the application passes the
+//! two W3C header values.
 
 use std::future::Future;
 
@@ -24,7 +25,8 @@ tokio::task_local! {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageContext {
-    /// The id that all messages of one business process share. Consumers pass it on to their follow-up events.
+    /// The id shared by all messages of one business process. Consumers pass it on to follow-up
+    /// events.
     pub correlation_id: Option<String>,
     /// The id of the message or request that causes the messages recorded in this context.
     pub causation_id: Option<String>,
@@ -35,7 +37,8 @@ pub struct MessageContext {
 }
 
 impl MessageContext {
-    /// Runs a future in this context. Nested scopes replace the outer one; spawned tasks do not inherit it.
+    /// Runs a future in this context. A nested scope replaces the outer scope; spawned tasks do not
+    /// inherit it.
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
@@ -51,7 +54,6 @@ impl MessageContext {
         CURRENT.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Writes the ids into a message's headers.
     pub(crate) fn write_to(&self, headers: &mut Headers) -> Result<(), HeaderError> {
         for (name, value) in [
             (headers::CORRELATION_ID, &self.correlation_id),
@@ -66,7 +68,7 @@ impl MessageContext {
         Ok(())
     }
 
-    /// Reads the ids back from a message's headers.
+    /// Reads the ids from a message's headers.
     #[must_use]
     pub fn from_headers(headers: &Headers) -> Self {
         let get = |name| headers.get(name).map(str::to_owned);

@@ -1,14 +1,16 @@
-//! Errors as people read them: the text and each cause, once.
+//! Formats errors for people: the text and each distinct cause.
 //!
-//! Drivers repeat the text of their cause in their own, up to four times, so printing every cause shows one sentence again and again.
+//! Drivers repeat the text of their cause up to four times, so printing every cause would repeat
+//! one sentence.
 
 use std::error::Error;
 use std::fmt;
 
-/// Bytes of a described error: a server may quote large values.
+/// Maximum size of a described error in bytes: a server may quote large values.
 const TEXT_MAX: usize = 8 * 1024;
 
-/// An error with its causes in one line, from the outside to the inside, cut after 8 KiB. A cause whose text stands there already is left out.
+/// An error with its causes in one line, outermost first, cut after 8 KiB. A cause contained in an
+/// earlier text is left out.
 ///
 /// ```
 /// let cause = std::io::Error::other("disk full");
@@ -23,7 +25,6 @@ pub fn describe(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// The texts of an error and its causes, without those that an earlier one contains.
 fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut levels = vec![error.to_string()];
     let mut cause = error.source();
@@ -40,8 +41,8 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Without the line of PostgreSQL's own source with which sqlx ends its errors. A line of a statement, which MariaDB and MySQL name behind a quote, stays, and so
-/// does that of any other error.
+/// Removes the line number of PostgreSQL's source that sqlx appends. The line of a statement, which
+/// MariaDB and MySQL print after a quote, stays, and so do lines of other errors.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -58,8 +59,9 @@ fn without_line_of_server(text: &str) -> &str {
 
 /// Any error, printed for people: the error type of a `main`.
 ///
-/// Rust prints the error of a `main` by `Debug`, which shows types and fields. The `Debug` of this type is the text of the error, and below it each of
-/// its causes, once. `?` turns every error into it, also a text and an `anyhow::Error`.
+/// Rust prints the error of `main` with `Debug`. The `Debug` of this type prints the error text and
+/// below it each distinct cause. `?` converts any error into it, including a text and an
+/// `anyhow::Error`.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }
@@ -72,7 +74,7 @@ fn without_line_of_server(text: &str) -> &str {
 /// }
 /// ```
 ///
-/// It is no `std::error::Error` itself, as `anyhow::Error` is none: it is where an error ends.
+/// Like `anyhow::Error`, it does not implement `std::error::Error`.
 pub struct Failure(Box<dyn Error + Send + Sync>);
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
@@ -139,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(told(whole), format!("{prefix}{whole}"));
         }
-        // Others mean a line that can be looked up.
+        // A line number in other errors is useful.
         let file = std::io::Error::other("bad value at line 3");
         assert_eq!(describe(&file), "bad value at line 3");
     }

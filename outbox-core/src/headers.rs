@@ -1,8 +1,8 @@
-//! Headers that travel with a message.
+//! Headers of a message.
 //!
-//! Invariant: a name is a token and not reserved, and no value holds CR, LF or NUL, so no value can break out of its
-//! line. Both are checked when the header is set, so a bad header is an error before the event is recorded. `Deserialize` checks the same, because any
-//! program that may insert rows decides what a stored row holds.
+//! Invariant: a name is a token and not reserved, and no value contains CR, LF or NUL, so no value
+//! can inject a header. Setting a header checks this before the event is recorded. `Deserialize`
+//! checks it too, because other programs may insert rows.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 pub const TRACEPARENT: &str = "traceparent";
 /// W3C trace context, second half.
 pub const TRACESTATE: &str = "tracestate";
-/// Id that all messages of one business process share.
+/// Id shared by all messages of one business process.
 pub const CORRELATION_ID: &str = "ce-correlationid";
 /// Id of the message or request that caused this one.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
 /// Prefixes that belong to CloudEvents, NATS and this library.
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
-/// Names that are set through [`MessageContext`](crate::MessageContext) or by the codec.
+/// Names set by [`MessageContext`](crate::MessageContext) or the codec.
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
-/// Reserved names that recorded messages may hold, because [`MessageContext`](crate::MessageContext) sets them.
+/// Reserved names in recorded messages, set by [`MessageContext`](crate::MessageContext).
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
-/// Longest name of a header, in bytes.
+/// Maximum length of a header name, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// Headers of a message: unique lower-case names with text values.
@@ -33,12 +33,12 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Sets a header of the application. Names are case-insensitive and kept in lower case. A second value replaces the
-    /// first.
+    /// Sets an application header. Names are case-insensitive and stored in lower case. An existing
+    /// value is replaced.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] if the name is malformed or reserved, or the value holds CR, LF or NUL.
+    /// [`HeaderError`] if the name is malformed or reserved, or the value contains CR, LF or NUL.
     pub fn set(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         let name = check_name(name)?;
         if is_reserved(&name) {
@@ -87,7 +87,8 @@ impl Headers {
     }
 }
 
-/// Checks stored headers. [`Headers::set`] accepts them, or [`MessageContext`](crate::MessageContext) sets them.
+/// Accepts names for [`Headers::set`] and names that [`MessageContext`](crate::MessageContext)
+/// sets.
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 
@@ -124,12 +125,12 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
     Ok(name.to_ascii_lowercase())
 }
 
-/// Why a header was refused.
+/// Why a header was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name is empty, longer than [`NAME_BYTES_MAX`], or has characters other than ASCII letters, digits, `-` and
-    /// `_`.
+    /// The name is empty, longer than [`NAME_BYTES_MAX`], or has characters other than ASCII
+    /// letters, digits, `-` and `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
         /// The name, escaped.
@@ -143,7 +144,7 @@ pub enum HeaderError {
         /// The name.
         name: String,
     },
-    /// The value holds CR, LF or NUL.
+    /// The value contains CR, LF or NUL.
     #[error(
         "value of header `{name}` holds a line break or NUL; encode it (base64, percent-encoding) or put it into the payload"
     )]

@@ -1,12 +1,12 @@
 //! The health of a relay or an inbox, for probes and people.
 //!
-//! * [`Health::Alive`]: all is well.
-//! * [`Health::Degraded`]: the relay or inbox copes with trouble; tell somebody.
-//! * [`Health::Stuck`]: the relay or inbox runs and makes no progress; page an operator.
-//! * [`Health::Stopped`]: the relay or inbox does not run; restart it.
+//! * [`Health::Alive`]: no problem.
+//! * [`Health::Degraded`]: works despite a problem; notify an operator.
+//! * [`Health::Stuck`]: runs without progress; page an operator.
+//! * [`Health::Stopped`]: does not run; restart it.
 //!
-//! Invariant: reading the health never waits for the relay. Not here: HTTP, because any endpoint can print the health;
-//! the health of an inbox, see `outbox_inbox::InboxHealthCheck`.
+//! Invariant: reading the health never waits for the relay. For an inbox see
+//! `outbox_inbox::InboxHealthCheck`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,46 +21,45 @@ use crate::store::{RelayTrouble, TroubleClass};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// The relay or inbox runs, and nothing is wrong.
+    /// Runs without a problem.
     Alive,
-    /// The relay or inbox is starting, stopping, or coping with trouble while it runs. Restarting it does not help.
+    /// Starting, stopping, or running with a problem. A restart does not help.
     Degraded {
-        /// What is wrong, one sentence each.
+        /// The problems, one sentence each.
         reasons: Vec<String>,
     },
-    /// The relay or inbox runs, and makes no progress although there may be work. A restart does not help: look at
-    /// broker and database.
+    /// Runs without progress although there may be work. A restart does not help: check broker and
+    /// database.
     Stuck {
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// The relay or inbox does not run: it was not started, it has ended, its loop stands still, or a handler blocks its
-    /// thread. A restart helps.
+    /// Not started, ended, its loop does not turn, or a handler blocks its thread. A restart helps.
     Stopped {
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
 
 impl Health {
-    /// Whether a liveness probe should pass: true unless [`Health::Stopped`]. It is about this process only, so an
-    /// outage of broker or database never makes it false.
+    /// Whether a liveness probe should pass: true unless [`Health::Stopped`]. An outage of broker
+    /// or database never makes it false.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stopped { .. })
     }
 
-    /// Whether a readiness probe should pass: true only if alive. Meant for a process whose only work is a relay or an
-    /// inbox. A service that also answers requests can record events while the broker is away, so its readiness should
-    /// not depend on this.
+    /// Whether a readiness probe should pass: true only if alive. For processes with only a relay
+    /// or an inbox. A service that also answers requests can record events while the broker is
+    /// down, so its readiness should not depend on this.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
-    /// Combines the health of several parts. The result is the worst of them: stopped, stuck, degraded, alive, in this
-    /// order. It carries the reasons of all parts, the worst first, each prefixed with its part's name. No parts at all
-    /// are [`Health::Alive`].
+    /// Combines several parts into the worst health: stopped, stuck, degraded, alive, in this
+    /// order. Lists the reasons of all parts, worst first, each prefixed with the part's name.
+    /// Without parts [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         let (mut stopped, mut stuck, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
@@ -100,55 +99,52 @@ impl fmt::Display for Health {
     }
 }
 
-/// Reads the health of a relay that runs elsewhere in the process. All clones read the same relay.
-/// [`Relay::health`](crate::Relay::health) returns one.
+/// Reads the health of a relay in this process. Clones read the same relay. Returned by
+/// [`Relay::health`](crate::Relay::health).
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,
-    /// A relay whose loop has not turned for this long does not run.
+    /// A relay counts as stopped if its loop has not turned for this long.
     silence_max: Duration,
     stuck_after: Duration,
 }
 
-/// How long ago the database last answered each regular request of a relay; `None` if it never did.
+/// Time since the database last answered each regular request of a relay; `None` if never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
     /// The last poll for messages. An idle relay polls at least every
     /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
-    /// The last time that leases were renewed, or free ones looked for: at least every third of
+    /// The last lease renewal or search for free leases: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
     /// The last settlement. A relay settles only when there are messages.
     pub settlement: Option<Duration>,
 }
 
-/// The raw facts that the relay reports.
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
-    /// The last turn of the loop.
     pub(crate) turned_at: Option<Instant>,
-    /// The database's answers, by [`Activity`].
+    /// By [`Activity`].
     pub(crate) store: [Answers; Activity::COUNT],
     pub(crate) broker_failing: Option<Trouble>,
-    /// Messages whose verdicts the database refuses, while it takes others.
+    /// Messages with rejected verdicts, while the database records others.
     pub(crate) refused: usize,
-    /// Why it refused the last one.
+    /// The reason of the last rejection.
     pub(crate) refusal: String,
-    /// Since when messages have been due without any being confirmed.
+    /// Since when messages have been due without a confirmation.
     pub(crate) waiting_since: Option<Instant>,
-    /// This relay fails, and has released its partitions.
+    /// This relay fails and has released its partitions.
     pub(crate) handed_over: bool,
-    /// What is paused, a sentence each.
+    /// One sentence per pause.
     pub(crate) pauses: Vec<String>,
-    /// Halted aggregates. Only the relay that owns the partition responsible for the count knows the number; others
-    /// report 0.
+    /// Halted aggregates. Only the relay that counts the backlog reports them; others report 0.
     pub(crate) halted: u64,
 }
 
-/// A regular activity of a relay on its database. Each can fail alone: a connection falls silent, a table is locked, a
-/// network drops large packets.
+/// A regular database activity of a relay. Each can fail alone: a silent connection, a locked
+/// table, a network that drops large packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -176,16 +172,14 @@ impl Activity {
     }
 }
 
-/// The database's answers to one activity.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
     /// The last success.
     pub(crate) last: Option<Instant>,
-    /// The failures since then.
+    /// The failure since then.
     pub(crate) failing: Option<Trouble>,
 }
 
-/// A failure that lasts.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     since: Instant,
@@ -195,15 +189,15 @@ pub(crate) struct Trouble {
     class: TroubleClass,
 }
 
-/// A relay is stopped if its loop has not turned for this long and for two lease times.
+/// A relay is stopped if its loop has not turned for this long and for two lease durations.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Trouble that is not noted again for this long is over: nothing tries the failing activity any more. Longer than the
-/// longest back-off plus the longest `store_timeout`.
+/// A failure not repeated for this long is over, because the activity no longer runs. Longer than
+/// the longest back-off plus the longest `store_timeout`.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
-    /// Notes a failure. Trouble that lasts keeps its start.
+    /// A lasting failure keeps its start.
     pub(crate) fn note(trouble: &mut Option<Self>, class: TroubleClass, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
@@ -223,7 +217,7 @@ impl Trouble {
 }
 
 impl HealthCheck {
-    /// The health of a relay with this configuration, which does not run yet.
+    /// The health of a relay with this configuration that is not running yet.
     #[must_use]
     pub fn of(config: &RelayConfig) -> Self {
         Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
@@ -241,7 +235,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// How long ago the database last answered each regular request of this relay.
+    /// Time since the database last answered each regular request of this relay.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +247,7 @@ impl HealthCheck {
         }
     }
 
-    /// What keeps the relay from its work: the broker's failure, or else the database's that has lasted for longest.
+    /// The broker's failure or, without one, the longest failure of the database.
     pub(crate) fn trouble(&self) -> Option<RelayTrouble> {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
         let of_store = vitals.store.iter().map(|answers| &answers.failing);
@@ -268,7 +262,7 @@ impl HealthCheck {
         })
     }
 
-    /// The relay's health now.
+    /// The current health of the relay.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,7 +312,7 @@ impl HealthCheck {
 }
 
 impl Vitals {
-    /// All present failures: a sentence for each, and the time at which it began.
+    /// The current failures: a sentence for each, and its start.
     fn failures(&self) -> (Vec<String>, Vec<Instant>) {
         let (mut reasons, mut failing_since) = (Vec::new(), Vec::new());
         for activity in Activity::ALL {

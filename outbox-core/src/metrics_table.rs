@@ -1,9 +1,7 @@
-//! The table of a crate's metrics, which the documentation, the recorder and the tests read.
-//!
-//! Not here: the rows, see [`telemetry`](crate::telemetry) and its namesake in `outbox-inbox`.
+//! The macro for a crate's table of metrics, used by documentation, recorder and tests.
 
-/// Defines a constant for each metric, `METRICS` with all of them, and `describe`, which describes them to the recorder. Expects the feature `metrics` and the
-/// optional dependency of that name in the crate that calls it.
+/// Defines a constant for each metric, `METRICS` with all of them, and `describe`, which describes
+/// them to the recorder. The calling crate needs the feature and optional dependency `metrics`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __metrics {
@@ -19,7 +17,6 @@ macro_rules! __metrics {
             $($crate::telemetry::Metric { name: $name, kind: $kind, labels: &[$($label),*], description: $description },)*
         ];
 
-        /// Describes all metrics to the recorder.
         pub(crate) fn describe() {
             #[cfg(feature = "metrics")]
             for metric in METRICS {

@@ -1,7 +1,7 @@
-//! Payloads: how the value of an event becomes bytes, and bytes become a value again.
+//! Payloads: encoding and decoding of event values.
 //!
-//! Invariant: a message says by its content type how its payload is read, and nothing is decoded by a codec that does not read this content type. Not here:
-//! headers and the rest of the message, see [`crate::codec`].
+//! Invariant: the content type of a message selects its codec; a codec decodes only content types
+//! that it reads.
 
 use std::error::Error;
 use std::fmt;
@@ -48,10 +48,12 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A format of payloads. An event chooses one with `#[domain_event(codec = …)]`; without it, [`Json`].
+/// A payload format. An event selects one with `#[domain_event(codec = …)]`; the default is
+/// [`Json`].
 ///
-/// A codec is a type that is never made. It implements [`Encode`] for the events that it can write, and [`Decode`] for those that handlers take.
-/// Implementations are called once per message, in the task that records or handles it, so they must not block.
+/// A codec is a type without values. It implements [`Encode`] for events that it writes, and
+/// [`Decode`] for events that handlers receive. Both run once per message in the recording or
+/// handling task, so they must not block.
 ///
 /// ```
 /// use outbox_core::payload::{Codec, CodecError, Decode, Encode};
@@ -85,12 +87,14 @@ impl fmt::Debug for Payload {
 /// }
 /// ```
 pub trait Codec {
-    /// The content type that messages carry: a media type of 1 to 255 characters without NUL. It is stored and sent, so it must not change.
+    /// The content type of messages: a media type of 1 to 255 characters without NUL. Stored and
+    /// sent, so it must not change.
     ///
-    /// Use `application/json` only for what serde writes and reads with the event's own names: [`SensitiveFields`](crate::SensitiveFields) looks for them in it.
-    /// JSON with other names, such as that of protobuf, has a media type of its own, and is not shown.
+    /// Use `application/json` only for serde JSON with the event's own field names, because
+    /// [`SensitiveFields`](crate::SensitiveFields) masks by these names. JSON with other names,
+    /// such as protobuf's, needs its own media type and is not displayed.
     const CONTENT_TYPE: &'static str;
-    /// Further content types that [`Decode`] understands, such as that of an earlier codec of the event.
+    /// Further content types that [`Decode`] reads, such as of an earlier codec of the event.
     const ALSO_READS: &'static [&'static str] = &[];
 }
 
@@ -105,7 +109,7 @@ pub trait Encode<T: ?Sized>: Codec {
     ///
     /// # Errors
     ///
-    /// Whatever makes the value impossible to write. The save returns it, and nothing is recorded.
+    /// Any reason why the value cannot be written. The save returns it and records nothing.
     fn encode(event: &T) -> Result<Vec<u8>, CodecError>;
 }
 
@@ -116,22 +120,23 @@ pub trait Encode<T: ?Sized>: Codec {
     note = "`Json` and `Cbor` read what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
 )]
 pub trait Decode<T>: Codec {
-    /// Decodes the payload of a message. Its content type is one that the codec names. The message is there for what the payload leaves out, such as the
-    /// aggregate's id.
+    /// Decodes the payload of a message with one of the codec's content types. The message provides
+    /// data that the payload leaves out, such as the aggregate id.
     ///
     /// # Errors
     ///
-    /// The payload is no `T`, and the message becomes a dead letter. The text goes into logs and tables: leave values of the payload out of it.
+    /// The payload is not a `T`; the message becomes a dead letter. The text is logged and stored,
+    /// so it must not contain payload values.
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
-/// JSON (`application/json`), by serde. A number that is NaN or infinite is refused ([`NotFinite`]), because JSON cannot express it. With the feature `cbor` it also reads CBOR, so that consumers understand an event before and after its producer
-/// has changed the codec.
+/// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]). With the feature
+/// `cbor` it also reads CBOR, so consumers work before and after the producer changes the codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {}
 
-/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`), which can express NaN and infinities. It also reads JSON, so that what was recorded before an event changed its codec is
-/// understood.
+/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). Supports NaN and infinity. Also
+/// reads JSON, for messages recorded before the event changed its codec.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cbor {}
@@ -174,7 +179,7 @@ impl<T: DeserializeOwned> Decode<T> for Cbor {
     }
 }
 
-/// Whether serde reads payloads of this content type: JSON, and CBOR with the feature `cbor`.
+/// Whether serde reads this content type: JSON, and CBOR with the feature `cbor`.
 #[doc(hidden)]
 #[must_use]
 pub fn is_serde(content_type: &str) -> bool {
@@ -185,7 +190,7 @@ pub fn is_serde(content_type: &str) -> bool {
     is_media_type(content_type, JSON)
 }
 
-/// Reads a payload of which [`is_serde`] is true. The error is without values of the payload.
+/// Decodes a payload accepted by [`is_serde`]. The error contains no payload values.
 #[doc(hidden)]
 pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Result<T, String> {
     #[cfg(feature = "cbor")]
@@ -196,7 +201,7 @@ pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Re
     serde_json::from_slice(payload).map_err(|error| json_reason(&error))
 }
 
-/// Whether a content type is this media type. Media types are case-insensitive and may carry parameters.
+/// Whether a content type has this media type. Case-insensitive; parameters are ignored.
 #[must_use]
 pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
     content_type
@@ -205,7 +210,7 @@ pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(media_type))
 }
 
-/// Why a payload is not the value that somebody asked for.
+/// Why a payload cannot be decoded as the requested type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
@@ -220,19 +225,20 @@ pub enum PayloadError {
         expected: &'static str,
     },
     /// The bytes do not fit the type.
-    // Not the codec's error as a source: serde's quote the payload, and whoever logs the causes would log that.
+    // No `source`: serde's errors quote the payload, and causes are logged.
     #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
     Decode {
         /// The event type.
         event_type: String,
         /// Its version.
         version: u32,
-        /// The type that was asked for.
+        /// The requested type.
         rust_type: &'static str,
         /// The codec's reason.
         reason: String,
     },
-    /// The bytes fit another event of the type than the message names: its variants look alike when they are read, as with serde's `untagged`.
+    /// The bytes decode to another event than the message names, because the variants have the same
+    /// shape, as with serde's `untagged`.
     #[error(
         "payload of `{event_type}` version {version} reads as `{read_as}`, which looks like it; put the variant with more fields first, give \
          the fields other names, use a representation with a tag (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a struct of its own"
@@ -247,11 +253,11 @@ pub enum PayloadError {
     },
 }
 
-/// Encodes with a codec; the derive calls it.
+/// Encodes with a codec; called by the derive.
 ///
 /// # Errors
 ///
-/// The codec's.
+/// Any error of the codec.
 pub fn with<C: Encode<E>, E: ?Sized>(event: &E) -> Result<Payload, CodecError> {
     Ok(Payload {
         content_type: C::CONTENT_TYPE,

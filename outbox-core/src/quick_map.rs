@@ -1,7 +1,7 @@
-//! Hash maps and sets that are asked several times for each message.
+//! Hash maps and sets for several lookups per message.
 //!
-//! Their hash is quicker than that of the standard library, and weaker: it is no cryptographic function, and its seed is where the process lies in memory. Keys
-//! do not collide by accident. Keep to the standard maps where a stranger chooses the keys and sees how long an answer takes.
+//! The hash is faster than the standard library's but not cryptographic, and its seed is a memory
+//! address. Use the standard maps if an attacker chooses the keys and can measure response times.
 
 use std::collections::{HashMap, HashSet};
 

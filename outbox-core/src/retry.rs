@@ -1,22 +1,20 @@
-//! Delays between tries.
-//!
-//! Exponential with jitter: many relays that lost the same server must not come back in one wave. Not here: sleeping
-//! and counting failures, which are up to the callers.
+//! Delays between retries: exponential with jitter, so that relays that lost the same server do not
+//! return in one wave.
 
 use std::time::Duration;
 
 /// Exponential back-off between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// Shortest nominal delay.
+    /// Minimum nominal delay.
     pub min: Duration,
-    /// Longest delay.
+    /// Maximum delay.
     pub max: Duration,
 }
 
 impl Backoff {
-    /// The delay before try number `failures + 1`: random, between half of the nominal delay and all of it. The nominal
-    /// delay is `min * 2^(failures - 1)`, at most `max`.
+    /// The delay before try number `failures + 1`: random, between half and all of the nominal
+    /// delay `min * 2^(failures - 1)`, at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

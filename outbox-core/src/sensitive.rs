@@ -1,7 +1,9 @@
-//! Payloads for people: sensitive fields are masked, and what cannot be masked field by field is not shown.
+//! Payloads for display: sensitive fields are masked, and payloads that cannot be masked field by
+//! field are not shown.
 //!
-//! Invariant: a masked payload is a view. Nothing here changes what is stored, sent, decoded or tried again. Not here: erasing, see
-//! [`OutboxAudit::forget_as`](crate::OutboxAudit::forget_as) and `DeadLetters::erase` of `outbox-inbox`.
+//! Invariant: a masked payload is a view; stored, sent and handled payloads do not change. For
+//! erasing see [`OutboxAudit::forget_as`](crate::OutboxAudit::forget_as) and `DeadLetters::erase`
+//! of `outbox-inbox`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,14 +14,15 @@ use crate::catalogue::CatalogueEntry;
 use crate::message::Message;
 use crate::payload::{from_serde, is_serde};
 
-/// Stands for the value of a sensitive field.
+/// Replaces the value of a sensitive field.
 pub const MASK: &str = "***";
 
-/// The sensitive fields of the event types that a program knows.
+/// The sensitive fields of event types.
 ///
-/// A field is marked by `#[domain_event(sensitive)]`, and masked with everything in it; so is any other field of the payload that has its name, at any depth, in upper or lower case and whatever `_` and `-` are in it. The
-/// fields of all known versions of an event type are masked in each of them. A program masks what its own types mark: a consumer that has a type of its own for an
-/// event marks its fields too.
+/// `#[domain_event(sensitive)]` marks a field; its whole value is masked. So is every other field
+/// of the payload with the same name, at any depth, ignoring case, `_` and `-`. The fields of all
+/// versions of an event type are masked in each version. A program masks only fields that its own
+/// types mark, so a consumer with its own type for an event must mark its fields too.
 ///
 /// ```
 /// use outbox_core::{DomainEvent, MaskedPayload, SensitiveFields};
@@ -46,22 +49,22 @@ pub struct SensitiveFields {
     events: BTreeMap<String, Known>,
 }
 
-/// What is known of an event type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Of all versions, as [`plain`] has them.
+    /// Of all versions, in the form of [`plain`].
     fields: BTreeSet<String>,
 }
 
 impl SensitiveFields {
-    /// Knows no event, so it shows nothing.
+    /// No event types: all payloads are hidden.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those of all event types that are linked into this program, as [`Catalogue::linked`](crate::Catalogue::linked) finds them. Several types of one event add up.
+    /// The event types linked into this program, see
+    /// [`Catalogue::linked`](crate::Catalogue::linked). Several types of one event add up.
     #[must_use]
     pub fn linked() -> Self {
         let mut all = Self::new();
@@ -73,7 +76,8 @@ impl SensitiveFields {
         all
     }
 
-    /// Adds an event that has no type in this program, with the names of its sensitive fields in the payload. Without names, all of it is shown.
+    /// Adds an event without a type in this program, with the names of its sensitive fields in the
+    /// payload. Without names, the whole payload is shown.
     #[must_use]
     pub fn with_event(mut self, event_type: impl Into<String>, version: u32, fields: &[&str]) -> Self {
         self.add(event_type.into(), version, fields);
@@ -86,7 +90,7 @@ impl SensitiveFields {
         known.fields.extend(fields.iter().map(|field| plain(field)));
     }
 
-    /// The payload of a message for people.
+    /// The payload of a message for display.
     #[must_use]
     pub fn mask_message(&self, message: &Message) -> MaskedPayload {
         let Message {
@@ -99,8 +103,8 @@ impl SensitiveFields {
         self.mask(event_type, *event_version, content_type, payload)
     }
 
-    /// A payload for people. Values come as JSON: keys in the order of the alphabet, integers beyond 64 bits with less digits. CBOR is shown so too, with the feature
-    /// `cbor`.
+    /// A payload for display, as JSON: keys sorted, integers beyond 64 bits with reduced precision.
+    /// With the feature `cbor`, also CBOR.
     #[must_use]
     pub fn mask(&self, event_type: &str, version: u32, content_type: &str, payload: &[u8]) -> MaskedPayload {
         let bytes = payload.len();
@@ -125,20 +129,21 @@ impl SensitiveFields {
     }
 }
 
-/// serde also reads a struct, or a variant of an enum, from an array, in which fields have no names.
+/// serde also reads structs and variants from arrays, in which fields have no names.
 fn may_have_nameless_fields(value: &Value) -> bool {
     value
         .as_object()
         .is_none_or(|values| values.values().any(Value::is_array))
 }
 
-/// A name without its spelling: a producer that writes `Email` or `e-mail` for `email` is a reason for a dead letter, and its field is as sensitive.
+/// Ignores case, `_` and `-`: a misspelled `Email` or `e-mail` causes a dead letter, and its value
+/// is just as sensitive.
 fn plain(name: &str) -> String {
     let name = name.chars().filter(|c| !matches!(c, '_' | '-'));
     name.flat_map(char::to_lowercase).collect()
 }
 
-/// Masks the values of these fields, and returns whether there was one. Both readers bound the depth of what they read, and so the depth of this.
+/// Returns whether a field was masked. Both parsers bound the depth, and so the recursion.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {
@@ -163,18 +168,18 @@ fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     was_met
 }
 
-/// A payload as people may see it. `Display` writes it in a line.
+/// A payload for display. `Display` writes it on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaskedPayload {
     /// JSON, with [`MASK`] for the values of sensitive fields.
     Json(String),
-    /// Nothing: the program knows no event of this type and version.
+    /// Hidden: event type or version is unknown.
     UnknownEvent {
         /// Size of the payload.
         bytes: usize,
     },
-    /// Nothing: the payload is damaged, or of a codec of a user's own.
+    /// Hidden: the payload is damaged or uses a custom codec.
     Unreadable {
         /// Size of the payload.
         bytes: usize,
@@ -222,7 +227,7 @@ mod tests {
                 r#"{"buyer":{"name":"a"},"email":null}"#,
                 r#"{"buyer":"***","email":"***"}"#,
             ),
-            // Representations of enums, and values in lists.
+            // Enum representations, and values in lists.
             (r#"{"Placed":{"email":"a"}}"#, r#"{"Placed":{"email":"***"}}"#),
             (
                 r#"{"t":"Placed","email":["a"]}"#,
@@ -232,14 +237,14 @@ mod tests {
                 r#"{"lines":[{"email":"a"},1]}"#,
                 r#"{"lines":[{"email":"***"},1]}"#,
             ),
-            // The same name, written otherwise, and the last of two.
+            // The same name with escapes, and duplicate names.
             (r#"{"em\u0061il":"a","email":"b"}"#, r#"{"email":"***"}"#),
-            // The same name as another program spells it.
+            // Other spellings.
             (
                 r#"{"E-Mail":"a","e_mail":"b","emails":1}"#,
                 r#"{"E-Mail":"***","e_mail":"***","emails":1}"#,
             ),
-            // What another version calls it.
+            // The name in another version.
             (r#"{"mail":"a"}"#, r#"{"mail":"***"}"#),
         ] {
             check("order.placed", 2, json, payload, expected);
@@ -256,7 +261,7 @@ mod tests {
         for payload in [r#"{"email""#, r#"["a", 1]"#, r#""abcdef""#, "12345678"] {
             check("order.placed", 1, json, payload, unreadable);
         }
-        // Fields without names inside a variant of an enum.
+        // Fields without names in a variant.
         for (payload, bytes) in [
             (r#"{"Placed":[7,"a"]}"#, "18"),
             (r#"{"t":"P","c":[7,"a"]}"#, "21"),

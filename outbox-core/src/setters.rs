@@ -1,12 +1,13 @@
-//! Writes the setters of settings, for all crates.
+//! The macro for setters of settings, used by all crates.
 
-/// Writes methods that take one setting, store it, and return `self`. The documentation of a setter without a name of its own points to its field.
+/// Generates methods that set one field and return `self`. The documentation of a setter without
+/// its own name links to its field.
 ///
-/// | form | writes |
+/// | form | generates |
 /// |---|---|
-/// | `attempts_max: u32,` | `attempts_max(self, u32)`, which converts the value into the field's type |
-/// | `fn with_max_age(max_age: Duration);` | `with_max_age(self, Duration)`, which does the same |
-/// | `const batch: u32 as Some(batch),` | `batch(self, u32)`, a `const fn` that stores the expression |
+/// | `attempts_max: u32,` | `attempts_max(self, u32)`, converts to the field's type |
+/// | `fn with_max_age(max_age: Duration);` | `with_max_age(self, Duration)`, likewise |
+/// | `const batch: u32 as Some(batch),` | `batch(self, u32)`, a `const fn` with the expression |
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __setters {

@@ -1,18 +1,20 @@
-//! Turns SIGTERM and ctrl-c into a cancellation token, at which relays and consumers drain and stop. A second signal ends their waiting.
+//! Turns SIGTERM and ctrl-c into a cancellation token that drains and stops relays and consumers.
 
 use std::sync::LazyLock;
 
 pub use tokio_util::sync::CancellationToken;
 
-/// A token that ctrl-c or (on Unix) SIGTERM cancels. Call this once, inside a Tokio runtime, and pass clones to
-/// [`Relay::run`](crate::Relay::run) and the inbox. A second signal cancels [`hurry`].
+/// A token that ctrl-c or (on Unix) SIGTERM cancels. Call this once, inside a Tokio runtime, and
+/// pass clones to [`Relay::run`](crate::Relay::run) and the inbox. A second signal cancels
+/// [`hurry`].
 ///
-/// If the signal handlers cannot be installed, an error is logged and the token is never cancelled. The signal's
-/// default action then ends the process, which the outbox survives like any crash.
+/// If the signal handlers cannot be installed, an error is logged and the token is never cancelled.
+/// The default action of the signal then ends the process like a crash, which loses no message.
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // Signals are listened for before this function returns: an early signal must not end the process.
+    // Handlers are installed before this function returns: an early signal must not end the
+    // process.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -35,11 +37,13 @@ pub fn on_signals() -> CancellationToken {
     token
 }
 
-/// The token of this process that a second ctrl-c or SIGTERM cancels: relays and inboxes that are shutting down then wait no longer. Handlers are
-/// cancelled and rolled back, their messages go back to the broker, and what the broker has not confirmed is published again later. That takes at most
-/// some seconds.
+/// The token of this process that a second ctrl-c or SIGTERM cancels. Relays and inboxes that are
+/// shutting down then stop waiting: handlers are cancelled and rolled back, their messages return
+/// to the broker, and unconfirmed messages are published again later. This takes a few seconds at
+/// most.
 ///
-/// Cancel it to do the same without a signal. Wait for it beside a server of your own that is slow to end.
+/// Cancel it to force the same without a signal. Await it next to your own server if that is slow
+/// to stop.
 #[must_use]
 pub fn hurry() -> CancellationToken {
     static HURRY: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
@@ -89,7 +93,7 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// On one thread, so that no task runs before the signal is sent. A signal without a handler would end this
+    /// On one thread, so no task runs before the signal. A signal without a handler would end this
     /// process.
     #[tokio::test]
     async fn a_signal_right_after_the_call_is_not_missed() {

@@ -1,9 +1,9 @@
-//! Wakes the relays of this process as soon as messages are committed, here or in another process.
+//! Wakes the relays of this process when messages are committed, here or in another process.
 //!
-//! A wake-up is only a hint: relays poll as well, so a lost or spurious wake-up costs a moment and never a message.
-//! Hints are process-wide, because a commit does not know which relay serves its database. Hints received from other
-//! processes travel on a channel of their own. So a process that forwards hints never forwards a hint it received, and
-//! hints cannot echo.
+//! A wake-up is only a hint: relays also poll, so a lost or spurious wake-up never loses a message.
+//! Hints are process-wide, because a commit has no reference to the relay of its database. Remote
+//! hints use a separate channel, so a process that forwards hints never forwards a received hint,
+//! and hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,8 @@ use tokio::sync::watch;
 static COMMITS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 static REMOTE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Tells the relays of this process that messages were committed. Call it after the commit, never before.
+/// Signals the relays of this process that messages were committed. Call it after the commit, never
+/// before.
 pub fn notify() {
     if isolation::notify(Wake::Local) {
         return;
@@ -20,7 +21,7 @@ pub fn notify() {
     COMMITS.send_modify(|commits| *commits = commits.wrapping_add(1));
 }
 
-/// Tells the relays of this process that another process has committed messages.
+/// Signals the relays of this process that another process has committed messages.
 pub fn notify_remote() {
     if isolation::notify(Wake::Remote) {
         return;
@@ -33,7 +34,7 @@ pub fn notify_remote() {
 pub enum Wake {
     /// [`notify`]: this process.
     Local,
-    /// [`notify_remote`]: another process, or this process by way of the broker.
+    /// [`notify_remote`]: another process, or this process through the broker.
     Remote,
 }
 
@@ -59,9 +60,9 @@ impl Listener {
         self.woken().await;
     }
 
-    /// As [`Self::notified`], and returns the origin of the hint.
+    /// As [`Self::notified`]; returns the origin of the hint.
     pub async fn woken(&mut self) -> Wake {
-        // The senders live as long as the process, or as the simulation to which they belong.
+        // The senders live as long as the process, or as the simulation.
         tokio::select! {
             biased;
             _ = self.local.changed() => Wake::Local,
@@ -76,8 +77,8 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only: for code that forwards hints to other processes. A notification between two waits is
-/// not missed.
+/// Listens for [`notify`] only, for forwarding hints to other processes. A notification between two
+/// waits is not missed.
 #[derive(Debug)]
 pub struct LocalListener(watch::Receiver<u64>);
 
@@ -114,8 +115,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Wake-ups of one thread, so that a simulation sees only its own commits and repeats exactly. Each listener has a
-/// channel of its own, because a channel wakes its receivers in no particular order.
+/// Wake-ups of one thread, so that a simulation sees only its own commits and is deterministic.
+/// Each listener has its own channel, because a channel wakes its receivers in no particular order.
 mod isolation {
     use std::cell::RefCell;
 
@@ -123,23 +124,23 @@ mod isolation {
 
     use super::Wake;
 
-    /// Of local hints, and of remote ones.
+    /// Local and remote hints.
     type Listeners = [Vec<watch::Sender<u64>>; 2];
 
     thread_local! {
         static LISTENERS: RefCell<Option<Listeners>> = const { RefCell::new(None) };
     }
 
-    /// Ends the isolation when dropped: the previous state returns.
+    /// Dropping it restores the previous state.
     #[derive(Debug)]
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
 
-    /// Isolates this thread until the returned guard is dropped: hints and relays of this thread reach only each
-    /// other.
+    /// Isolates this thread until the returned guard is dropped: hints and relays of this thread
+    /// reach only each other. Keep the guard on the same thread.
     ///
-    /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and
-    /// hints of other tests do that. Keep the guard on the same thread for as long as the test lasts.
+    /// For tests with a paused clock: Tokio's clock may jump past a timer when another thread wakes
+    /// a task.
     pub fn isolate() -> Isolation {
         Isolation(LISTENERS.replace(Some(Listeners::default())))
     }
@@ -181,15 +182,15 @@ mod tests {
         let mut relay = Listener::new();
         let passed_on = COMMITS.subscribe();
         notify_remote();
-        // Other tests of this process may commit meanwhile. Two separate channels prove that remote hints are not
-        // passed on.
+        // Other tests of this process may commit concurrently. Separate channels prove that remote
+        // hints are not forwarded.
         while relay.woken().await != Wake::Remote {}
         assert!(!passed_on.same_channel(&REMOTE.subscribe()));
         notify();
         while relay.woken().await != Wake::Local {}
     }
 
-    /// A log relay of one test woke the relays of all others.
+    /// Otherwise the log relay of one test wakes the relays of all others.
     #[tokio::test]
     async fn remote_hints_of_an_isolated_thread_stay_on_it() {
         let outside = Listener::new();

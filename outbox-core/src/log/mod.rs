@@ -1,8 +1,8 @@
-//! A second source of messages beside the poll of the table: the transaction log of the database.
+//! The transaction log of the database, a second source of messages besides polling the table.
 //!
-//! A database writes each commit to a log, and returns the log to readers: PostgreSQL as logical
-//! replication, MariaDB as its binlog. [`MessageLog`] is the contract of such a log, and [`source`]
-//! the seam in the relay. `outbox-log` has the log relay and the logs of databases.
+//! PostgreSQL offers its log by logical replication, MariaDB by its binlog. [`MessageLog`] is the
+//! contract of such a log, and [`source`] connects it to the relay. `outbox-log` contains the log
+//! relay and the logs of databases.
 
 pub mod source;
 
@@ -13,98 +13,96 @@ use time::OffsetDateTime;
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 
-/// A place in the log. Positions rise from commit to commit.
+/// A position in the log. Positions increase from commit to commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
-/// A log of committed messages, and the table of which they are rows.
+/// A log of committed messages, and the table that contains their rows.
 ///
 /// # Contract
 ///
-/// * Every message that was recorded as logged and committed comes once in each reading, unless the
-///   stored position has passed it. Messages of one transaction come together, in the order of
-///   their recording, and transactions in the order of their commits.
-/// * What was rolled back never comes.
-/// * A reading that has nothing more to give says up to where ([`LogEvent::Idle`]), at its
-///   beginning and when other things were written.
-/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write
-///   half-done.
+/// * Each logged, committed message comes once per reading, unless the stored position has passed
+///   it. Messages of one transaction come together in recording order, transactions in commit
+///   order.
+/// * Rolled-back messages never come.
+/// * A reading without further messages returns its position ([`LogEvent::Idle`]), at its start and
+///   after unrelated writes.
+/// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait MessageLog: Send + Sync + 'static {
-    /// Reads the log.
+    /// The reader type.
     type Reader: LogReader;
 
-    /// Looks for failures that are foreseeable: as
+    /// Checks for foreseeable failures, as
     /// [`OutboxStore::preflight`](crate::OutboxStore::preflight).
     fn preflight(&self) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Begins to read behind the stored position, if no other relay reads. Returns `None` if one
-    /// does.
+    /// Starts reading behind the stored position. `None` if another relay reads.
     ///
-    /// If the log was lost, replaced by another, or belongs to another server than the stored
-    /// position, it is made anew, and the table adopts every logged message that the old log may
-    /// not have given. Messages may come twice then; none is lost.
+    /// If the log was lost, replaced, or belongs to another server than the stored position, it is
+    /// recreated. The table then adopts every logged message that the old log may not have
+    /// delivered. Messages may come twice; none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Everything that was committed before this call is in the log up to the returned position. A
-    /// reading that is under way gets there without waiting for other messages.
+    /// Everything committed before this call is in the log up to the returned position. A running
+    /// reading reaches it without waiting for other messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
-    /// Looks at the table before messages of the log are published. Locks nothing.
+    /// Reads the table before log messages are published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// The table adopts the messages that are logged and that the stored position has not passed:
-    /// they become pending. All others stay as they are. Only a reader that was replaced, or a call
-    /// that was given up and is carried out late, asks for what is passed, and that is decided.
-    /// Returns the messages that are in the table now, in any state, and the messages that the
-    /// table certainly does not hold any more. A commit may be in the log before others
-    /// see it in the table; such a message is not returned, and asked for again.
+    /// Moves messages from the log to the table: logged messages that the stored position has not
+    /// passed become pending. All other messages are unchanged; only a replaced reader or a late
+    /// call requests them.
+    ///
+    /// Returns the messages that are now in the table, in any state, and the messages that are
+    /// certainly deleted. A message in the log may not be visible in the table yet; it is not
+    /// returned, and the caller retries.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
-    /// position has passed. Their retention counts from their recording, that of a replayed copy
-    /// from the recording of its original. Deduplication keys are left to the store.
+    /// position has passed. Retention counts from recording; for a replayed copy, from the
+    /// recording of the original. Does not purge deduplication keys.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses) of the table has them.
+    /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses).
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 }
 
-/// A reading of the log. Dropping it leaves the log to others.
+/// A reading of the log. Dropping it frees the log for other relays.
 pub trait LogReader: Send + 'static {
-    /// What the log holds next. Cancel-safe. After an error the reading is over.
+    /// The next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, and then lets the database free the log
-    /// up to there. Fails if another reading has begun since.
+    /// Stores that everything up to `position` is decided, then lets the database free the log up
+    /// to there. Fails if another reading has begun since.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// How much of the database's disk the log keeps.
+    /// Disk space that the database keeps for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// Up to where messages may have been adopted before this reading began, for the opening of the
-    /// log or in an earlier reading. No message behind it was, unless by a reader that was replaced
-    /// and does not know it yet. So if nothing was ever adopted, nothing has to be asked of the
-    /// table.
+    /// Upper bound of positions with messages adopted before this reading began. Later messages
+    /// were not adopted, except by a replaced reader that is still running. So if nothing was ever
+    /// adopted, the table need not be queried.
     fn adopted_to(&self) -> Position;
 
-    /// Ends the reading, so that another relay can begin at once.
+    /// Ends the reading, so that another relay can start at once.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// What the log holds next.
+/// An entry of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogEvent {
     /// A message of the transaction whose [`Commit`](Self::Commit) comes next.
     Message(LoggedMessage),
-    /// The end of a transaction. Reading goes on behind this position.
+    /// The end of a transaction. Reading continues behind this position.
     Commit(Position),
-    /// Nothing is left up to this position.
+    /// No messages are left up to this position.
     Idle(Position),
 }
 
 impl LogEvent {
-    /// The bytes of its payload.
+    /// The size of its payload in bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         match self {
@@ -117,24 +115,23 @@ impl LogEvent {
 /// A message of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
-    /// Its id in the table, readable even if the rest is not.
+    /// The message id in the table, readable even if the rest is not.
     pub id: MessageId,
-    /// As a fetch of the table returns it: no attempts and no failures, `waited` is false, and
-    /// `age` is zero.
+    /// As fetched from the table, with no attempts or failures, `waited` false, and `age` zero.
     pub row: FetchedRow,
     /// The number of its transaction, for the log's own use.
     pub transaction: u64,
-    /// A position from here on has passed the message: at most the end of its transaction, and
-    /// behind the ends of earlier ones.
+    /// A stored position from here on has passed the message: at most the end of its transaction,
+    /// and behind the ends of earlier ones.
     pub passed_from: Position,
-    /// When it was recorded, by the database's clock.
+    /// Time of recording, by the database's clock.
     pub created_at: OffsetDateTime,
-    /// Until when it is delayed; `None` if it is not.
+    /// End of its delay; `None` if not delayed.
     pub available_at: Option<OffsetDateTime>,
 }
 
 impl LoggedMessage {
-    /// The bytes of its payload.
+    /// The size of its payload in bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         self.row
@@ -143,7 +140,7 @@ impl LoggedMessage {
             .map_or(0, |message| message.payload.len())
     }
 
-    /// The message as calls of [`MessageLog`] name it.
+    /// The key of the message for calls of [`MessageLog`].
     #[must_use]
     pub fn logged(&self) -> Logged {
         Logged {
@@ -154,10 +151,10 @@ impl LoggedMessage {
     }
 }
 
-/// A message that the log has given.
+/// The key of a message read from the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Logged {
-    /// Its id in the table.
+    /// The message id in the table.
     pub id: MessageId,
     /// As [`LoggedMessage::transaction`].
     pub transaction: u64,
@@ -165,43 +162,40 @@ pub struct Logged {
     pub passed_from: Position,
 }
 
-/// How much of the database's disk a log keeps.
+/// Disk space that the database keeps for a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retained {
-    /// Bytes that are kept for this reader.
+    /// Bytes kept for this reader.
     pub bytes: u64,
-    /// Bytes that may still be written before the database gives the log up; `None` if it never
-    /// does.
+    /// Bytes that may still be written before the database drops the log; `None` if it never does.
     pub safe: Option<u64>,
 }
 
 /// The arguments of [`MessageLog::look`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LookRequest<'a> {
-    /// Aggregates that the table may come first for.
+    /// Aggregates that may have earlier messages in the table.
     pub aggregates: &'a [Aggregate],
-    /// Messages whose state is asked for.
+    /// Messages to check.
     pub messages: &'a [Logged],
 }
 
-/// The table's answer to a [`LookRequest`], all of one moment.
+/// The answer to a [`LookRequest`], as one snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Those of the aggregates that are blocked, or have a pending message.
+    /// Requested aggregates that are blocked or have a pending message.
     pub first: Vec<Aggregate>,
-    /// Whether any aggregate at all is blocked, or any message pending.
+    /// Whether any aggregate is blocked or any message is pending.
     pub any: bool,
-    /// Whether more than [`PENDING_MAX`] messages are pending. Then it is not known which
-    /// aggregates have one.
+    /// Whether more than [`PENDING_MAX`] messages are pending. Their aggregates are then unknown.
     pub is_flooded: bool,
-    /// The messages that are logged.
+    /// Requested messages that are still logged.
     pub logged: Vec<MessageId>,
-    /// The messages that cannot be seen in the table yet, as far as is known.
+    /// Requested messages that are probably not visible in the table yet.
     pub unseen: Vec<MessageId>,
     /// The database's clock.
     pub now: OffsetDateTime,
 }
 
-/// With more pending messages in the table than this, nothing of the log is published before they
-/// are.
+/// Above this number of pending messages in the table, no log message is published.
 pub const PENDING_MAX: usize = 10_000;

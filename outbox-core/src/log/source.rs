@@ -1,20 +1,26 @@
-//! The seam between two relays of one process: the relay of the table, and the relay of a second
-//! source.
+//! Connects two relays of one process: the relay of the table and the relay of a second source.
 //!
-//! A second source is the database's transaction log, for example PostgreSQL's WAL or MariaDB's
-//! binlog. Each of the two relays is a [`Relay`](crate::Relay). The relay of the source runs over
-//! an [`OutboxStore`](crate::OutboxStore) of its own, which returns the messages of the log. Both
-//! relays share a publisher and one [`SecondSource`].
+//! A second source is the database's transaction log, such as PostgreSQL's WAL or MariaDB's binlog.
+//! Both relays are a [`Relay`](crate::Relay) and share a publisher and one [`SecondSource`]. The
+//! relay of the source has its own [`OutboxStore`](crate::OutboxStore), which returns the messages
+//! of the log.
 //!
 //! # Contract
 //!
-//! | relay of the table | relay of the source |
-//! |---|---|
-//! | registers one relay, and announces the worse fitness of both | has no registration; its store passes the fitness to [`SecondSource::announce`] |
-//! | checks the destinations of other relays | its store grants no lease before [`SecondSource::agrees_within`] |
-//! | retries, blocks, pauses and buries messages | settles a message as published, or with [`Verdict::Waits`]: then the table adopts the message |
-//! | reports the gauges of leases, pauses and backlog | reports the counters of publishes only |
-//! | | publishes nothing after [`SecondSource::interrupt`] until a renewal has shown that its leases still hold |
+//! Relay of the table:
+//!
+//! * registers one relay, and announces the worse fitness of both;
+//! * checks the destinations of other relays;
+//! * retries, blocks, pauses and dead-letters messages;
+//! * reports the gauges of leases, pauses and backlog.
+//!
+//! Relay of the source:
+//!
+//! * has no registration; its store passes the fitness to [`SecondSource::announce`];
+//! * gets no lease from its store before [`SecondSource::agrees_within`];
+//! * settles a message as published, or with [`Verdict::Waits`]: the table then adopts the message;
+//! * reports the counters of publishes only;
+//! * publishes nothing after [`SecondSource::interrupt`] until a renewal proves its leases.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +32,7 @@ use tokio::time::timeout;
 
 use crate::store::{Fitness, RelayMode, RelayTrouble, Verdict};
 
-/// The state that the relay of the table and the relay of a second source share. Clones share the
+/// The state shared by the relay of the table and the relay of a second source. Clones share the
 /// state.
 #[derive(Debug, Clone, Default)]
 pub struct SecondSource(Arc<State>);
@@ -39,22 +45,21 @@ struct State {
 }
 
 impl SecondSource {
-    /// Announces the fitness of the relay of the source. `None`: the relay does not read the
-    /// source, so its fitness proves nothing.
+    /// Announces the fitness of the source relay. `None`: the relay does not read the source, so
+    /// its fitness proves nothing.
     pub fn announce(&self, announced: Option<(Fitness, Option<RelayTrouble>)>) {
         *self.0.announced.lock().unwrap_or_else(PoisonError::into_inner) = announced;
     }
 
-    /// Waits until the relay of the table agrees with other relays on the destination, for at most
-    /// `bound`. Cancel-safe.
+    /// Waits at most `bound` until the table relay agrees with other relays on the destination.
+    /// Cancel-safe.
     pub async fn agrees_within(&self, bound: Duration) -> bool {
         let mut agreed = self.0.agreed.subscribe();
         let agreed = agreed.wait_for(|agreed| *agreed);
         matches!(timeout(bound, agreed).await, Ok(Ok(_)))
     }
 
-    /// Reports that the reading of the source broke off. Another relay may read the source from now
-    /// on.
+    /// Reports that reading the source was interrupted. Another relay may read it from now on.
     pub fn interrupt(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }
@@ -76,20 +81,19 @@ impl SecondSource {
     }
 }
 
-/// Which messages a relay publishes.
+/// The messages that a relay publishes.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Part {
     /// All messages of the outbox.
     #[default]
     Whole,
-    /// The messages of the table, beside a second source.
+    /// The messages of the table, next to a second source.
     Table(SecondSource),
     /// The messages of the second source.
     Source(SecondSource),
 }
 
 impl Part {
-    /// The mode that a relay registers.
     pub(crate) fn mode(&self) -> RelayMode {
         match self {
             Self::Whole => RelayMode::Polling,
@@ -102,7 +106,6 @@ impl Part {
         !matches!(self, Self::Source(_))
     }
 
-    /// The announcement of a relay with this fitness and trouble.
     pub(crate) fn announced(
         &self,
         fitness: Fitness,
@@ -114,7 +117,6 @@ impl Part {
         }
     }
 
-    /// The relay agrees with other relays on the destination.
     pub(crate) fn agree(&self) {
         if let Self::Table(source) = self {
             let agreed = &source.0.agreed;
@@ -122,7 +124,7 @@ impl Part {
         }
     }
 
-    /// Number of readings of the source that broke off.
+    /// Number of interrupted readings of the source.
     pub(crate) fn interruptions(&self) -> u64 {
         match self {
             Self::Source(source) => source.0.interruptions.load(Ordering::Acquire),
@@ -130,7 +132,7 @@ impl Part {
         }
     }
 
-    /// The verdict that the relay records on a message that was not published.
+    /// The verdict to record on an unpublished message.
     pub(crate) fn verdict(&self, verdict: Verdict) -> Verdict {
         match self {
             Self::Source(_) => Verdict::Waits,

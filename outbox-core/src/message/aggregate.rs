@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Number of partitions. Stored rows depend on it (`outbox_messages.partition_no`), so it never changes. More relays
-/// than this gain nothing.
+/// Number of partitions, and so of useful relays. Frozen: stored rows depend on it
+/// (`outbox_messages.partition_no`).
 pub const PARTITIONS: u16 = 64;
 
-/// The ordering key of a message: the type and id of its aggregate.
+/// The ordering key of a message: type and id of its aggregate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Aggregate {
     /// Type of the aggregate, for example `order`.
@@ -24,15 +24,16 @@ impl Aggregate {
         }
     }
 
-    /// The partition of this aggregate, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a zero byte and `id`,
-    /// folded and reduced. The partition is stored with each message, so the function is frozen.
+    /// The partition of this aggregate, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a
+    /// zero byte and `id`, folded and reduced. Frozen, because the partition is stored with each
+    /// message.
     #[must_use]
     pub fn partition(&self) -> u16 {
         let bytes = self.aggregate_type.bytes().chain([0]).chain(self.id.bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        // The high bits of FNV-1a are better mixed than the low ones, so they are folded in before the reduction.
+        // The high bits of FNV-1a are mixed better than the low bits.
         u16::try_from((hash ^ (hash >> 32)) % u64::from(PARTITIONS)).unwrap_or_default()
     }
 }
@@ -47,7 +48,7 @@ impl fmt::Display for Aggregate {
 mod tests {
     use super::*;
 
-    /// Users' tables hold these values. If this test fails, the hash has changed and upgrades lose the order.
+    /// Stored rows contain these values. If this test fails, upgrades lose the order.
     #[test]
     fn partitions_are_frozen() {
         let partition = |id: &str| Aggregate::new("order", id).partition();

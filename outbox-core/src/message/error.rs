@@ -3,19 +3,19 @@
 use crate::headers::HeaderError;
 use crate::payload::CodecError;
 
-/// Why an event cannot be recorded. Nothing has been written. Rolling the transaction back is up to the caller.
+/// Why an event cannot be recorded. Nothing was written; the caller decides whether to roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// The event's codec refused the value.
+    /// The event's codec rejected the value.
     #[error("event `{event_type}` cannot be encoded")]
     Encode {
         /// The event type.
         event_type: String,
-        /// The codec's reason; serde's for JSON.
+        /// The codec's error; serde's for JSON.
         source: CodecError,
     },
-    /// An aggregate type or event name does not match the pattern; the derive refuses such names at compile time.
+    /// An aggregate type or event name is malformed. The derive rejects such names at compile time.
     #[error("{what} `{name}` is malformed; use `[a-z][a-z0-9_-]*`, at most 64 bytes")]
     Name {
         /// Which name.
@@ -39,7 +39,7 @@ pub enum EventError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The subject override is not a valid subject; the derive refuses such subjects at compile time.
+    /// The subject override is invalid. The derive rejects such subjects at compile time.
     #[error("subject `{subject}` {reason}; use dot-separated tokens without wildcards, at most 255 bytes")]
     Subject {
         /// The subject, with special characters escaped.
@@ -61,7 +61,7 @@ pub enum EventError {
         /// The limit in bytes, from [`Limits`](crate::Limits).
         limit_bytes: usize,
     },
-    /// A header was refused.
+    /// A header was rejected.
     #[error(transparent)]
     Header(#[from] HeaderError),
 }

@@ -1,11 +1,12 @@
-//! Values that can be recorded together: one event, several, or several of different types.
+//! Values that can be recorded together: one event, or several of any types.
 
 use super::error::EventError;
 use super::limits::Limits;
 use super::new::NewMessage;
 use crate::event::DomainEvent;
 
-/// A value that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
+/// A value that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a
+/// delay.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "cannot be recorded",
@@ -32,7 +33,7 @@ impl IntoMessage for NewMessage {
     }
 }
 
-/// Events of any types, in the order in which they are recorded.
+/// Events of any types, in recording order.
 ///
 /// ```
 /// # use outbox_core::{DomainEvent, Events};
@@ -44,8 +45,7 @@ impl IntoMessage for NewMessage {
 /// assert_eq!(events.len(), 2);
 /// ```
 ///
-/// If an event cannot be encoded, its error takes its place, and the save returns that error: no event is lost
-/// silently.
+/// If an event cannot be encoded, the save returns its error: no event is silently lost.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
@@ -97,11 +97,11 @@ impl Events {
             .collect()
     }
 
-    /// Returns the messages after checking each of them.
+    /// Returns the messages after checking each.
     ///
     /// # Errors
     ///
-    /// The error of the first event that has one, in order.
+    /// The first error, in order.
     pub fn checked(self, limits: &Limits) -> Result<Vec<NewMessage>, EventError> {
         self.0
             .into_iter()

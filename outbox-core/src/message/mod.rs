@@ -1,7 +1,8 @@
 //! Messages: the stored and sent envelopes of events.
 //!
-//! A service records a [`NewMessage`]. The store adds the sequence and the time, and the result is a [`Message`], which
-//! the outbox holds and the broker carries. Not here: the wire format, see [`crate::codec`].
+//! A service records a [`NewMessage`]. The store adds sequence and time, which gives the
+//! [`Message`] that the outbox stores and the broker delivers. The wire format is in
+//! [`crate::codec`].
 
 mod aggregate;
 mod error;
@@ -25,7 +26,7 @@ pub use limits::{
 };
 pub use new::NewMessage;
 
-/// Content type of payloads written by this crate.
+/// Content type of JSON payloads.
 pub const JSON: &str = "application/json";
 
 /// The id of a message: a UUID v7, unique across services. It is the broker's deduplication id.
@@ -33,7 +34,7 @@ pub const JSON: &str = "application/json";
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A fresh id. Ids sort roughly by time, which keeps indexes compact. Their order carries no meaning.
+    /// A new id. Ids sort roughly by time, which keeps indexes compact. Their order has no meaning.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -58,8 +59,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The id of an event, by which consumers recognise it. It is the id of the message that first carried the event. A
-/// replayed copy is another message with the same event.
+/// The id of an event, by which consumers deduplicate. It is the id of the first message with the
+/// event; a replayed copy is another message with the same event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
@@ -96,9 +97,10 @@ pub struct Message {
     pub id: MessageId,
     /// The event's id: equal to the message's id, except in a replayed copy.
     pub event_id: EventId,
-    /// The aggregate that the message belongs to.
+    /// The aggregate of the message.
     pub aggregate: Aggregate,
-    /// The message's number within its aggregate, counted from 1 without gaps; `None` for unsequenced events.
+    /// The message's number within its aggregate, from 1 without gaps; `None` for unsequenced
+    /// events.
     pub sequence: Option<u64>,
     /// The event type: `aggregate.name`.
     pub event_type: String,
@@ -135,7 +137,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    /// The event's name within its aggregate: the event type without the aggregate type.
+    /// The event type without the aggregate type.
     #[must_use]
     pub fn event_name(&self) -> &str {
         self.event_type

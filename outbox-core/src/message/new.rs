@@ -1,7 +1,7 @@
-//! A message on its way into the outbox: an encoded event that has no number yet.
+//! A message to be recorded: an encoded event without a sequence number.
 //!
-//! Invariant: a message that passes [`NewMessage::check`] can be stored in every database and published on every
-//! broker. Any other is refused with an [`EventError`] when it is recorded.
+//! Invariant: a message that passes [`NewMessage::check`] can be stored in every database and
+//! published on every broker. Recording rejects any other message with an [`EventError`].
 
 use std::fmt;
 
@@ -48,12 +48,13 @@ impl fmt::Debug for NewMessage {
 }
 
 impl NewMessage {
-    /// Encodes an event with its codec (default: JSON), gives it a fresh id, and copies the ids of the ambient [`MessageContext`] into its
-    /// headers.
+    /// Encodes an event with its codec (default: JSON), assigns a new id, and copies the ids of the
+    /// current [`MessageContext`] into the headers.
     ///
     /// # Errors
     ///
-    /// [`EventError::Encode`] if the codec refuses the value, [`EventError::Header`] if the context holds a line break or NUL.
+    /// [`EventError::Encode`] if the codec rejects the value, [`EventError::Header`] if the context
+    /// contains a line break or NUL.
     pub fn from_event<E: DomainEvent>(event: &E) -> Result<Self, EventError> {
         let descriptor = event.descriptor();
         let payload = event.encode().map_err(|source| EventError::Encode {
@@ -77,29 +78,30 @@ impl NewMessage {
         })
     }
 
-    /// Adds a header that consumers can read.
+    /// Adds a header for consumers.
     ///
     /// # Errors
     ///
-    /// [`EventError::Header`] if the name is malformed or reserved, or the value holds CR, LF or NUL.
+    /// [`EventError::Header`] if the name is malformed or reserved, or the value contains CR, LF or
+    /// NUL.
     pub fn with_header(mut self, name: &str, value: impl Into<String>) -> Result<Self, EventError> {
         self.headers.set(name, value)?;
         Ok(self)
     }
 
-    /// Delays the message until a time. Later messages of the same aggregate wait behind it, because order comes first.
+    /// Delays the message until a time. Later messages of the same aggregate wait behind it.
     #[must_use]
     pub fn available_at(mut self, time: OffsetDateTime) -> Self {
         self.available_at = Some(time);
         self
     }
 
-    /// Checks everything that could make the message impossible to store or to publish. Stores call it before they
+    /// Checks everything that could prevent storing or publishing. Stores call it before they
     /// write.
     ///
     /// # Errors
     ///
-    /// The [`EventError`] that names the mistake and its remedy.
+    /// An [`EventError`] with the problem and its remedy.
     pub fn check(&self, limits: &Limits) -> Result<(), EventError> {
         check_name("aggregate type", &self.aggregate.aggregate_type)?;
         check_name("event name", &self.event_name)?;
@@ -137,7 +139,7 @@ impl NewMessage {
         Ok(())
     }
 
-    /// Turns this into the message that a store has given a sequence and a time.
+    /// The stored message, with sequence and time from the store.
     #[must_use]
     pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
         Message {
@@ -161,7 +163,7 @@ impl NewMessage {
         self.id
     }
 
-    /// The aggregate the message belongs to.
+    /// The aggregate of the message.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.aggregate
@@ -209,8 +211,8 @@ impl NewMessage {
         &self.headers
     }
 
-    /// The business key that must not be recorded twice. Stores compare keys byte by byte, over all event types of the
-    /// outbox.
+    /// The business key that must not be recorded twice. Stores compare keys byte by byte, across
+    /// all event types.
     #[must_use]
     pub fn dedup_key(&self) -> Option<&str> {
         self.dedup_key.as_deref()

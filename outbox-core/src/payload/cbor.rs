@@ -1,4 +1,4 @@
-//! CBOR by serde: one value per payload, and nothing behind it.
+//! CBOR by serde, one value per payload.
 //!
 //! Invariant: no error quotes the payload.
 
@@ -12,7 +12,7 @@ use super::CodecError;
 /// Content type of CBOR.
 pub const CBOR: &str = "application/cbor";
 
-/// Nesting of arrays, maps and tags that is read; the parser calls itself for each level. As serde_json has it.
+/// Maximum nesting, as in serde_json: the parser is recursive.
 const DEPTH_MAX: usize = 128;
 
 pub(super) fn to_vec<T: Serialize + ?Sized>(event: &T) -> Result<Vec<u8>, CodecError> {
@@ -28,7 +28,7 @@ pub(super) fn from_slice<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Strin
     let value = read.map_err(|error| match error {
         Error::Io(_) => "CBOR ends in the middle of a value".to_owned(),
         Error::Syntax(at) => format!("not CBOR at byte {at}"),
-        // The text is serde's, which quotes.
+        // serde's text quotes values.
         Error::Semantic(Some(at), _) => format!("CBOR at byte {at} does not fit `{}`", type_name::<T>()),
         Error::Semantic(None, _) => format!("CBOR does not fit `{}`", type_name::<T>()),
         Error::RecursionLimitExceeded => format!("CBOR is nested more than {DEPTH_MAX} levels deep"),

@@ -1,4 +1,4 @@
-//! Which codec an event has, and events read from messages with it.
+//! The codec of an event type, and decoding messages with it.
 
 use std::any::type_name;
 
@@ -6,7 +6,8 @@ use super::{Codec, Decode, PayloadError, is_media_type};
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 
-/// An event whose codec is known. `#[derive(DomainEvent)]` implements it too. By hand it is one line, and only needed for events that handlers take:
+/// An event type with its codec. `#[derive(DomainEvent)]` implements it. A manual implementation is
+/// one line, needed only for events that handlers receive:
 ///
 /// ```
 /// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
@@ -28,16 +29,17 @@ use crate::message::Message;
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait EventCodec: DomainEvent + Sized {
-    /// The codec that [`DomainEvent::encode`] writes with.
+    /// The codec used by [`DomainEvent::encode`].
     type Codec: Codec;
 }
 
-/// Decodes the event of a message with the codec of its type. Event type and version are not looked at, but for one thing: a type with several events, such as
-/// an enum, must read the message as the one that the message names, if that is one of them.
+/// Decodes the event of a message with the codec of its type. Does not check event type and
+/// version, with one exception: if a type has several events, such as an enum, the result must be
+/// the event that the message names.
 ///
 /// # Errors
 ///
-/// [`PayloadError`]. Trying again does not help.
+/// [`PayloadError`]. A retry does not help.
 pub fn decode<T: EventCodec>(message: &Message) -> Result<T, PayloadError>
 where
     T::Codec: Decode<T>,
@@ -66,8 +68,8 @@ where
     }
 }
 
-/// The variant that a payload was read as, if the type has another one for the event that the message names. Rust paths are compared: a type that is written
-/// by hand may have several events that its payload does not tell apart.
+/// The decoded variant, if the message names another one. Compares Rust paths, because a manual
+/// implementation may have several events with the same payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

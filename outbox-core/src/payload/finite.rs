@@ -1,5 +1,5 @@
-//! Refuses NaN and infinity in JSON. serde_json writes both as `null`, which no consumer can read as
-//! a number.
+//! Rejects NaN and infinity in JSON. serde_json writes both as `null`, which consumers cannot read
+//! as a number.
 
 use std::fmt::{self, Write as _};
 
@@ -7,18 +7,18 @@ use serde::{Serialize, ser};
 
 use super::CodecError;
 
-/// A value holds a number that JSON cannot express: NaN or an infinity.
+/// A value contains NaN or infinity, which JSON cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the number at `{path}` is NaN or infinite, which JSON cannot express; leave the field out, or use an `Option`"
 )]
 pub struct NotFinite {
-    /// Path of the number, without values of the event: names of fields and variants, `[2]` for the
-    /// third element, `{0}` for the first entry of a map, `.` for the whole value.
+    /// Path of the number without payload values: field and variant names, `[2]` for the third
+    /// element, `{0}` for the first entry of a map, `.` for the whole value.
     pub path: String,
 }
 
-/// Writes JSON. Refuses a number that is not finite ([`NotFinite`]).
+/// Writes JSON. Rejects NaN and infinity.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub struct NotFinite {
 #[doc(hidden)]
 pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     let bytes = serde_json::to_vec(value)?;
-    // serde_json has written each such number as `null`, so most values need no second pass.
+    // serde_json writes such numbers as `null`, so most values need no second pass.
     if bytes.windows(4).any(|word| word == b"null")
         && let Err(Stop::NotFinite(mut path)) = value.serialize(Finite)
     {
@@ -39,12 +39,11 @@ pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> 
     Ok(bytes)
 }
 
-/// Why the search has ended.
 #[derive(Debug)]
 enum Stop {
-    /// The path of the number, from its end to its beginning.
+    /// The path of the number, innermost part first.
     NotFinite(Vec<String>),
-    /// The value cannot be written at all, which serde_json reports.
+    /// The value cannot be written; serde_json reports the error.
     Unwritable,
 }
 
@@ -75,10 +74,9 @@ fn field(name: &str) -> String {
     format!(".{name}")
 }
 
-/// Checks each number of a value.
 struct Finite;
 
-/// The parts of a sequence, struct or map that were checked so far.
+/// The parts of a sequence, struct or map checked so far.
 #[derive(Default)]
 struct Parts {
     variant: Option<&'static str>,
@@ -245,7 +243,7 @@ impl ser::Serializer for Finite {
         Ok(())
     }
 
-    /// As serde_json: a type may have other parts otherwise.
+    /// As serde_json: some types serialize differently otherwise.
     fn is_human_readable(&self) -> bool {
         true
     }
@@ -294,8 +292,8 @@ macro_rules! fields {
 
 fields!(SerializeStruct, SerializeStructVariant);
 
-/// Keys are not checked, because serde_json refuses keys that are not finite. Keys are not part of a
-/// path, because keys may be personal data.
+/// Keys are not checked, because serde_json rejects keys that are not finite. Keys may be personal
+/// data and are not part of a path.
 impl ser::SerializeMap for Parts {
     type Ok = ();
     type Error = Stop;

@@ -1,7 +1,7 @@
-//! The reasons of serde_json without the values that they quote.
+//! Error texts of serde_json without the quoted values.
 
-/// What is wrong with JSON, and where, without the values in it: `invalid type: string, expected u64, at line 1 column 12`. They may be
-/// personal data, and errors go into logs and tables.
+/// The problem and its position in JSON, without values: `invalid type: string, expected u64, at
+/// line 1 column 12`. Values may be personal data, and errors are logged and stored.
 #[must_use]
 pub fn json_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
@@ -14,7 +14,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         Some(text) => (text, place.as_str()),
         None => (text.as_str(), ""),
     };
-    // The type's own names; everything else may quote.
+    // These contain only the type's own names; all others may quote values.
     let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {
@@ -22,12 +22,12 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         let found = text
             .split_once(": ")
             .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
-        // The last one: what is expected comes from the type and stands at the end, after whatever is quoted.
+        // The last occurrence: the expectation comes from the type and follows anything quoted.
         let expected = text.rsplit_once(", expected ").filter(|_| {
             !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
         });
         match (what, expected) {
-            // Of a type or value that serde_json does not name so, the text is somebody else's.
+            // Unknown types or values mean that the text is not serde_json's.
             (Some(what), Some((_, expected))) if found.is_some() || !is_of_value(what) => {
                 let found = found.map(|found| format!(": {found}")).unwrap_or_default();
                 format!("{what}{found}, expected {expected}")
@@ -39,7 +39,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     format!("{reason},{place}").trim_end_matches(',').to_owned()
 }
 
-/// What serde says is wrong.
+/// Problems as serde names them.
 const WRONG: &[&str] = &[
     "invalid type",
     "invalid value",
@@ -52,7 +52,7 @@ fn is_of_value(what: &str) -> bool {
     matches!(what, "invalid type" | "invalid value")
 }
 
-/// What serde calls the kinds of values that it did not expect.
+/// Kinds of unexpected values as serde names them.
 const FOUND: &[&str] = &[
     "string",
     "integer",

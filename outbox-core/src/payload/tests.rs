@@ -1,4 +1,4 @@
-//! Tests of codecs: JSON, one of a user's own, and CBOR.
+//! Tests of codecs: JSON, a custom codec, and CBOR.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -52,7 +52,7 @@ impl<C: Encode<Self> + Send + Sync + 'static> EventCodec for Measured<C> {
     type Codec = C;
 }
 
-/// Four bytes for the sensor are in the aggregate; the payload is the values alone.
+/// A custom codec: the sensor is the aggregate, the payload contains only the values.
 #[derive(Debug, PartialEq)]
 enum Floats {}
 
@@ -180,7 +180,7 @@ mod cbor {
             (b"".as_slice(), "ends in the middle"),
             (b"\xa2\x66sens", "ends in the middle"),
             (b"\x1c", "not CBOR at byte 0"),
-            // A value that the type does not take, and that is personal.
+            // A personal value of the wrong type.
             (b"\xa1\x66sensor\x66CANARY", "does not fit"),
             (b"\xa2\x66sensor\x07\x66values\x80\x00", "1 bytes follow"),
             (&deep, "does not fit"),
@@ -214,7 +214,6 @@ fn json_refuses_a_number_that_is_not_finite() {
     }
 }
 
-/// CBOR can express it, so the consumer reads what the producer wrote.
 #[cfg(feature = "cbor")]
 #[test]
 fn cbor_carries_a_number_that_is_not_finite() {

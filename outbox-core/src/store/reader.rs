@@ -1,7 +1,7 @@
-//! Single facts of an outbox, for whoever asks why something does not arrive.
+//! Reads single facts of an outbox, for finding out why a message does not arrive.
 //!
-//! Invariant: nothing here changes or locks anything, so it works beside relays and with rights to read only. Not here: lists of messages and of blocked
-//! aggregates, which operators need before they decide, see [`OutboxAdmin`].
+//! Invariant: reads only and takes no locks, so it works beside relays and with read-only rights.
+//! Lists are in [`OutboxAdmin`].
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -12,14 +12,15 @@ use time::OffsetDateTime;
 use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads single facts of an outbox. Each call reads a snapshot of its own, so two facts may be of different moments.
+/// Reads single facts of an outbox. Each call reads its own snapshot.
 pub trait OutboxReader: OutboxAdmin {
-    /// Reads a message with its payload; `None` if the outbox does not hold it.
+    /// Reads a message with its payload; `None` if it is not in the outbox.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
 
-    /// Reads at most `limit` messages of any status that were recorded at `recorded_from` or later and before `recorded_until`, with ids larger than `after`,
-    /// without their payloads. They come in the order of their ids, and a page that is not full is the last one. Copies have the time of recording of their
-    /// original, and are left out if their ids are more than a day away from the span.
+    /// Reads at most `limit` messages of any status without payloads, in id order, with ids larger
+    /// than `after`. Selects messages recorded from `recorded_from` (inclusive) to `recorded_until`
+    /// (exclusive). A page below `limit` is the last one. Copies have the recording time of their
+    /// original and are left out if their ids are more than a day outside the span.
     fn recorded_between(
         &self,
         recorded_from: OffsetDateTime,
@@ -28,13 +29,15 @@ pub trait OutboxReader: OutboxAdmin {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Looks for published messages, logged ones included, among the last ones before a time, of which it reads a bounded number. Says from when on it has looked.
+    /// Searches published messages, including logged ones, newest first, within a bounded number of
+    /// reads. Returns from when on it has searched.
     fn search_published(
         &self,
         search: &PublishedSearch,
     ) -> impl Future<Output = Result<PublishedFound, StoreError>> + Send;
 
-    /// Reads the head row of an aggregate; `None` if it has recorded nothing that asks for order, or was forgotten.
+    /// Reads the head row of an aggregate; `None` if it has recorded no sequenced event or was
+    /// forgotten.
     fn head(
         &self,
         aggregate: &Aggregate,
@@ -46,20 +49,21 @@ pub trait OutboxReader: OutboxAdmin {
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<BlockedAggregate>, StoreError>> + Send;
 
-    /// Lists the relays whose announcements have expired and are still stored, in the order of their ids. The next relay that announces itself deletes them, so
-    /// this tells who was last where no relay is left.
+    /// Lists relays with expired announcements that are still stored, by id. The next announcement
+    /// of any relay deletes them, so this shows the last relays when none is left.
     fn expired_relays(&self) -> impl Future<Output = Result<Vec<ExpiredRelay>, StoreError>> + Send;
 
-    /// Lists all partitions that have a lease row, in their order, with their owners.
+    /// Lists all partitions with a lease row, in order, with their owners.
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
-/// A message with everything that the outbox holds of it.
+/// A message with all its stored data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundMessage {
-    /// The message as lists show it.
+    /// The message as listed.
     pub stored: StoredMessage,
-    /// The time until the message may be published, if it is delayed; for an unsequenced message also the rest of its back-off.
+    /// Time until a delayed message may be published; for an unsequenced message also the rest of
+    /// its back-off.
     pub delayed_for: Option<Duration>,
     /// The message, or the reason why the row cannot be published.
     pub message: Result<Message, RowFault>,
@@ -68,9 +72,9 @@ pub struct FoundMessage {
 /// The head row of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregateHead {
-    /// The number of its last message that asks for order.
+    /// The sequence of its last sequenced message.
     pub last_sequence: u64,
-    /// The time at which it recorded last.
+    /// Time of its last recording.
     pub recorded_at: OffsetDateTime,
 }
 
@@ -79,49 +83,52 @@ pub struct AggregateHead {
 pub struct PartitionOwner {
     /// The partition, in `0..PARTITIONS`.
     pub partition: u16,
-    /// How often it was acquired.
+    /// Number of acquisitions.
     pub epoch: i64,
-    /// The relay whose lease has not run out.
+    /// The relay with a live lease.
     pub owner: Option<OwnerId>,
-    /// The relay whose lease has run out without being given back: it has died, stands still, or does not reach the database. `None` if the partition has an
-    /// owner, was given back, or was never acquired. Whoever acquires the partition next takes the place of this trace.
+    /// The relay with an expired, unreleased lease: it crashed, is suspended, or cannot reach the
+    /// database. `None` if the partition has an owner, was released, or was never acquired. The
+    /// next acquisition overwrites it.
     pub last_owner: Option<OwnerId>,
-    /// The time until the lease runs out; zero if nobody owns the partition.
+    /// Time until the lease expires; zero without an owner.
     pub expires_in: Duration,
-    /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's clock was set back. Such a lease counts as expired.
+    /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's
+    /// clock was set back. Such a lease counts as expired.
     pub is_ahead: bool,
 }
 
-/// What to look for among published messages, logged ones included.
+/// Criteria of a search among published messages, including logged ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSearch {
     /// Only messages of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only messages whose ids were made at this time or later, by the clocks of their writers. A
-    /// copy has the time of its replay. A store with ids that name no time searches all messages.
+    /// Only messages with ids created at this time or later, by the writers' clocks. A copy has the
+    /// time of its replay. If ids contain no time, all messages are searched.
     pub from: Option<OffsetDateTime>,
-    /// Only messages whose ids were made before this time.
+    /// Only messages with ids created before this time.
     pub until: Option<OffsetDateTime>,
-    /// The most messages, of any status and of anybody, that are read for it.
+    /// Maximum number of messages to read, of any status and aggregate.
     pub looked_at_max: NonZeroU32,
-    /// The most that are returned.
+    /// Maximum number of messages to return.
     pub limit: NonZeroU32,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedFound {
-    /// The messages that match, the last id first.
+    /// Matching messages, highest id first.
     pub messages: Vec<FoundPublished>,
-    /// Messages whose ids were made in this millisecond or before may not have been read, because `looked_at_max` was reached; `None` if all was read.
+    /// `looked_at_max` was reached: messages with ids created in this millisecond or earlier may
+    /// not have been read. `None` if all were read.
     pub looked_from: Option<OffsetDateTime>,
 }
 
 /// A published message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundPublished {
-    /// The message as lists show it.
+    /// The message as listed.
     pub stored: StoredMessage,
-    /// The header that names the event because of which it was recorded; `None` also if the headers cannot be read.
+    /// The id of the event or request that caused it; `None` also if the headers cannot be read.
     pub causation_id: Option<String>,
 }
