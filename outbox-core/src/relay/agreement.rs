@@ -1,7 +1,6 @@
-//! Agreement of the live relays of one outbox on one destination and one source.
+//! Agreement of live relays on one destination and source.
 //!
-//! Invariant: a relay that owns no partition acquires none while a live relay disagrees with it. So
-//! publishing relays continue, and newcomers end with an error.
+//! Invariant: a relay without partitions acquires none while a live relay disagrees with it.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +8,7 @@ use std::fmt;
 use crate::publisher::Destination;
 use crate::store::{Announcement, LiveRelay, OwnerId};
 
-/// Two relays of one outbox that publish to different destinations, or under different sources.
+/// Two relays of one outbox with different destinations or sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disagreement {
@@ -66,7 +65,7 @@ pub(super) fn disagreement(
 ) -> Option<Disagreement> {
     let own = relays.iter().find(|relay| relay.owner == owner);
     let name = own.and_then(|relay| relay.name.clone());
-    // A store may cut and escape texts, so stored destinations are compared with each other.
+    // A store may cut and escape texts, so stored destinations are compared.
     let registration = own.map_or(&*announcement.registration, |own| &own.registration);
     let destination = registration.destination.clone()?;
     let other = relays.into_iter().find(|relay| {

@@ -1,4 +1,4 @@
-//! Settings of a relay, each with its bound and default.
+//! Settings of a relay.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,8 +12,7 @@ use crate::store::LEASE_TTL_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PoisonPolicy {
-    /// Later messages of the aggregate wait until the dead letter is retried or skipped: order is
-    /// kept.
+    /// Later messages of the aggregate wait until an operator retries or skips the dead letter.
     #[default]
     HaltAggregate,
     /// Later messages are published: consumers see a gap in the sequence.
@@ -24,13 +23,11 @@ pub enum PoisonPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
-    /// Number of rejections that makes a message a dead letter. Outages do not count. At least 1,
-    /// default 20.
+    /// Rejections until a message is a dead letter. Outages do not count. At least 1, default 20.
     pub attempts_max: u32,
-    /// Wait of the aggregate after a failure, increasing with each failure. 0 < min ≤ max, default
-    /// 100 ms to 30 s.
+    /// Wait of the aggregate after a failure. 0 < min ≤ max, default 100 ms to 30 s.
     pub backoff: Backoff,
-    /// What happens to the aggregate of a dead letter. Default: halt.
+    /// Default: halt.
     pub on_poison: PoisonPolicy,
 }
 
@@ -47,11 +44,11 @@ impl Default for EventPolicy {
 /// What happens to published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// Kept for this time, for audits, replays and reconciling with the stream. At least an hour.
+    /// Kept for this time, at least an hour, for audits, replays and reconciling.
     KeepFor(Duration),
     /// Kept until an operator deletes them.
     Keep,
-    /// Deleted when published: fastest, but no audits, replays or reconciling.
+    /// Deleted at once: fastest, but no audits, replays or reconciling.
     Delete,
 }
 
@@ -64,37 +61,35 @@ impl Retention {
     }
 }
 
-/// Settings of a relay. `RelayConfig::default()` suits most services.
+/// Settings of a relay. The default suits most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayConfig {
-    /// Lifetime of an unrenewed lease. After a crash, another relay waits this long for the
-    /// partition. A database outage of more than a sixth of it interrupts publishing. 300 ms to 10
-    /// min, default 15 s.
+    /// Lifetime of an unrenewed lease: how long a takeover waits after a crash. A database outage
+    /// of more than a sixth of it interrupts publishing. 300 ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
-    /// Payload bytes in memory. The relay fetches only while less than half is in use, and a fetch
-    /// ends after this many bytes. More than 0, default 32 MiB.
+    /// Payload bytes in memory. The relay fetches while less than half is in use; one fetch ends
+    /// after this many bytes. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
-    /// Maximum interval between polls while idle, which is the latency of commits in other
-    /// processes. Delayed messages and messages in back-off are polled at least every fifth
-    /// interval. More than 0, default 1 s.
+    /// Maximum interval between polls while idle: the latency of commits in other processes.
+    /// Delayed messages and back-offs are polled at least every fifth interval. More than 0,
+    /// default 1 s.
     pub poll_max: Duration,
     /// Policy of event types without their own policy.
     pub policy: EventPolicy,
     /// Policies by event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// What happens to published messages. Default: kept for 7 days.
+    /// Retention of published messages. Default 7 days.
     pub retention: Retention,
     /// Retention of deduplication keys, from their recording. Must exceed the time in which a save
     /// may be repeated. At least an hour, default 7 days.
     pub dedup_key_retention: Duration,
-    /// Time without a confirmation while messages are due, or of a database failure, until
+    /// How long due messages stay unconfirmed, or the database fails, until
     /// [`Health::Stuck`](crate::Health::Stuck). Default 5 min.
     pub stuck_after: Duration,
-    /// Whether the relay starts although a live relay of the same outbox has another destination or
-    /// source. Each message then goes to the destination of the relay that owns its partition. Only
-    /// for a deliberate move without a pause: set it on the new relays, then stop the old ones.
-    /// Default false.
+    /// Whether the relay starts although a live relay of the outbox has another destination or
+    /// source. Messages then go to the destination of the relay that owns their partition. Only for
+    /// a move without a pause: set it on the new relays, then stop the old ones. Default false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]
@@ -105,14 +100,14 @@ pub struct RelayConfig {
     /// Minimum interval between polls while idle, at most `poll_max`.
     #[doc(hidden)]
     pub poll_min: Duration,
-    /// Timeout of database calls; the relay then closes the connection. Lease renewals time out
-    /// after a third of `lease_ttl` at most, purging and counting after six times this.
+    /// Timeout of database calls, which closes the connection. Lease renewals: a third of
+    /// `lease_ttl` at most; purging and counting: six times this.
     #[doc(hidden)]
     pub store_timeout: Duration,
     /// Pause while the broker or the database is down.
     #[doc(hidden)]
     pub backoff: Backoff,
-    /// Time that a shutdown waits for confirmations, at most until the leases expire.
+    /// How long a shutdown waits for confirmations, at most until the leases expire.
     #[doc(hidden)]
     pub shutdown_timeout: Duration,
     /// Seed of the jitter. Default: random.

@@ -1,15 +1,13 @@
 //! Whether this relay can do its work, and the fitness that it announces.
 //!
-//! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after
-//! its publisher has succeeded recently. So a fit relay beside an ailing one has succeeded since
-//! the other began to fail. While the broker is down for all, no relay is fit and no partition
-//! moves.
+//! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after a
+//! recent success of its publisher. So while the broker is down for all relays, none is fit and no
+//! partition moves.
 //!
-//! After handing everything over, a relay recovers in two steps: a probe, which only reads, then a
-//! trial. The trial starts at the earliest `lease_ttl` after the handover, so that other relays can
-//! acquire the partitions first. It ends with the first delivery (recovered), the first failure
-//! that no message caused (ailing), or after `lease_ttl + store_timeout`: ailing if the broker
-//! rejected every message, otherwise recovered.
+//! After a handover, a relay recovers by a probe, which only reads, and a trial, at the earliest
+//! `lease_ttl` after the handover. The trial ends with the first delivery (recovered), the first
+//! failure that no message caused (ailing), or after `lease_ttl + store_timeout`: ailing if the
+//! broker rejected every message, otherwise recovered.
 
 use std::time::Duration;
 
@@ -18,16 +16,15 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{Fitness, Relays};
 
-/// Maximum pause between two probes, short enough that health keeps the failure in between.
+/// Maximum pause between probes. Must be short enough that health keeps the failure in between.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum pause between two failed trials. A message sent in a failing trial is delayed by the
-/// trial.
+/// Maximum pause between failed trials. A failing trial delays its messages.
 const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Checkup {
-    /// How long a failure lasts before the relay is ailing: the lease duration.
+    /// How long a failure lasts before the relay is ailing.
     patience: Duration,
     /// Maximum duration of a trial without messages: longer than a failure takes to show.
     trial: Duration,
@@ -82,7 +79,7 @@ impl Checkup {
         self.state == State::Ailing
     }
 
-    /// Called while no relay is ailing: probes are not needed, and old results do not count.
+    /// While no relay is ailing, probes are not needed, and old results do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -90,14 +87,13 @@ impl Checkup {
         }
     }
 
-    /// Half of the lease duration; the other half covers the time until an ailing relay reads the
+    /// Half of the lease duration; the other half is the time until an ailing relay reads the
     /// success.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
 
-    /// Updates the state. `keeps`: the relay has partitions to keep, so its own messages show what
-    /// works. Returns true if the relay becomes ailing.
+    /// `keeps`: the relay's own messages show what works. Returns true if the relay becomes ailing.
     pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
@@ -110,7 +106,7 @@ impl Checkup {
                 self.sicken(rng);
                 true
             }
-            // Its own messages flow. A failed probe proves less, and no other probe might follow.
+            // Its own messages flow, and no other probe might follow the failed one.
             (State::Ailing, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
@@ -148,8 +144,7 @@ impl Checkup {
         self.recovered_at = Some(Instant::now());
     }
 
-    /// All partitions are released. An immediate trial would acquire them again before other relays
-    /// do.
+    /// An immediate trial would acquire the released partitions before other relays do.
     pub(super) fn handed_over(&mut self) {
         if self.state == State::Ailing {
             self.trial_at = self.trial_at.max(Instant::now() + self.patience);
@@ -162,7 +157,6 @@ impl Checkup {
         self.failed_probes = 0;
     }
 
-    /// Messages were fetched, published and settled, which is all that a trial can prove.
     pub(super) fn delivered(&mut self) {
         if self.state == State::Trying {
             self.recover();
@@ -179,10 +173,10 @@ impl Checkup {
         is_trial
     }
 
-    /// Time of the next probe of broker and database. Reasons for a probe: to recover, to show
-    /// ailing relays that this relay works, or to detect a recreated stream when another relay
-    /// announces another destination. An ailing relay with partitions probes only if its own
-    /// messages have shown nothing since `failed_at` for four times `patience`.
+    /// Probes serve to recover, to show ailing relays that this relay works, and to detect a
+    /// recreated stream when another relay announces another destination. An ailing relay with
+    /// partitions probes only if its own messages have shown nothing since `failed_at` for four
+    /// times `patience`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,
@@ -200,7 +194,7 @@ impl Checkup {
         }
     }
 
-    /// Returns true if the relay shall publish again, in a trial or with the partitions it kept.
+    /// Returns true if the relay must publish again, in a trial or with the partitions it kept.
     pub(super) fn probed(&mut self, succeeded: bool, owns: bool, rng: &mut fastrand::Rng) -> bool {
         let now = Instant::now();
         if succeeded {
@@ -254,7 +248,7 @@ mod tests {
         );
     }
 
-    /// Two ailing relays wait for each other forever if one of them misses that it works again.
+    /// Otherwise two ailing relays may wait for each other forever.
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_failed_keeps_no_relay_ailing_whose_messages_flow() {
         let lease_ttl = Duration::from_secs(15);
@@ -264,7 +258,6 @@ mod tests {
             let failing_since = Instant::now();
             tokio::time::advance(lease_ttl).await;
             assert!(checkup.check(Some(failing_since), true, &mut rng));
-            // The probe began before the relay became ailing, or before it acquired partitions.
             assert!(!checkup.probed(false, owns, &mut rng));
             assert!(!checkup.check(Some(failing_since), true, &mut rng));
             assert_eq!(checkup.fitness(), Fitness::Ailing);
@@ -275,7 +268,6 @@ mod tests {
         }
     }
 
-    /// A relay that stays neither fit nor ailing blocks takeovers.
     #[tokio::test(start_paused = true)]
     async fn every_trial_ends() {
         for (fails, ends) in [(false, Fitness::Unproven), (true, Fitness::Ailing)] {

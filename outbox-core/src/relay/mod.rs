@@ -2,13 +2,10 @@
 //!
 //! Invariants:
 //!
-//! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`in_flight`);
+//! * no database transaction is open during a call to the broker;
+//! * at most one message of an aggregate is unconfirmed (`in_flight`);
 //! * nothing is published after the leases may have expired (`ownership`);
 //! * failures of the broker pause the relay and use no attempts (`policy`).
-//!
-//! Store, publisher, Tokio's clock, the wall clock (`suspension`) and the random generator can be
-//! replaced in tests.
 
 mod agreement;
 mod config;
@@ -68,15 +65,15 @@ pub struct Relay<S, P> {
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// A dead letter, as passed to the hook [`Relay::on_dead_letter`].
+/// A dead letter, as passed to [`Relay::on_dead_letter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadMessage {
     /// The row id.
     pub row_id: i64,
-    /// The message id; `None` if the row cannot be read.
+    /// The message id; `None` if unreadable.
     pub id: Option<MessageId>,
-    /// The event type; `None` if the row cannot be read.
+    /// The event type; `None` if unreadable.
     pub event_type: Option<String>,
     /// The aggregate.
     pub aggregate: Aggregate,
@@ -92,12 +89,11 @@ pub struct DeadMessage {
 pub struct RelayReport {
     /// Messages confirmed by the broker and settled.
     pub published: u64,
-    /// Published messages that the broker already had from an earlier attempt.
+    /// Published messages that the broker already had.
     pub duplicates: u64,
     /// Failed publishes that will be retried.
     pub failed: u64,
-    /// Dead letters; a message counts each time it becomes one. See
-    /// [`OutboxAdmin`](crate::OutboxAdmin).
+    /// Dead letters; a message counts each time it becomes one.
     pub dead_letters: u64,
 }
 
@@ -105,14 +101,13 @@ pub struct RelayReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// The event types linked into this program contradict each other.
+    /// The event types linked into this program conflict.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// The configuration is invalid.
     #[error("relay configuration: {0}")]
     Config(String),
-    /// The database failed. [`Relay::run`] returns this only if the database is not set up, and
-    /// retries otherwise.
+    /// The database failed. [`Relay::run`] returns this only if the database is not set up.
     #[error("outbox store failed")]
     Store(#[from] StoreError),
     /// A live relay of the same outbox has another destination or source.
@@ -162,17 +157,16 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each dead letter after it is recorded. The hook must not block; a panic is
-    /// logged and otherwise ignored. A crash or a lost lease can skip the call, so use it for
-    /// alerts, not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)).
+    /// Calls `hook` for each recorded dead letter. It must not block; a panic is logged. A crash or
+    /// a lost lease can skip the call, so use it for alerts, not for bookkeeping
+    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list)).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
         self
     }
 
-    /// Replaces the wall clock for detecting suspensions: `lead` returns its lead over Tokio's
-    /// clock. For tests.
+    /// Replaces the wall clock, for tests: `lead` returns its lead over Tokio's clock.
     #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
@@ -180,21 +174,19 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// The health of this relay while it runs, readable from any thread. Call it before
-    /// [`Self::run`].
+    /// The health of this relay, readable from any thread. Call it before [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
     }
 
-    /// Drains until `shutdown` is cancelled. Then finishes messages in flight within
+    /// Drains until `shutdown` is cancelled. Then waits for messages in flight for at most
     /// [`RelayConfig::shutdown_timeout`], settles them and releases the leases. A hanging database
     /// or broker adds at most four seconds.
     ///
-    /// Any number of relays may run, in any process; they share the partitions evenly. After
-    /// failures of database or broker the relay backs off and continues. Dropping the future is
-    /// like a crash: no message is lost, but the leases must expire, and messages in flight are
-    /// published again.
+    /// Any number of relays share the partitions evenly. After a failure of database or broker the
+    /// relay backs off and continues. Dropping the future is like a crash: no message is lost, the
+    /// leases must expire, and messages in flight are published again.
     ///
     /// # Errors
     ///
@@ -203,12 +195,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// * [`RelayError::Catalogue`] or [`RelayError::Config`];
     /// * [`RelayError::Store`] if the database is not set up, rejects the login or is not trusted
     ///   ([`StoreError::Setup`]);
-    /// * [`RelayError::OtherDestination`] if a live relay of the same outbox publishes elsewhere;
+    /// * [`RelayError::OtherDestination`] if a live relay of the outbox publishes elsewhere;
     /// * [`RelayError::Broker`] if the stream is not set up.
     ///
-    /// If the database is down at the start, it is checked when it answers. After the first check,
-    /// a rejected login is retried like an outage. If the broker is down at the start, later setup
-    /// problems are only logged.
+    /// A database that is down at the start is checked when it answers. After the first check, a
+    /// rejected login is retried. If the broker is down at the start, later setup problems are only
+    /// logged.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
         let unchecked = match shutdown.run_until_cancelled(self.preflight()).await {
@@ -230,16 +222,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes everything that is due now and returns. For tests and for jobs that run to
-    /// completion. Partitions of other relays are left to them; free partitions are acquired and
-    /// kept until the end.
+    /// Publishes everything that is due now and returns; for tests and jobs. Acquires free
+    /// partitions until the end, and leaves partitions of other relays alone.
     ///
     /// # Errors
     ///
-    /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure
-    /// of store or broker: settled messages stay settled, the others stay pending. If the store
-    /// rejects the verdict on a single message ([`StoreError::Refused`]), the error is returned
-    /// after all other messages are published.
+    /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure:
+    /// settled messages stay settled, the others stay pending. For a single rejected verdict
+    /// ([`StoreError::Refused`]), after all other messages are published.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)
@@ -269,8 +259,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Reports problems that would stay silent. An unreachable database or broker does not prevent
-    /// the start.
+    /// An unreachable database or broker does not prevent the start.
     async fn preflight(&self) -> Result<Unchecked, RelayError> {
         let store = self.check_store().await?;
         if let Some(reason) = &store {
@@ -321,9 +310,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Checks components that were down at the start, once they answer. Setup problems of the
-    /// database stop the relay. A broker that has just started may not have loaded its streams yet,
-    /// so stream problems are only logged, once.
+    /// Setup problems of the database stop the relay. A broker that has just started may not have
+    /// loaded its streams yet, so stream problems are only logged, once.
     async fn check_later(
         &self,
         mut unchecked: Unchecked,

@@ -1,8 +1,7 @@
 //! Logs the beginning and the end of an outage instead of every failed retry.
 //!
-//! Invariant: an outage is logged once, again when it turns out to need an operator, and at most
-//! every 30 s when its reason changes. Each failure stays visible at level debug, in metrics and in
-//! health.
+//! Invariant: an outage is logged once, again when it needs an operator, and at most every 30 s
+//! when its reason changes. Each failure stays visible at level debug, in metrics and in health.
 
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use tokio::time::Instant;
 
 use crate::health::Activity;
 
-/// Minimum interval between two log lines about an outage with a changing reason.
 const CHANGED_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -23,8 +21,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Returns whether to log the failure. A `reason` that differs between messages would be logged
-    /// too often.
+    /// Returns whether to log the failure. `reason` must not differ between messages.
     pub(super) fn failed(&mut self, needs_somebody: bool, reason: &str) -> bool {
         let is_changed = |(at, told): &(Instant, String)| told != reason && at.elapsed() >= CHANGED_AFTER;
         let is_news = self.began.is_none()
@@ -51,8 +48,8 @@ impl Outage {
     }
 }
 
-/// The activities that make up a relay's work. Not [`Activity::Keeping`]: a relay that cannot renew
-/// its leases loses them, and then has nothing to hand over.
+/// Without [`Activity::Keeping`]: a relay that cannot renew its leases loses them, and has nothing
+/// to hand over.
 pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 #[derive(Debug, Default)]
@@ -62,8 +59,8 @@ pub(super) struct StoreOutage {
     /// Time of the first such failure.
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
-    /// The store records no verdicts: nothing is settled before this time, and nothing is sent
-    /// until the given verdicts are recorded.
+    /// Nothing is settled before this time, and nothing is sent until the given verdicts are
+    /// recorded.
     pub(super) settle_after: Option<Instant>,
 }
 
@@ -99,15 +96,13 @@ impl StoreOutage {
         self.failing_since = Default::default();
     }
 
-    /// No verdict is left to settle, for example because its partition was lost. Only the next
-    /// verdict can show whether settling still fails.
+    /// Without verdicts left, only the next verdict can show whether settling still fails.
     pub(super) fn forget_settling(&mut self) {
         self.failing_since[Activity::Settling as usize] = None;
         self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);
     }
 }
 
-/// Logs news as a warning, and repetitions at level debug.
 macro_rules! tell_outage {
     ($is_news:expr, $($what:tt)*) => {
         if $is_news {
@@ -137,7 +132,7 @@ mod tests {
         assert!(outage.failed(false, "denied"), "the next one is news");
     }
 
-    /// The first reason may only be the closed connection, and the next one the cause.
+    /// The first reason may be the closed connection, and the next one the cause.
     #[tokio::test(start_paused = true)]
     async fn changed_reason_of_an_outage_is_told_in_time() {
         let mut outage = Outage::default();

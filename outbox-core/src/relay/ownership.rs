@@ -1,9 +1,9 @@
 //! The partitions that this relay owns, and until when it may rely on its leases.
 //!
-//! Invariants: the relay relies on a lease for a shorter time than the store grants it. Time counts
-//! from before the request, by the relay's monotonic clock, so a paused process or a slow answer
-//! shortens it. A suspension of the machine ends it, see [`suspension`](super::suspension). A
-//! surplus partition is released only when no message of it is in flight.
+//! Invariants: the relay relies on a lease for a shorter time than the store grants it, counted by
+//! its monotonic clock from before the request. A suspension of the machine ends it, see
+//! [`suspension`](super::suspension). A surplus partition is released only when no message of it is
+//! in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,12 +16,10 @@ use super::share::{Share, share};
 use super::suspension::Clocks;
 use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
-/// Interval of checks while other relays or foreign partitions exist, so that a stopped relay is
-/// replaced within a second.
+/// While there are other relays or foreign partitions: a stopped relay is replaced within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// Maximum wait for the release of messages that an ended pause held: earlier renewals of this call
-/// count only afterwards.
+/// Maximum wait for the release of held messages, because the renewal takes effect only afterwards.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -29,7 +27,7 @@ pub(super) struct Ownership {
     terms: Terms,
     leases: Vec<Lease>,
     clocks: Clocks,
-    /// Just before the oldest lease was granted or renewed.
+    /// Before the oldest lease was granted or renewed.
     granted: Moment,
     /// Detected duration of suspensions since then.
     noticed: Duration,
@@ -40,7 +38,7 @@ pub(super) struct Ownership {
     search_at: Instant,
     /// A lease may have been lost since the last renewal was requested: its result proves nothing.
     in_doubt: bool,
-    /// Nothing is sent until a renewal requested from now on shows which leases are still owned.
+    /// Nothing is sent until a renewal requested from now on proves the leases.
     is_void: bool,
 }
 
@@ -48,10 +46,9 @@ pub(super) struct Ownership {
 struct Terms {
     owner: OwnerId,
     ttl: Duration,
-    /// Timeout of store calls: at most a third of `ttl`, so there is time for another try before
-    /// the leases expire.
+    /// Timeout of store calls: at most a third of `ttl`, which leaves time for another try.
     bound: Duration,
-    /// Otherwise the relay takes all free partitions and keeps them until it ends.
+    /// Otherwise the relay keeps all free partitions until it ends.
     shares: bool,
     /// As [`RelayConfig::allow_other_destination`].
     allows_others: bool,
@@ -60,7 +57,6 @@ struct Terms {
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: Instant,
-    /// Lead of the wall clock over the monotonic clock.
     lead: time::Duration,
 }
 
@@ -71,7 +67,7 @@ struct Known {
     relays: Relays,
     /// The fitness that this relay announced.
     fitness: Fitness,
-    /// Announced, and in agreement with all others on the destination (or exempt).
+    /// In agreement with all other relays on the destination, or exempt.
     has_agreed: bool,
 }
 
@@ -93,7 +89,7 @@ pub(super) struct Renewal {
     renew: Option<Vec<Lease>>,
     owned: usize,
     announcement: Announcement,
-    /// No renewal has succeeded before: other relays may be starting at the same time.
+    /// Other relays may be starting at the same time.
     is_first: bool,
     relays: Relays,
     taken: Vec<Lease>,
@@ -109,7 +105,7 @@ pub(super) struct Renewal {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Lost partitions that were relied on. They may be acquired again in the same renewal.
+    /// They may be acquired again in the same renewal.
     pub(super) lost: Vec<u16>,
     /// Number of acquired partitions.
     pub(super) taken: usize,
@@ -185,8 +181,7 @@ impl Ownership {
         })
     }
 
-    /// Duration of suspensions since the leases were granted. A wall clock that was set forward
-    /// looks the same.
+    /// A wall clock that was set forward looks the same.
     fn slept(&self) -> Duration {
         let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
@@ -198,12 +193,12 @@ impl Ownership {
         }
     }
 
-    /// Whether the leases have expired in the store, as far as this relay can tell.
+    /// As far as this relay can tell.
     pub(super) fn has_run_out(&self) -> bool {
         self.granted.at + self.terms.ttl.saturating_sub(self.slept()) <= Instant::now()
     }
 
-    /// Renews the leases at once after a suspension. Returns its duration when newly detected.
+    /// Returns the duration of a newly detected suspension.
     pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
         let slept = self.slept();
         if self.leases.is_empty() || slept <= self.noticed {
@@ -227,15 +222,14 @@ impl Ownership {
         }
     }
 
-    /// Renews the leases at once, because one may be lost. If a renewal is running, another
-    /// follows.
+    /// If a renewal is running, another follows.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
     }
 
-    /// As [`Self::doubt`], when other relays probably own the leases: nothing is sent until a
-    /// renewal proves the opposite. Repeated calls renew no more often than the search interval.
+    /// As [`Self::doubt`], and nothing is sent until a renewal proves the leases. Repeated calls
+    /// renew no more often than the search interval.
     pub(super) fn distrust(&mut self) {
         self.doubt();
         self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
@@ -259,7 +253,7 @@ impl Ownership {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// The renewal that is due; it also announces the relay.
+    /// The renewal also announces the relay.
     pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Renewal {
         let asked = Moment {
             at: Instant::now(),
@@ -323,7 +317,7 @@ impl Ownership {
         change
     }
 
-    /// Delays the next renewal after a failure. The leases keep running.
+    /// The leases keep running.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.renew_at = self.renew_at.max(next);
@@ -334,7 +328,7 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// Removes leases for release. No message of these partitions may be in flight.
+    /// No message of these partitions may be in flight.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
@@ -375,8 +369,7 @@ impl Renewal {
         self.renew.is_some()
     }
 
-    /// Announces the relay, renews its leases and acquires free partitions up to its share. After a
-    /// crash, the leases expire.
+    /// After a crash, the leases expire.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.terms.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
@@ -389,16 +382,15 @@ impl Renewal {
         }
         let share = share(self.terms.shares, self.announcement.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // A relay without leases starts to send with the acquired partitions, and its pauses
-            // may be stale.
+            // A relay without leases may have stale pauses and is about to send.
             if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not an error of the renewal: a relay that misses the result of its renewals would
-                // keep its leases but send nothing.
+                // Not an error of the renewal: without its result, the relay would keep its leases
+                // but send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }
@@ -424,8 +416,7 @@ impl Renewal {
                 .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                 .await?;
             if self.is_first && self.announcement.registration.destination.is_some() {
-                // Two relays that announce themselves concurrently may not see each other; the
-                // second announcement does.
+                // The second announcement of two starting relays detects the other one.
                 self.relays = store
                     .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                     .await?;

@@ -1,8 +1,8 @@
 //! The consequences of a failure: who waits, how long, and when a message is dead-lettered.
 //!
-//! Invariant: only a failure proven to be caused by the message uses attempts or makes a dead
-//! letter. A silent broker pauses the relay, and nothing is recorded. A message rejected by an
-//! answering broker blocks its aggregate, never only its row, so that no message overtakes it.
+//! Invariant: only a failure proven to be caused by the message uses attempts. A silent broker
+//! pauses the relay, and nothing is recorded. A rejected message blocks its aggregate, never only
+//! its row.
 
 use std::time::Duration;
 
@@ -14,12 +14,11 @@ use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
-/// Trial publishes after a pause, to test the broker.
+/// Trial publishes after a pause.
 const TRIALS_SILENT: usize = 16;
-/// While the broker answers but rejects: more, because publishable messages may wait behind
-/// rejected ones.
+/// While the broker rejects: more, because publishable messages may wait behind rejected ones.
 const TRIALS_REFUSING: usize = 256;
-/// When the broker rejects messages that it has rejected before.
+/// When the rejected messages were rejected before.
 const TRIALS_REFUSING_AGAIN: usize = 64;
 /// Rejections in a row after which the relay slows down.
 const REFUSALS_MAX: u32 = 16;
@@ -88,8 +87,7 @@ pub(super) struct Breaker {
     backoff: Backoff,
     /// Pauses for silence since the last confirmation.
     silences: u32,
-    /// Nothing was confirmed since [`try_again`](Self::try_again), so the state of the broker is
-    /// unknown.
+    /// Nothing was confirmed since [`try_again`](Self::try_again).
     tries: bool,
     /// Rejections since the last confirmation.
     refusals: u32,
@@ -135,22 +133,20 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// A publish failed and no message caused it. While the state of the broker is unknown, that
-    /// counts as silence.
+    /// While the state of the broker is unknown, a failure that no message caused counts as
+    /// silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
         }
     }
 
-    /// Since when the broker has been silent or rejected every message. A few rejections do not
-    /// count.
+    /// A few rejections do not count.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
     }
 
-    /// When a publish last failed, if the broker is failing.
     pub(super) fn failed_at(&self) -> Option<Instant> {
         self.failing_since().and(self.failed_at)
     }
@@ -196,8 +192,7 @@ impl Breaker {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// Whether the broker has recently rejected everything: messages without a rejection then go
-    /// first.
+    /// While true, messages without a rejection go first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }
@@ -320,8 +315,7 @@ mod tests {
         assert_eq!(breaker.window(256), 256);
     }
 
-    /// Otherwise one faulty message would keep a relay from recovering while it has no other
-    /// message to try.
+    /// Otherwise one faulty message could keep a relay from recovering.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_while_nothing_is_known_of_the_broker_is_no_silence() {
         let mut breaker = Breaker::new(RelayConfig::default().backoff);

@@ -1,8 +1,8 @@
 //! Decides which query is due: for pending or for waiting messages.
 //!
-//! Invariants: while idle, polls become rarer down to the configured interval, so a lost wake-up
-//! costs at most that interval. Wake-ups without messages, such as commits to other outboxes of the
-//! process, cause no more polls than `poll_min` allows.
+//! Invariants: idle polls become rarer down to the configured interval, which bounds the cost of a
+//! lost wake-up. Vain wake-ups, such as commits to other outboxes, cause no more polls than
+//! `poll_min` allows.
 
 use std::mem;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use super::config::RelayConfig;
 use crate::telemetry;
 
-/// While no message waits, waiting messages are polled this many times less often than pending
-/// ones.
+/// Idle polls for waiting messages are this many times rarer than for pending ones.
 const WAITING_IDLE_FACTOR: u32 = 5;
 
 /// After this many vain wake-ups in a row, wake-ups are collected for `poll_min`.
@@ -35,7 +34,7 @@ pub(super) struct Poller {
     vain: u32,
     /// Start of the last poll for pending messages.
     polled_at: Instant,
-    /// By query: whether the last poll that began with nothing in flight found nothing.
+    /// By query: the last poll that began with nothing in flight found nothing.
     ended: [bool; 2],
 }
 
@@ -65,7 +64,7 @@ impl Poller {
         }
     }
 
-    /// If both are due: the query that has been due longer, or pending messages if `pending_first`.
+    /// If both are due: the longer due query, or pending messages if `pending_first`.
     pub(super) fn due(&self, pending_first: bool) -> Option<Query> {
         let now = Instant::now();
         match (self.pending_at <= now, self.waiting_at <= now) {
@@ -93,7 +92,7 @@ impl Poller {
         self.woken = true;
     }
 
-    /// Repeats all queries, after a takeover or an abandoned fetch.
+    /// After a takeover or an abandoned fetch.
     pub(super) fn restart(&mut self) {
         let now = Instant::now();
         self.pending_at = now;
@@ -103,7 +102,6 @@ impl Poller {
         self.ended = [false; 2];
     }
 
-    /// Polls for an aggregate when its block of this length ends.
     pub(super) fn block(&mut self, delay: Duration) {
         self.waiting_at = self.waiting_at.min(Instant::now() + delay);
         self.waiting_idle = self.poll_max;
@@ -145,7 +143,7 @@ impl Poller {
                 }
             }
             Query::Waiting => {
-                // A pending copy of a replay holds back the waiting messages of its aggregate. So
+                // A pending copy of a replay holds back the waiting messages of its aggregate, so
                 // the last query of a drain is for pending messages.
                 self.ended[Query::Pending as usize] = false;
                 if found || more {
@@ -165,7 +163,6 @@ impl Poller {
         self.waiting_at = next;
     }
 
-    /// The query that has not run with nothing in flight since a message was found.
     pub(super) fn not_ended(&self) -> Option<Query> {
         [Query::Waiting, Query::Pending]
             .into_iter()
@@ -240,7 +237,6 @@ mod tests {
         assert_eq!(poller.next_at(), Instant::now() + Duration::from_millis(10));
     }
 
-    /// Commits to other outboxes of the process also wake this relay.
     #[tokio::test(start_paused = true)]
     async fn wake_ups_that_lead_to_nothing_cause_few_polls() {
         let mut poller = poller();
@@ -269,7 +265,6 @@ mod tests {
         );
     }
 
-    /// When wake-ups fail, polling finds the messages, and the metric shows it.
     #[cfg(feature = "metrics")]
     #[tokio::test(start_paused = true)]
     async fn what_found_the_messages_is_counted() {

@@ -1,14 +1,13 @@
-//! Publishes messages again that the broker has lost, such as after a restore from an older copy or
-//! a recreated stream. The outbox has published messages for the time of
-//! [`Retention`](crate::Retention).
+//! Publishes messages again that the broker has lost, such as after a restore or a recreated
+//! stream.
 //!
 //! Invariant: a republished message keeps its id, so repeating is harmless: the broker drops stored
 //! messages, and consumers recognize handled ones.
 //!
 //! Not guaranteed:
 //!
-//! * The position in the stream: lost messages follow the others. Messages of one aggregate are in
-//!   sequence, within the clock skew of their writers.
+//! * The position in the stream: lost messages follow the others, in sequence per aggregate within
+//!   the clock skew of their writers.
 //! * A message deleted from the stream within the duplicate window: the broker drops it as a
 //!   duplicate. Run again after the window.
 
@@ -75,8 +74,7 @@ pub enum ReconcileError {
     /// The stream could not be read.
     #[error("the stream could not be read")]
     Log(#[source] PublishError),
-    /// The database failed, or took longer than a minute for a page of 1,000 messages
-    /// ([`StoreError::Silent`]).
+    /// The database failed, or took more than a minute for 1,000 messages ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
         /// Progress before the failure.
@@ -107,8 +105,7 @@ pub async fn missing(
     missing_with_progress(store, log, span, &mut |_| {}).await
 }
 
-/// As [`missing`]. Calls `progress` with the result so far: after reading the stream, and after
-/// each 1,000 messages of the outbox.
+/// As [`missing`]. Calls `progress` after reading the stream, and after each 1,000 messages.
 ///
 /// # Errors
 ///
@@ -129,10 +126,9 @@ pub async fn missing_with_progress(
 
 /// Publishes missing messages one by one. Relays may run concurrently. Cancel-safe: run it again.
 ///
-/// `consumers_remember` is the shortest retention of all consumers of these messages
-/// (`InboxConfig::retention`, 15 days by default). Consumers handle older messages a second time,
-/// so the span may not begin earlier. [`Duration::MAX`] sets no bound: for consumers with strategy
-/// `sequence`, which keep their position forever.
+/// `consumers_remember` is the shortest retention of all consumers (`InboxConfig::retention`,
+/// default 15 days). Consumers handle older messages a second time, so the span may not begin
+/// earlier. [`Duration::MAX`] sets no bound, for consumers with strategy `sequence`.
 ///
 /// # Errors
 ///
@@ -148,8 +144,8 @@ pub async fn reconcile(
     reconcile_with_progress(store, publisher, log, span, consumers_remember, progress).await
 }
 
-/// As [`reconcile`]. Calls `progress` with the result so far: after reading the stream, after each
-/// 1,000 messages of the outbox, and after each published message.
+/// As [`reconcile`]. Calls `progress` after reading the stream, after each 1,000 messages, and
+/// after each published message.
 ///
 /// # Errors
 ///
@@ -217,7 +213,7 @@ struct Pages<'a, S> {
 
 impl<'a, S: OutboxAdmin> Pages<'a, S> {
     async fn start(store: &'a S, log: &impl StreamLog, span: Span) -> Result<Self, ReconcileError> {
-        // The stream is read before the outbox, so a message published in between looks missing;
+        // The stream is read before the outbox: a message published in between looks missing, and
         // the broker drops its copy.
         let on_stream = log
             .message_ids(span.from - CLOCK_SLACK)
@@ -232,7 +228,7 @@ impl<'a, S: OutboxAdmin> Pages<'a, S> {
         })
     }
 
-    /// Missing messages of the next page; `None` at the end.
+    /// `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Message>>, ReconcileError> {
         let Span { from, until } = self.span;
         let page = self.store.published(from, until, self.after, PAGE);

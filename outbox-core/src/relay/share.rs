@@ -1,7 +1,7 @@
 //! The share of the partitions that a relay acquires and keeps.
 //!
 //! Invariants: the shares of all live relays cover all partitions. A relay acquires no more than it
-//! keeps. No relay hands over to a relay without a recent success.
+//! keeps, and hands over only to relays with a recent success.
 
 use crate::message::PARTITIONS;
 use crate::store::{Fitness, Relays};
@@ -14,16 +14,15 @@ pub(super) struct Share {
     pub(super) keeps: usize,
 }
 
-/// The share of one relay among the live relays, rounded up.
+/// The share of one live relay, rounded up.
 ///
 /// An ailing relay hands over only to fit relays: any other relay may be waiting for the same
-/// broker. If no relay is fit, all partitions stay, however long the broker is down. A relay in a
-/// trial gets its share.
+/// broker. If no relay is fit, all partitions stay. A relay in a trial gets its share.
 pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
     let able = relays.alive() - relays.ailing;
-    // While no relay is fit, no relay hands over, except to a relay in a trial.
+    // While no relay is fit, relays hand over only to a relay in a trial.
     let staying = if relays.ailing > 0 && relays.trying == 0 {
         all
     } else {

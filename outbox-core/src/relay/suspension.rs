@@ -1,9 +1,7 @@
-//! Detects that the machine was suspended.
+//! Detects that the machine was suspended: leases expire, but the monotonic clock may stop.
 //!
-//! While a machine sleeps, leases expire but the monotonic clock may stop. The wall clock
-//! continues, or is corrected afterwards. Invariant: the wall clock only shortens the time for
-//! which a lease is trusted. If both clocks stop, as in a paused virtual machine without time
-//! correction, the suspension is not detected.
+//! Invariant: the wall clock only shortens the time for which a lease is trusted. If both clocks
+//! stop, as in a paused virtual machine, the suspension is not detected.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use time::Duration;
 
-/// Returns the lead of the wall clock over the monotonic clock. Only differences between two
-/// results are meaningful.
+/// The lead of the wall clock over the monotonic clock. Only differences are meaningful.
 #[derive(Clone)]
 pub(super) struct Clocks(Arc<dyn Fn() -> Duration + Send + Sync>);
 

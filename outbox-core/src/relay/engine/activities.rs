@@ -1,4 +1,4 @@
-//! Starts the activities that the parts request: calls to store and broker, each with a timeout.
+//! Starts the calls to store and broker that the parts request, each with a timeout.
 
 use std::pin::Pin;
 
@@ -10,7 +10,7 @@ use crate::publisher::Publisher;
 use crate::relay::ownership::Renewal;
 use crate::store::{Backlog, OutboxStore, Purged, StoreError, within};
 
-/// Factor on the timeout of purging and counting, which no message waits for.
+/// Longer timeout of purging and counting, which no message waits for.
 const UNHURRIED: u32 = 6;
 
 type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;

@@ -1,7 +1,7 @@
 //! Fetches messages while there is room.
 //!
-//! Invariants: at most one and a half batches are fetched and not sent, and the same in bytes. The
-//! result of a fetch that began before a reset is dropped.
+//! Invariants: at most one and a half batches are fetched and unsent, and the same in bytes. A
+//! fetch that began before a reset is dropped.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,10 +23,9 @@ use crate::telemetry;
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// While other aggregates may starve, a longer lane continues from the store.
 const LANE_MAX: usize = 512;
-/// Delay before that: each message that continues from the store costs two more writes, and a
-/// backlog of one aggregate is often short. Other aggregates wait at most this much longer.
+/// Delay before that, because each such message costs two more writes. Bounds the extra wait of
+/// other aggregates.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
-/// Messages of such a lane that stay in memory.
 const LANE_KEPT: usize = 128;
 
 #[derive(Default)]
@@ -34,7 +33,7 @@ pub(super) struct Fetch {
     row_size: RowSize,
     /// Incremented by a reset.
     generation: u64,
-    /// Since when memory has been full of messages that wait behind a few sent messages.
+    /// Since when memory has been full of messages behind a few sent messages.
     crowded_since: Option<Instant>,
 }
 
@@ -102,7 +101,7 @@ impl Fetch {
         if !Self::may_begin(shared) {
             return None;
         }
-        // A drain does not wait between the last message and the final empty query.
+        // A drain does not wait before the final empty query.
         let query = match shared.mode {
             Mode::Drain if shared.in_flight.is_empty() => shared.poller.not_ended(),
             _ => shared.poller.due(shared.breaker.is_refusing()),
@@ -162,7 +161,6 @@ impl Fetch {
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
         let (taken, passed_over) = take(shared, asked.number, fetched.due, fetched.waits);
         let in_vain = taken == 0 && passed_over > 0;
-        // A query for rows behind the passed-over rows makes progress.
         let gets_further = self.row_size.pass_over(asked.query, passed_over, in_vain);
         let more = fetched.more && (!in_vain || gets_further);
         shared.poller.end(asked.query, any && !in_vain, more, asked.alone);
@@ -179,9 +177,8 @@ impl Fetch {
         self.generation += 1;
     }
 
-    /// Called when every message in memory waits behind a sent message. If they belong to few
-    /// aggregates and much of the window is free (`starves`), the longest lane continues from the
-    /// store, to make room for other aggregates.
+    /// Every message in memory waits behind a sent message. If much of the window is free
+    /// (`starves`), the longest lane continues from the store, to make room for other aggregates.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -194,8 +191,8 @@ impl Fetch {
     }
 }
 
-/// Accepts fetched rows of kept partitions. Returns the number of rows accepted, and of rows passed
-/// over because the store rejects the verdicts that they need.
+/// Returns the number of rows accepted, and of rows passed over because the store rejects their
+/// verdicts.
 fn take(
     shared: &mut Shared<'_>,
     number: u64,
@@ -216,15 +213,14 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// The number of rows to request. A database sends all requested rows, even rows that the relay
-/// drops because its memory is full. So the number follows from the sizes of earlier messages and
-/// is small at first.
+/// The number of rows to request. A database sends all requested rows, even if memory is full, so
+/// the number follows from the sizes of earlier messages.
 #[derive(Debug, Default)]
 struct RowSize {
-    /// Mean payload of the last fetch, or three quarters of the previous value if that is more.
+    /// Mean payload of the last fetch, or three quarters of the previous value if more.
     bytes: Option<usize>,
-    /// Extra rows per query, because as many can neither be sent nor set aside: every scan meets
-    /// them, and they must not hide later rows.
+    /// Extra rows per query, because as many can neither be sent nor set aside and must not hide
+    /// later rows.
     past: [u32; 2],
 }
 
@@ -247,7 +243,7 @@ impl RowSize {
         self.bytes = Some(mean.max(learned - learned / 4));
     }
 
-    /// Returns whether the next query reads further. `in_vain`: the query met no other rows.
+    /// Returns whether the next query reads further.
     fn pass_over(&mut self, query: Query, rows: usize, in_vain: bool) -> bool {
         let past = &mut self.past[query as usize];
         let before = *past;

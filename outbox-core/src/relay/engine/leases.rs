@@ -1,8 +1,8 @@
-//! Renews leases, shares partitions, hands over the partitions of an ailing relay, and probes.
+//! Renews leases, shares partitions, hands over from an ailing relay, and probes.
 //!
 //! Invariants: no partition is released while a message of it is in flight. An ailing relay drops
-//! the broker's connection before it releases its partitions, so that few messages arrive after the
-//! next owner has started. A probe only reads. After a crash, the leases expire.
+//! the broker's connection before it releases partitions, so few messages arrive late. A probe only
+//! reads.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct Leases {
 pub(super) struct Renewed {
     /// The result shows which leases are still owned.
     pub(super) proves: bool,
-    /// Partitions are being released, so their messages in memory were dropped.
+    /// Partitions are being released; their messages in memory were dropped.
     pub(super) leaves: bool,
     /// Lost partitions; their messages may be in flight.
     pub(super) lost: Vec<u16>,
@@ -58,7 +58,6 @@ impl Leases {
         }
     }
 
-    /// Invalidates the leases after a suspension of the machine or an interruption of the source.
     pub(super) fn check(&mut self, shared: &mut Shared<'_>) {
         let interruptions = shared.part.interruptions();
         if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
@@ -162,8 +161,7 @@ impl Leases {
         Ok(renewed)
     }
 
-    /// Whether a relay that may not start waits for two lease durations. The other relay may need
-    /// to read its stream again
+    /// Waits for two lease durations: the other relay may need to read its stream again
     /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
@@ -201,7 +199,6 @@ impl Leases {
         Ok(())
     }
 
-    /// Surplus leases to release now: no message of these partitions is in flight.
     pub(super) fn surplus(&self, shared: &mut Shared<'_>) -> Option<Vec<Lease>> {
         let leaving = shared.ownership.leaving();
         let free = leaving.filter(|partition| !shared.in_flight.holds(*partition));
@@ -228,7 +225,7 @@ impl Leases {
         }
     }
 
-    /// Returns whether a probe is due. Never for a drain, which ends with the first failure.
+    /// Never for a drain, which ends with the first failure.
     pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
         if shared.mode == Mode::Drain {
             return false;
@@ -238,8 +235,7 @@ impl Leases {
         if shared.ownership.relays().ailing == 0 {
             shared.checkup.forget_probes();
         }
-        // A relay that hands everything over sends nothing new, so only probes can prove that it
-        // works.
+        // A relay that hands everything over sends nothing, so only probes prove that it works.
         let keeps = !shared.ownership.leases().is_empty() && !shared.ownership.hands_over();
         if shared.checkup.check(failing_since, keeps, &mut shared.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
@@ -249,7 +245,7 @@ impl Leases {
 
     pub(super) fn next_probe_at(&self, shared: &Shared<'_>) -> Option<Instant> {
         let owns = !shared.ownership.leases().is_empty();
-        // A relay that is about to hand over must do so before it recovers.
+        // A relay must hand over before it recovers.
         let gives_all = self.hands_over || (owns && shared.ownership.hands_over());
         if gives_all || shared.mode == Mode::Drain {
             return None;
@@ -271,7 +267,7 @@ impl Leases {
                 shared.store.forget();
                 shared.store.settle_after = None;
                 shared.ownership.doubt();
-                // Earlier failures do not count in the trial, which may have to wait for a message.
+                // Earlier failures do not count in the trial.
                 shared.health.update(|vitals| {
                     vitals.broker_failing = None;
                     for activity in WORK {
@@ -298,8 +294,7 @@ impl Leases {
         }
     }
 
-    /// Whether all partitions move to other relays, or wait only for verdicts that this relay
-    /// cannot settle.
+    /// Whether all partitions move to other relays, or wait only for unsettleable verdicts.
     pub(super) fn must_hand_over(&self, shared: &Shared<'_>) -> bool {
         self.hands_over || (shared.ownership.hands_over() && shared.store.is_failing(Activity::Settling))
     }

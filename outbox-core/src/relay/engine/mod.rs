@@ -1,13 +1,12 @@
 //! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal.
 //!
-//! The loop polls all activities as futures, at most one of each kind, except up to `window`
-//! publishes. Nothing is spawned, so a dropped run is equivalent to a crash. Each part ([`leases`],
-//! [`fetch`], [`publish`], [`settle`], [`upkeep`]) decides in its `step` what is due, without I/O.
-//! [`Shared`] holds the common state.
+//! The loop polls at most one future per activity, and up to `window` publishes. Nothing is
+//! spawned, so a dropped run equals a crash. Each part ([`leases`], [`fetch`], [`publish`],
+//! [`settle`], [`upkeep`]) decides in `step` what is due, without I/O.
 //!
 //! Invariant: rows fetched before a reset are dropped, and every store call has a timeout. A crash
-//! leaves rows pending or waiting, some already on the stream. The next owner resends them under
-//! the same ids, and the broker or the inbox drops the duplicates.
+//! leaves rows pending or waiting, some of them published. The next owner resends them under the
+//! same ids.
 
 mod activities;
 mod fetch;
@@ -43,21 +42,20 @@ use crate::store::{OutboxStore, Relays, StoreError};
 use crate::{describe, telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// Delay before lanes are fetched again that were left out of a fetch, or that continue from the
-/// store.
+/// Delay before lanes left out of a fetch are fetched again.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
-/// Bound per turn, so that sending, settling and renewals are not starved.
+/// Keeps sending, settling and renewals from starving.
 const PUBLISHES_PER_TURN: usize = 32;
-/// Time that a shutdown waits for the last settlement, after the last confirmation.
+/// How long a shutdown waits for the last settlement, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// Time that a shutdown waits for the release of leases, and for closing the broker's connection.
+/// How long a shutdown waits for the release of leases and the end of the connection.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Until shutdown; failures are retried.
     Run,
-    /// Until nothing is due. The first failure ends it, except a rejected verdict.
+    /// Until nothing is due or a call fails, except for a rejected verdict.
     Drain,
 }
 
@@ -114,7 +112,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.shared.store.outage.was_told();
     }
 
-    /// Runs until `shutdown` is cancelled or a drain is complete, then releases the leases.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<RelayReport, RelayError> {
         let (publisher, owner) = (&self.relay.publisher, self.shared.ownership.owner());
         tracing::info!(%owner, "relay started");
@@ -149,7 +146,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 () = hurry.cancelled(), if self.waits_long() => {
-                    // Stops waiting for confirmations. Confirmed messages are still settled.
+                    // Confirmed messages are still settled.
                     self.stopping = Some(Stopping::after(Duration::ZERO));
                     Ok(())
                 }
@@ -184,8 +181,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 () = sleep_until(next_at) => Ok(()),
             };
             if let Err(error) = step {
-                // Only the first failure is reported; a later failure must not prolong the
-                // shutdown.
+                // A later failure must not prolong the shutdown.
                 outcome = outcome.and(Err(error));
                 if self.stopping.is_none() {
                     self.stop(publishing.len());
@@ -280,7 +276,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         shared.mode == Mode::Drain && (has_ended || shared.pauses.all())
     }
 
-    /// Accepts no new work. Messages in flight may still be confirmed and settled.
+    /// Messages in flight may still be confirmed and settled.
     fn stop(&mut self, unconfirmed: usize) {
         let at_most = self.shared.config.shutdown_timeout;
         if unconfirmed > 0 {
@@ -326,7 +322,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if under_way.upkeep.probing.is_none() {
             at(self.leases.next_probe_at(shared));
         }
-        // A complete drain polls no more, and must not wake up for it.
+        // A complete drain must not wake up to poll.
         if under_way.fetching.is_none() && Fetch::may_begin(shared) && !self.has_found_all() {
             at(Some(shared.poller.next_at()));
         }
@@ -339,7 +335,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         next
     }
 
-    /// Returns true if leases were lost and messages may be in flight: then the engine is reset.
+    /// Returns true if leases were lost and messages may be in flight.
     fn renewed(&mut self, result: Result<Renewal, StoreError>) -> Result<bool, RelayError> {
         let renewed = self.leases.done(&mut self.shared, result)?;
         if !self.shared.ownership.keeps(PARTITION) {
@@ -363,14 +359,13 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         Ok(!renewed.lost.is_empty())
     }
 
-    /// Hands all partitions over. Must be called only when no publish is in flight.
+    /// Must be called only when no publish is in flight.
     async fn hand_over(&mut self) {
         self.leases.hands_over = false;
         self.abandon().await;
         let shared = &mut self.shared;
         if shared.store.is_failing(Activity::Settling) {
-            // This relay cannot settle the verdicts. The next owner resends published messages, and
-            // duplicates are dropped.
+            // The verdicts cannot be settled: the next owner resends published messages.
             self.fetch.forget();
             shared.in_flight.let_go();
             self.under_way.settling = None;
@@ -380,8 +375,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Called when the leases may have expired with messages in flight, or when a shutdown has
-    /// waited long enough.
+    /// The leases may have expired with messages in flight, or a shutdown has waited long enough.
     async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {
@@ -391,8 +385,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.abandon().await;
     }
 
-    /// Drops all messages in memory; the store still has them. The leases of the `lost` partitions
-    /// are gone.
+    /// Drops all messages in memory; the store still has them.
     fn forget(&mut self, lost: &[u16]) {
         self.fetch.forget();
         self.shared.in_flight.forget(lost);

@@ -1,8 +1,8 @@
 //! Sends messages and applies the broker's answers.
 //!
 //! Invariants: nothing is sent after the leases may have expired, or while the store records no
-//! verdicts. At most four batches are sent and not settled. A pause sets each message of its type
-//! aside once, so the scan of pending messages stays short.
+//! verdicts. At most four batches are sent and unsettled. A pause sets each message aside once,
+//! which keeps the scan short.
 
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -48,8 +48,8 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
 }
 
 impl Publish {
-    /// Sends the messages that may be sent now. If they run out before the window is full, returns
-    /// whether less than half of the window is in use.
+    /// If messages run out before the window is full, returns whether less than half of it is in
+    /// use.
     pub(super) fn step(
         shared: &mut Shared<'_>,
         on_their_way: usize,

@@ -2,14 +2,12 @@
 //!
 //! Invariants:
 //!
-//! * Verdicts that the store does not record are kept, and nothing is sent meanwhile.
-//! * After [`StoreError::Refused`], the size of settlements is halved until the rejected verdict is
-//!   alone. It is retried separately, and the others are recorded. After [`REFUSALS_MAX`]
-//!   rejections in a row the store counts as failing.
-//! * A [`Recorder`] reports only recorded verdicts (report, metrics, dead-letter hook). The store
-//!   accepts the verdicts of a partition together or not at all, but returns only a count. If some
-//!   were rejected, the others are reported after a renewal proves their lease. A crash before that
-//!   leaves them unreported.
+//! * Unrecorded verdicts are kept, and nothing is sent meanwhile.
+//! * After [`StoreError::Refused`], settlements are halved until the rejected verdict is alone. It
+//!   is retried separately. After [`REFUSALS_MAX`] rejections in a row the store counts as failing.
+//! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects all verdicts of a
+//!   partition, but returns only a count. After a rejection, the others are reported once a renewal
+//!   proves their lease; a crash before that leaves them unreported.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,12 +28,12 @@ use crate::telemetry;
 /// publish is in flight.
 pub(super) const SETTLE_BATCH: usize = 1024;
 
-/// Isolating a single rejected verdict takes fewer rejections than this.
+/// More than isolating one verdict takes.
 const REFUSALS_MAX: u32 = 64;
 
 pub(super) struct Settle<'a> {
     refusals: u32,
-    /// The first rejection during a drain, which continues and fails at its end.
+    /// The first rejection during a drain, which fails at its end.
     pub(super) refusal: Option<StoreError>,
     pub(super) recorder: Recorder<'a>,
 }
@@ -90,7 +88,6 @@ impl<'a> Settle<'a> {
         Some(Batch { leases, settlements })
     }
 
-    /// Never while the store records no verdicts at all.
     pub(super) fn retry_at(shared: &Shared<'_>, is_stopping: bool) -> Option<Instant> {
         let waits = shared.store.settle_after.is_some() || is_stopping;
         shared.in_flight.retry_at().filter(|_| !waits)
@@ -161,7 +158,7 @@ fn is_due(shared: &Shared<'_>, nothing_on_its_way: bool) -> bool {
 }
 
 fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
-    // A drain ends with this error, and settles what it can while it stops.
+    // A drain settles what it can while it stops.
     shared.store.settle_after = Some(Instant::now() + shared.config.backoff.min);
     let pause = shared.store_failed(Activity::Settling, error)?;
     shared.store.settle_after = Some(Instant::now() + pause);
@@ -171,7 +168,6 @@ fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> 
 #[derive(Debug, Default)]
 struct RecordedVerdicts {
     published: u64,
-    /// Published messages that the broker already had from an earlier attempt.
     duplicates: u64,
     dead: Vec<DeadMessage>,
 }
@@ -227,7 +223,7 @@ impl<'a> Recorder<'a> {
                 .for_each(|(_, recorded)| self.tell(shared, recorded));
             return;
         }
-        // Their partitions have a new owner, which resends and settles the messages.
+        // Their new owner resends and settles the messages.
         tracing::warn!(refused, "leases were lost before settling");
         shared.ownership.doubt();
         if accepted > 0 {
@@ -235,8 +231,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The owned leases were renewed. A renewal that began before the last rejection proves
-    /// nothing.
+    /// A renewal that began before the last rejection proves nothing.
     pub(super) fn proved(&mut self, shared: &mut Shared<'_>) {
         if self.renewals.0 == self.renewals.1 {
             return;

@@ -1,4 +1,4 @@
-//! State that several parts of the engine use, and the handling of store failures.
+//! State of several parts of the engine, and the handling of store failures.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Room for one and a half batches, and the same in bytes.
+    /// One and a half batches, and the same in bytes.
     pub(super) fn has_room(&self) -> bool {
         let batch = self.config.batch.get() as usize;
         self.in_flight.queued() <= batch / 2
@@ -71,7 +71,7 @@ impl<'a> Shared<'a> {
             && self.may_send()
     }
 
-    /// False while the store records no verdicts: sending would only create duplicates.
+    /// While the store records no verdicts, sending would only create duplicates.
     pub(super) fn may_send(&self) -> bool {
         let most = 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize;
         self.store.settle_after.is_none()
@@ -116,7 +116,6 @@ impl<'a> Shared<'a> {
         });
     }
 
-    /// A failure that no message caused ends a trial.
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
             tracing::warn!("this relay still cannot do its work");

@@ -107,7 +107,6 @@ async fn nothing_is_fetched_without_a_lease_or_while_the_store_records_no_verdic
     assert!(Fetch::default().step(&mut shared).is_none());
 }
 
-/// A source relay leaves unpublishable messages to the table.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_is_a_dead_letter_or_left_to_the_table() {
     for (part, is_dead) in [
@@ -159,7 +158,7 @@ async fn a_silent_broker_stops_the_sending_and_records_nothing() {
     assert_eq!((publish.failed, shared.in_flight.unsettled()), (1, 1));
 }
 
-/// A verdict under a lost lease is rejected; only a renewal shows which verdicts were accepted.
+/// A verdict under a lost lease is rejected; only a renewal shows which were accepted.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_is_reported_only_if_its_lease_has_lasted() {
     let owned = Owned::new(Part::Whole);

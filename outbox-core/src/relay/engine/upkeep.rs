@@ -1,8 +1,7 @@
 //! Purges expired messages and deduplication keys in small steps, and counts the backlog.
 //!
-//! Invariants: only the owner of partition 0 purges and counts, so two purges overlap only briefly
-//! after a takeover. Dead, pending and waiting messages are never deleted. After a crash, the next
-//! round deletes the rest.
+//! Invariants: only the owner of partition 0 does this. Dead, pending and waiting messages are
+//! never deleted.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::{describe, telemetry};
 
 /// Messages read per statement.
 const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-/// Pause between two statements of a round: at most 20,000 messages a second.
+/// Between two statements of a round: at most 20,000 messages a second.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -117,7 +116,7 @@ impl Purge {
             },
             keys_older_than: config.dedup_key_retention,
             after: None,
-            // Jitter, so that relays that start together do not purge together.
+            // Jitter: relays that start together do not purge together.
             next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
         }
     }

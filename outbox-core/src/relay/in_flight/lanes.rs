@@ -1,8 +1,8 @@
 //! Decides which message may be sent next.
 //!
-//! Invariant: at most one message of a lane is out. The next message follows only when the previous
-//! one was published, or became a dead letter that does not halt its aggregate. A lane is an
-//! aggregate, or a single unsequenced message.
+//! Invariant: at most one message of a lane is out. The next follows when it was published, or
+//! became a dead letter that does not halt its aggregate. A lane is an aggregate, or a single
+//! unsequenced message.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -15,8 +15,8 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// Names a lane. Aggregates are identified by a hash, which saves two strings per message. On a
-/// collision two aggregates share a lane and wait for each other needlessly.
+/// Aggregates are identified by a hash, which saves two strings per message. After a collision two
+/// aggregates share a lane and wait for each other needlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -40,14 +40,14 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// Keys with a message that may go out, in the order they became ready. May contain keys of
-    /// closed lanes.
+    /// Lanes with a message that may go out, in the order they became ready. May contain closed
+    /// lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,
 }
 
-/// A fetched row with its lane and time of fetching. Boxed, because it is moved several times.
+/// Boxed, because it is moved several times.
 #[derive(Debug)]
 pub(in crate::relay) struct Queued {
     pub(super) key: Key,
@@ -58,7 +58,6 @@ pub(in crate::relay) struct Queued {
 #[derive(Debug)]
 struct Lane {
     partition: u16,
-    /// The row id of the message that is out.
     out: Option<i64>,
     /// Messages that are not out, oldest first.
     queue: VecDeque<Queued>,
@@ -93,7 +92,7 @@ impl Lanes {
         }
     }
 
-    /// Its lane is blocked until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
+    /// Blocks the lane until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
     pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {
@@ -120,7 +119,6 @@ impl Lanes {
         }
     }
 
-    /// The message is resent before all others of its lane.
     pub(super) fn put_back(&mut self, row: Queued) {
         let key = row.key;
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -132,13 +130,13 @@ impl Lanes {
         }
     }
 
-    /// Removes a lane and returns its queued messages. None of them may go out.
+    /// Returns the queued messages, none of which may go out.
     pub(super) fn close(&mut self, key: Key) -> Vec<FetchedRow> {
         let queue = self.lanes.remove(&key).map(|lane| lane.queue).unwrap_or_default();
         self.removed(queue)
     }
 
-    /// Removes and returns the queued messages of a partition. Messages that are out stay out.
+    /// Returns the queued messages of a partition. Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {
@@ -170,7 +168,7 @@ impl Lanes {
         (lane.queue.len() > min).then_some(*key)
     }
 
-    /// Removes and returns the messages of a lane behind the first `keep`.
+    /// Returns the messages of a lane behind the first `keep`.
     pub(super) fn shorten(&mut self, key: Key, keep: usize) -> Vec<FetchedRow> {
         let rest = self
             .lanes

@@ -3,12 +3,12 @@
 //!
 //! Invariants:
 //!
-//! - A row is in flight from its fetch until the store has recorded its verdict, until it is
-//!   released, or until a reset. So every queued or out row is in flight.
-//! - A lane closed by a verdict stays closed until the verdict is settled or dropped, and until all
-//!   fetches have ended that may have missed this. Rows of the lane in such a fetch must wait too.
+//! - A row is in flight from its fetch until the store has recorded its verdict, its release, or a
+//!   reset. So every queued or out row is in flight.
+//! - A lane closed by a verdict stays closed until the verdict is settled or dropped and all
+//!   fetches have ended that may have missed this. Rows of such fetches must wait too.
 //!
-//! [`lanes`] selects the next message; [`verdicts`] keeps verdicts that the store has not recorded.
+//! [`lanes`] selects the next message; [`verdicts`] keeps unrecorded verdicts.
 
 mod lanes;
 #[cfg(test)]
@@ -54,7 +54,7 @@ pub(super) struct Alone {
 struct Closed {
     /// Unsettled verdicts that close the lane.
     verdicts: usize,
-    /// The last fetch that may have missed the end of one of them.
+    /// The last fetch that may have missed the end of a closing verdict.
     last_fetch: u64,
 }
 
@@ -76,9 +76,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// Accepts a due row. If its lane was closed meanwhile, the row waits. Returns false if the
-    /// store rejects the verdict that closed the lane: the wait cannot be recorded, and the row
-    /// stays as it is in the store.
+    /// If the row's lane was closed meanwhile, the row waits. Returns false if the store rejects
+    /// the closing verdict: the wait cannot be recorded, and the row stays as it is.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         // Usually no lane is closed, and the key is not needed.
         let is_closed = || {
@@ -95,9 +94,8 @@ impl InFlight {
         true
     }
 
-    /// Sets messages aside that a fetch reported as waiting. They are not in flight: a fetch that
-    /// left them out would take their successors for due. Returns the number set aside, without
-    /// messages that the store refuses to set aside.
+    /// These messages are not in flight: a fetch that left them out would take their successors for
+    /// due. Returns the number set aside, without messages that the store refuses to set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -116,10 +114,8 @@ impl InFlight {
     }
 }
 
-/// Messages that go out and come back. Each method except [`next`](Self::next) ends the message's
-/// time out.
+/// Messages that go out and come back. Every method except [`next`](Self::next) ends that state.
 impl InFlight {
-    /// Its lane waits until the message is no longer out.
     pub(super) fn next(&mut self) -> Option<Queued> {
         let next = self.lanes.next()?;
         self.check_out(&next);
@@ -136,13 +132,12 @@ impl InFlight {
         self.lanes.proceed(out.key);
     }
 
-    /// The message is resent before all others of its lane.
     pub(super) fn retry(&mut self, out: Queued) {
         self.check_out(&out);
         self.lanes.put_back(out);
     }
 
-    /// The message and the messages behind it in its lane return to the store without a verdict.
+    /// The message and its successors return to the store without a verdict.
     pub(super) fn give_back(&mut self, out: Queued) {
         self.check_out(&out);
         self.rows.remove(&out.row.key());
@@ -151,13 +146,13 @@ impl InFlight {
         }
     }
 
-    /// The message and the messages behind it in its lane wait.
+    /// The message and its successors wait.
     pub(super) fn block(&mut self, out: Queued, verdict: Verdict) {
         self.close(out, verdict, None);
     }
 
     /// The application receives `told` once the verdict is recorded. If the message halts its
-    /// aggregate, later messages wait.
+    /// aggregate, its successors wait.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -189,7 +184,7 @@ impl InFlight {
     }
 
     /// If a lane has more than `max` queued messages, all but the first `keep` of the longest lane
-    /// return to the store, to be fetched again later. Returns whether any did.
+    /// return to the store. Returns whether any did.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -208,9 +203,8 @@ impl InFlight {
         true
     }
 
-    /// Makes a row wait behind the message that closed its lane. The lane stays closed until this
-    /// verdict is settled too, because a settlement may contain the closing verdict and not this
-    /// one.
+    /// The lane stays closed until this verdict is settled too: a settlement may contain the
+    /// closing verdict and not this one.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -231,8 +225,7 @@ impl InFlight {
 
 /// Messages that return to the store without a verdict.
 impl InFlight {
-    /// Drops the queued messages of a partition and its rejected verdicts. Messages that are out
-    /// stay out.
+    /// Drops queued messages and rejected verdicts of a partition. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());
@@ -245,8 +238,8 @@ impl InFlight {
         }
     }
 
-    /// Drops all messages without a verdict, including messages that are out, and all verdicts
-    /// under the leases of the `lost` partitions.
+    /// Drops all messages without a verdict, even if they are out, and all verdicts under the
+    /// leases of the `lost` partitions.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
         let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
@@ -255,15 +248,14 @@ impl InFlight {
         for given in dropped {
             self.end(&given);
         }
-        // A message that is only set aside is not in flight. Its closed lane stays closed.
+        // A message that is only set aside is not in flight. Its lane stays closed.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.key()).collect();
         self.rows.extend(self.refused.rows());
     }
 
-    /// Drops all messages and verdicts: the partitions are handed over, and their next owner
-    /// republishes unsettled messages.
+    /// Drops everything: the next owners of the partitions republish unsettled messages.
     pub(super) fn let_go(&mut self) {
         *self = Self {
             fetches: self.fetches,
@@ -278,7 +270,6 @@ impl InFlight {
         self.verdicts.begin_settle(leases)
     }
 
-    /// The store recorded the verdicts of the settlement, or they lost their lease.
     pub(super) fn settled(&mut self) -> Settling {
         let is_retry = self.verdicts.is_retry();
         let settled = self.verdicts.settled();
@@ -289,8 +280,8 @@ impl InFlight {
         settled
     }
 
-    /// The outcome of the settlement is unknown. Confirmations, and verdicts under leases still
-    /// `owned`, go first next time.
+    /// The outcome is unknown. Confirmations, and verdicts under leases still `owned`, go first
+    /// next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -299,17 +290,16 @@ impl InFlight {
         self.go_on_retrying(is_retry);
     }
 
-    /// A retry with an unknown outcome is followed by the next one at once.
+    /// A retry with an unknown outcome is repeated at once.
     fn go_on_retrying(&mut self, was_retry: bool) {
         if was_retry {
             self.refused.set_retry_at(Instant::now());
         }
     }
 
-    /// The store rejected one verdict of the settlement and recorded none. The next settlement is
-    /// smaller. A verdict rejected alone is kept apart and retried after `pause(tries)`, or only
-    /// goes last if `nothing_is_taken`. Returns the verdict that was rejected alone and is still
-    /// valid.
+    /// The store recorded none of the verdicts. The next settlement is smaller. A verdict rejected
+    /// alone is retried after `pause(tries)`, or goes last if `nothing_is_taken`. Returns it if
+    /// still valid.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
@@ -349,8 +339,8 @@ impl InFlight {
         Some(Alone { row_id, again })
     }
 
-    /// The store refuses to set this message aside, so the message stays pending there. Returns
-    /// whether the store refused that before.
+    /// The message stays pending in the store. Returns whether the store refused to set it aside
+    /// before.
     fn leave(&mut self, given: &Given) -> bool {
         if given.waits_in.is_some() {
             self.end(given);
@@ -375,8 +365,8 @@ impl InFlight {
         self.refused.count()
     }
 
-    /// A verdict was settled or dropped. A message that was only set aside was not in flight; if
-    /// its row is now, a later fetch has returned it as due.
+    /// A message that was only set aside was not in flight; if its row is now, a later fetch has
+    /// returned it as due.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.key());
@@ -395,8 +385,7 @@ impl InFlight {
         self.verdicts.since()
     }
 
-    /// Number of unrecorded verdicts, including the running settlement, excluding rejected
-    /// verdicts.
+    /// Unrecorded verdicts with the running settlement, without rejected ones.
     pub(super) fn not_taken(&self) -> usize {
         self.verdicts.not_taken_count()
     }
@@ -404,7 +393,7 @@ impl InFlight {
 
 /// Counts.
 impl InFlight {
-    /// Whether only messages with rejected verdicts are in flight.
+    /// Apart from messages with rejected verdicts.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == self.refused.kept() && self.verdicts.unsettled() == 0
     }

@@ -158,7 +158,7 @@ fn a_lease_that_lasts_keeps_its_verdicts() {
     assert_eq!(in_flight.taken_to_settle(), [1]);
 }
 
-/// The store records all verdicts but the ones on one row. Returns the settled rows, call by call.
+/// The store rejects the verdicts on one row. Returns the settled rows, call by call.
 fn settle_but(in_flight: &mut InFlight, refused: i64) -> Vec<Vec<i64>> {
     let mut taken = Vec::new();
     while in_flight.unsettled() > 0 {
@@ -196,7 +196,7 @@ fn a_refused_verdict_is_found_and_the_others_are_settled() {
     }
 }
 
-/// The rejected verdict closes the lane. Later messages neither go out nor are fetched in a loop.
+/// Later messages neither go out nor are fetched in a loop.
 #[test]
 fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     let mut in_flight = InFlight::default();
@@ -225,7 +225,6 @@ fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     assert_eq!(in_flight.next().unwrap().row.row_id, 1);
 }
 
-/// The store cannot record that a message waits, so the message stays pending there.
 #[test]
 fn a_message_that_cannot_be_set_aside_is_met_again() {
     let mut in_flight = InFlight::default();
@@ -255,7 +254,7 @@ fn rows_with_the_same_row_id_are_in_flight_apart() {
     assert_eq!(in_flight.begin_fetch().1, [later.key()]);
 }
 
-/// A random interleaving of fetches, publishes and settlements on a store without blocks.
+/// A random interleaving of fetches, publishes and settlements.
 struct Anything {
     rng: fastrand::Rng,
     in_flight: InFlight,

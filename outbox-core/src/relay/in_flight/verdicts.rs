@@ -2,13 +2,12 @@
 //!
 //! Invariants:
 //!
-//! * An unrecorded verdict is kept and goes first while its lease lasts. After that, another relay
-//!   may have decided otherwise. A confirmation by the broker is a fact and outlives the lease.
-//! * If the store rejects a settlement, the size of settlements is halved until the rejected
-//!   verdict is alone. [`Refused`] keeps it, so it blocks neither other verdicts nor the release of
-//!   its partition. A lane that it closes stays closed.
-//! * A message that the store refuses to set aside stays pending, and is not set aside again before
-//!   the next try.
+//! * A verdict is kept and goes first while its lease lasts; after that, another relay may have
+//!   decided otherwise. A confirmation is a fact and outlives the lease.
+//! * After a rejection, settlements are halved until the rejected verdict is alone. [`Refused`]
+//!   keeps it, so it blocks neither other verdicts nor the release of its partition. A lane that it
+//!   closes stays closed.
+//! * A message that the store refuses to set aside stays pending until the next try.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -29,7 +28,7 @@ pub(super) struct Verdicts {
     settling: Settling,
     /// Number of verdicts, settling ones included, that set a message aside.
     set_aside: usize,
-    /// Maximum size of the next settlement, while a rejected verdict is being isolated.
+    /// Size of the next settlement while a rejected verdict is being isolated.
     at_once: Option<usize>,
 }
 
@@ -53,7 +52,7 @@ pub(in crate::relay) struct Given {
 pub(in crate::relay) struct Settling {
     pub(in crate::relay) verdicts: Vec<Given>,
     pub(in crate::relay) leases: Vec<Lease>,
-    /// The settlement is a single verdict that the store has rejected before.
+    /// A single verdict that the store has rejected before.
     pub(super) is_retry: bool,
 }
 
@@ -119,8 +118,6 @@ impl Verdicts {
         self.unsettled.len() + self.settling.verdicts.len()
     }
 
-    /// Starts a settlement of all verdicts, or of the first ones while a rejected verdict is being
-    /// isolated.
     pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
         let at_once = self.at_once.map_or(usize::MAX, |at_once| at_once.max(1));
         let rest = self.unsettled.split_off(at_once.min(self.unsettled.len()));
@@ -181,8 +178,8 @@ impl Verdicts {
         self.ended(&[]);
     }
 
-    /// The outcome is unknown: confirmations, and verdicts under leases still owned, go first next
-    /// time. Returns the others, which are dropped.
+    /// Confirmations, and verdicts under leases still owned, go first next time. Returns the
+    /// others, which are dropped.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) -> Vec<Given> {
         let mut settling = mem::take(&mut self.settling);
         let verdicts = mem::take(&mut settling.verdicts);
@@ -197,8 +194,7 @@ impl Verdicts {
         dropped
     }
 
-    /// Returns the dropped verdicts. Verdicts of the running settlement are checked when it has
-    /// failed.
+    /// Verdicts of the running settlement are checked when it has failed.
     pub(super) fn lose(&mut self, is_lost: impl Fn(&Given) -> bool) -> Vec<Given> {
         let dropped: Vec<Given> = self.unsettled.extract_if(.., |given| is_lost(given)).collect();
         self.ended(&dropped);
@@ -220,7 +216,7 @@ pub(super) struct Refused {
     verdicts: VecDeque<Given>,
     /// Messages that the store refuses to set aside.
     left: QuickSet<RowKey>,
-    /// Messages that it refused to set aside before, and that may be set aside again.
+    /// Messages that may be set aside again after a rejection.
     left_before: QuickSet<RowKey>,
     retry_at: Option<Instant>,
     /// Tries since the store recorded a rejected verdict.
@@ -238,7 +234,6 @@ impl Refused {
         self.left_before.remove(&row)
     }
 
-    /// A fetch has returned the message as due, so it need not be set aside.
     pub(super) fn is_due(&mut self, row: RowKey) {
         self.left.remove(&row);
         self.left_before.remove(&row);
@@ -260,7 +255,6 @@ impl Refused {
         self.verdicts.len()
     }
 
-    /// Messages with rejected verdicts, and messages that cannot be set aside.
     pub(super) fn count(&self) -> usize {
         self.verdicts.len() + self.left.len()
     }
@@ -278,19 +272,19 @@ impl Refused {
         self.retry_at = Some(at);
     }
 
-    /// Returns the verdict to retry. Messages that could not be set aside may be set aside again.
+    /// Messages that could not be set aside may be set aside again.
     pub(super) fn next(&mut self) -> Option<Given> {
         self.left_before.extend(self.left.drain());
         self.retry_at = None;
         self.verdicts.pop_front()
     }
 
-    /// Returns all verdicts: the store recorded one of them, so it may record the others too.
+    /// The store recorded a rejected verdict, so it may record the others too.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }
 
-    /// Removes matching verdicts. Messages that could not be set aside may be set aside again.
+    /// Messages that could not be set aside may be set aside again.
     pub(super) fn take_if(&mut self, is_taken: impl Fn(&Given) -> bool) -> Vec<Given> {
         self.left.clear();
         self.left_before.clear();

@@ -38,7 +38,7 @@ async fn a_relay_gives_back_what_exceeds_its_share() {
     assert_eq!(ownership.wanted(), 0);
 }
 
-/// The lease is doubted during a renewal, and the result may be older than the doubt.
+/// The result of the renewal may be older than the doubt.
 #[tokio::test(start_paused = true)]
 async fn a_doubt_during_a_renewal_is_not_forgotten() {
     let ttl = Duration::from_secs(15);
@@ -57,7 +57,6 @@ async fn a_doubt_during_a_renewal_is_not_forgotten() {
     assert!(!ownership.is_due());
 }
 
-/// Another relay may own the lease. An earlier renewal does not prove otherwise.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed() {
     let ttl = Duration::from_secs(15);
@@ -99,7 +98,7 @@ async fn deadlines_count_from_before_the_request() {
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
 }
 
-/// The monotonic clock stops with the machine. A wall clock that is set back or runs slightly fast
+/// The monotonic clock stops with the machine. A wall clock that is set back or slightly fast
 /// changes nothing.
 #[tokio::test(start_paused = true)]
 async fn a_suspension_ends_the_belief_in_leases() {
