@@ -1,7 +1,7 @@
-//! All event types linked into this program.
+//! All event types linked into this program, registered by the derive.
 //!
-//! Invariant: one (aggregate, name, version) is one Rust type. The derive registers each type.
-//! Types in crates that the program does not use are not linked, and so not listed.
+//! Invariant: one (aggregate, name, version) is one Rust type. Types of unused crates are not
+//! linked.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Catalogue {
         )
     }
 
-    /// Builds a catalogue from given descriptors, as [`Self::linked`] does.
+    /// Builds a catalogue from given descriptors.
     ///
     /// # Errors
     ///

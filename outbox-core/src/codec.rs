@@ -1,30 +1,27 @@
-//! The wire format of a message: CloudEvents 1.0 in binary mode.
+//! The wire format of a message: CloudEvents 1.0 in binary mode, one header per field.
 //!
-//! The payload is unchanged; everything else is a header. Invariant: `decode(encode(m)) == m` for
-//! every message that can be recorded. Subjects and the broker's own headers (deduplication id,
-//! expected stream) are in the broker's crate.
+//! Invariant: `decode(encode(m)) == m` for every message that can be recorded. The broker's crate
+//! adds subjects and the broker's own headers.
 //!
 //! | header | content |
 //! |---|---|
 //! | `ce-specversion` | `1.0` |
 //! | `ce-id` | event id; the consumer's deduplication key |
 //! | `ce-messageid` | message id; only in replayed copies, otherwise equal to the event id |
-//! | `ce-source` | the service that recorded the message |
+//! | `ce-source` | the recording service |
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
 //! | `ce-time` | time of recording, RFC 3339 in UTC |
 //! | `ce-eventversion` | version of the payload's shape |
 //! | `ce-aggregatetype` | type of the aggregate |
-//! | `ce-sequence` | number within the aggregate, absent for unsequenced events |
+//! | `ce-sequence` | number within the aggregate, absent if unsequenced |
 //! | `content-type` | of the payload |
 //! | `ce-correlationid`, `ce-causationid` | see [`MessageContext`](crate::MessageContext) |
 //! | `traceparent`, `tracestate` | see [`MessageContext`](crate::MessageContext) |
 //!
 //! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as in the CloudEvents HTTP
-//! binding.
-//!
-//! Other programs may publish to a stream, so decoding enforces the limits of recording on all
-//! fields. Only the characters of names are not restricted, because names are only compared.
+//! binding. Decoding enforces the limits of recording on all fields, because other programs may
+//! publish to a stream. Only the characters of names are not restricted.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -57,7 +54,7 @@ impl fmt::Debug for Encoded {
 }
 
 impl Encoded {
-    /// The headers and the payload as a broker returns them.
+    /// Headers and payload as a broker returns them.
     #[must_use]
     pub fn received(self) -> (Vec<(String, String)>, Bytes) {
         let headers = self.headers.into_iter();
@@ -66,11 +63,9 @@ impl Encoded {
     }
 }
 
-/// Maximum number of the library's own headers per message.
 const ENVELOPE_HEADERS: usize = 11;
 
-/// Encodes a message as headers and payload. `source` is the CloudEvents source: a name or URI of
-/// the recording service.
+/// Encodes a message. `source` is the CloudEvents source: a name or URI of the recording service.
 #[must_use]
 pub fn encode(message: &Message, source: &str) -> Encoded {
     // Formatting fails only for years outside 0..=9999.
@@ -189,8 +184,8 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     })
 }
 
-/// The service that recorded a message (`ce-source`); empty if absent. Services with different
-/// sources number their messages independently, even for equal aggregates.
+/// The recording service (`ce-source`); empty if absent. Services with different sources number
+/// their messages independently.
 ///
 /// # Errors
 ///
@@ -233,7 +228,6 @@ fn within(limit: Limit, value: &str, fits: bool) -> Result<(), DecodeError> {
     })
 }
 
-/// Headers that became fields of [`Message`], or belong to the broker.
 fn is_envelope(name: &str) -> bool {
     const FIELDS: &[&str] = &[
         "ce-specversion",
@@ -311,8 +305,7 @@ pub enum DecodeError {
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Length of the value in characters. The value itself may be personal data and is left
-        /// out.
+        /// Length of the value in characters. The value may be personal data and is left out.
         chars: usize,
     },
 }
@@ -413,7 +406,6 @@ mod tests {
         }
     }
 
-    /// Code that stores a decoded field relies on these limits.
     #[test]
     fn what_cannot_be_recorded_is_refused_with_the_limit_and_without_the_value() {
         let (headers, payload) = encode(&message("1"), "shop").received();

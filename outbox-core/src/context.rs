@@ -1,8 +1,7 @@
 //! The origin of a message (correlation, causation, trace), carried by the running task.
 //!
 //! Invariant: the context is captured when the event is recorded, so it reflects the request or the
-//! handled message, never the relay. Does not depend on OpenTelemetry: the application passes the
-//! two W3C header values.
+//! handled message, never the relay.
 
 use std::future::Future;
 
@@ -25,10 +24,9 @@ tokio::task_local! {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageContext {
-    /// The id shared by all messages of one business process. Consumers pass it on to follow-up
-    /// events.
+    /// Shared by all messages of one business process; consumers pass it on.
     pub correlation_id: Option<String>,
-    /// The id of the message or request that causes the messages recorded in this context.
+    /// The message or request that causes the messages recorded in this context.
     pub causation_id: Option<String>,
     /// W3C `traceparent` of the current span.
     pub traceparent: Option<String>,
@@ -37,8 +35,7 @@ pub struct MessageContext {
 }
 
 impl MessageContext {
-    /// Runs a future in this context. A nested scope replaces the outer scope; spawned tasks do not
-    /// inherit it.
+    /// Runs a future in this context, which replaces an outer one. Spawned tasks do not inherit it.
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }

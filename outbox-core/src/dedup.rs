@@ -1,28 +1,24 @@
 //! Deduplication outside the service's database, for handlers with effects elsewhere.
 //!
-//! A handler that calls a payment provider has no transaction that could record the effect.
-//! Instead, the consumer claims the event in a store, the handler runs, and the consumer completes
-//! the claim. The guarantee is **weaker** than with the inbox table, because effect and record are
-//! two steps:
+//! A call to a payment provider cannot share a transaction with a record of the effect. Instead,
+//! the consumer claims the event in a store, the handler runs, and the consumer completes the
+//! claim. The guarantee is **weaker** than with the inbox table, because effect and record are two
+//! steps:
 //!
 //! | situation | effect |
 //! |---|---|
-//! | duplicates of an event arrive, sequentially or concurrently | once |
+//! | duplicates arrive, sequentially or concurrently | once |
 //! | the process crashes before the effect | once, after the lease |
 //! | the process crashes **between effect and completion** | **again**, after the lease |
-//! | the process is suspended for longer than the lease and resumes | **again**: another process has claimed the event |
-//! | a duplicate arrives after the store has dropped the event (`retention`, eviction, lost data) | **again** |
+//! | the process is suspended for longer than the lease | **again**, by another process |
+//! | the store has dropped the event (`retention`, eviction, data loss) | **again** |
 //!
-//! So also pass a stable idempotency key to the external service, if it accepts one.
+//! So also pass an idempotency key to the external service. If the effect is in the service's
+//! database, use strategy `message_id` instead.
 //!
 //! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::dedup_store`. Running handlers and counting attempts is in
-//! `outbox-inbox`.
-//!
-//! | store | choose it when | durability |
-//! |---|---|---|
-//! | Redis | the service already has one, or the call rate is high | in RAM; Redis's configuration decides what survives a crash or a failover |
-//! | none of these | the effect is in the service's database | strategy `message_id`, which has none of these gaps |
+//! runs `outbox_testing::conformance::dedup_store`. Redis keeps data in RAM; its configuration
+//! decides what survives a crash or a failover.
 
 use std::error::Error;
 use std::fmt;
@@ -35,38 +31,33 @@ use crate::message::EventId;
 /// Return type of the methods of [`DedupStore`], for use as `dyn`.
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
-/// Stores which events a consumer has handled, outside the service's database.
-///
-/// Meant for `dyn`: an inbox shares one store among all its handlers.
+/// Stores which events a consumer has handled, outside the service's database. Meant for `dyn`.
 ///
 /// # Contract
 ///
 /// * **Exclusive.** Over all processes, at most one claim of a key is [`StoreClaim::Mine`] until it
 ///   is released or its lease expires.
 /// * **Leased.** A claim that is neither completed nor released expires with its lease, by the
-///   store's clock. The next claim then succeeds.
-/// * **Fenced.** A process that has lost its claim cannot complete or release it: the token no
-///   longer matches.
-/// * **Lasting.** A completed key stays done for at least `retention`. Only time changes it.
+///   store's clock.
+/// * **Fenced.** A process that has lost its claim cannot complete or release it.
+/// * **Lasting.** A completed key stays done for at least `retention`.
 /// * **Repeatable.** Completing or releasing twice with the same token has the effect of one call.
-/// * **Bounded.** Each future resolves within a time that the implementation documents, even while
-///   the store is unreachable.
-/// * **Cancellation and `Err`.** The outcome is unknown. A claim may exist with a lost token; it
-///   expires with its lease.
+/// * **Bounded.** Each future resolves within a documented time, even while the store is
+///   unreachable.
+/// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires with its
+///   lease.
 ///
-/// A lease is not extended. The caller claims for longer than the handler may run: the handler's
-/// timeout plus a margin for completing. Only a suspended process can exceed such a lease, and it
-/// could not extend the lease either.
+/// A lease is not extended: the caller claims for the handler's timeout plus a margin for
+/// completing.
 pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for `lease`, which must be whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records that the effect has happened, and keeps the record for at least `retention` from
-    /// now.
+    /// Records that the effect has happened, for at least `retention` from now.
     ///
     /// Returns false and changes nothing if another process holds a claim of the key or has
-    /// completed it. The effect may then happen twice. A claim with an expired lease can still be
-    /// completed while no other claim holds the key.
+    /// completed it: the effect may happen twice. A claim with an expired lease can be completed
+    /// while no other claim holds the key.
     fn complete<'a>(
         &'a self,
         key: &'a DedupKey,
@@ -78,13 +69,13 @@ pub trait DedupStore: Send + Sync + 'static {
     /// nothing if the token no longer holds the key, or if the key is completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
-    /// Checks for foreseeable failures, and that completed keys can be kept for `retention`.
-    /// Returns warnings, each with the action to take.
+    /// Checks for foreseeable failures, and that the store can keep keys for `retention`. Returns
+    /// warnings, each with the action to take.
     ///
     /// # Errors
     ///
-    /// [`DedupStoreError::Configuration`] if the store cannot work until an operator acts.
-    /// [`DedupStoreError::Unavailable`] if the check could not be made now.
+    /// [`DedupStoreError::Configuration`] if an operator must act. [`DedupStoreError::Unavailable`]
+    /// if the check could not be made now.
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
@@ -114,7 +105,7 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
 /// The unit of deduplication: an event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
-    /// Name of the consumer: 1 to 64 of the characters `A-Z a-z 0-9 _ -`, case-sensitive.
+    /// Name of the consumer: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
     pub consumer: String,
     /// The event's id.
     pub event_id: EventId,
@@ -136,12 +127,12 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Proof of a claim, opaque to all but the issuing store.
+/// Proof of a claim, opaque to callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(u128);
 
 impl ClaimToken {
-    /// For stores: a token that no other claim of the key has used.
+    /// For stores: a token unique to this claim of the key.
     #[must_use]
     pub const fn new(token: u128) -> Self {
         Self(token)
@@ -157,8 +148,8 @@ impl ClaimToken {
 /// The answer to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreClaim {
-    /// The caller holds the claim until the lease expires: run the handler, then complete or
-    /// release with this token.
+    /// The claim is held until the lease expires: run the handler, then complete or release with
+    /// this token.
     Mine(ClaimToken),
     /// Another process holds an open claim. Retry later.
     InProgress,
@@ -166,12 +157,11 @@ pub enum StoreClaim {
     Done,
 }
 
-/// Why a store call failed. Whether the call had an effect is unknown.
+/// Why a store call failed. The outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DedupStoreError {
-    /// The store is unreachable, rejects every call, or timed out. A retry may help, and the
-    /// failure counts no attempt.
+    /// The store is unreachable, rejects every call, or timed out. Retry; counts no attempt.
     #[error("deduplication store is not available: {context}")]
     Unavailable {
         /// What happened, in lower case.
@@ -179,7 +169,7 @@ pub enum DedupStoreError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The store is misconfigured: nothing works until an operator acts.
+    /// The store is misconfigured; an operator must act.
     #[error("deduplication store: {context}")]
     Configuration {
         /// The problem and its repair, in lower case.
@@ -190,7 +180,7 @@ pub enum DedupStoreError {
 }
 
 impl DedupStoreError {
-    /// An [`Unavailable`](Self::Unavailable) error. `context` is in lower case.
+    /// An [`Unavailable`](Self::Unavailable) error; `context` in lower case.
     pub fn unavailable(
         context: impl Into<String>,
         source: impl Into<Option<Box<dyn Error + Send + Sync>>>,
@@ -201,7 +191,7 @@ impl DedupStoreError {
         }
     }
 
-    /// A [`Configuration`](Self::Configuration) error. `context` states problem and repair, in
+    /// A [`Configuration`](Self::Configuration) error; `context` states problem and repair, in
     /// lower case.
     pub fn configuration(
         context: impl Into<String>,

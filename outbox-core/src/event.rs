@@ -1,8 +1,7 @@
 //! Domain events: Rust values with names that survive renaming the type.
 //!
 //! Invariant: every stored or sent name is written in the source of the event, never derived from a
-//! Rust identifier. Storage is in [`crate::message`], the wire format in [`crate::codec`], payload
-//! formats in [`crate::payload`].
+//! Rust identifier.
 
 use std::fmt;
 
@@ -13,7 +12,7 @@ use crate::payload::{self, CodecError, Json, Payload};
 
 /// A fact of the business domain that is published to other services.
 ///
-/// Derive it. The derive
+/// Derive it:
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -63,21 +62,25 @@ use crate::payload::{self, CodecError, Json, Payload};
 ///
 /// | key | where | meaning |
 /// |---|---|---|
-/// | `aggregate = "order"` | type | type of the aggregate the event belongs to; `[a-z][a-z0-9_-]*`, at most 64 bytes |
-/// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
-/// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
+/// | `aggregate = "order"` | type | type of the aggregate; `[a-z][a-z0-9_-]*`, ≤ 64 bytes |
+/// | `name = "placed"` | struct, variant | name within the aggregate; same pattern |
+/// | `version = 1` | type, variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
-/// | `dedup_key` | field | optional, any type with `Display`: a second message with this key is rejected for 7 days (`RelayConfig::dedup_key_retention`), whatever its event type or the state of the first message. So make the event's name part of the key |
-/// | `sensitive` | field | optional, for personal data and secrets: masked when displayed ([`SensitiveFields`](crate::SensitiveFields)); stored, sent and handled unmasked |
-/// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
-/// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
-/// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`] |
-/// | `crate = path` | type | path of `outbox_core`, if the crate depends neither on it nor on `outbox` |
+/// | `dedup_key` | field | optional: a key that must not be recorded twice, see below |
+/// | `sensitive` | field | optional: masked when displayed, see [`Self::SENSITIVE`] |
+/// | `subject = "…"` | struct, variant | optional: a fixed subject instead of the default one |
+/// | `unsequenced` | type, variant | optional: no sequence number and no order, and a cheaper write |
+/// | `codec = Cbor` | type | optional: the payload's [`Codec`](crate::payload::Codec); default [`Json`] |
+/// | `crate = path` | type | path of `outbox_core`, if the crate has no such dependency |
+///
+/// `dedup_key` accepts any type with `Display`. A second message with the key is rejected for 7
+/// days (`RelayConfig::dedup_key_retention`), whatever its event type or the state of the first
+/// message. So make the event's name part of the key.
 ///
 /// On an enum each variant is one event: `aggregate` is on the enum, `name` on the variants. The
-/// payload is serde's output for the value, unless you write your own codec. So choose a stable
-/// enum representation that distinguishes the variants. A handler of an enum receives all variants.
-/// A payload that decodes to another variant than the message names becomes a dead letter.
+/// payload is serde's output for the value, unless the codec is custom. So choose a stable enum
+/// representation that distinguishes the variants. A handler of an enum receives all variants. A
+/// payload that decodes to another variant than the message names becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
@@ -88,12 +91,12 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     const DESCRIPTORS: &'static [EventDescriptor];
 
     /// Names of the sensitive fields of all variants, as in the payload.
-    /// [`SensitiveFields`](crate::SensitiveFields) masks them. Default: none.
+    /// [`SensitiveFields`](crate::SensitiveFields) masks them when displayed; they are stored, sent
+    /// and handled unmasked. Default: none.
     ///
-    /// The derive fills it from the key `sensitive` with all names that serde reads or writes
-    /// (`rename`, `rename_all`, `alias`). Compilation fails where the names cannot be determined
-    /// (`flatten`, tuples, `transparent`, `into` and the like). A custom `Serialize` must use the
-    /// same names.
+    /// The derive uses all names that serde reads or writes (`rename`, `rename_all`, `alias`). It
+    /// fails where these are unknown (`flatten`, tuples, `transparent`, `into` and the like). A
+    /// custom `Serialize` must use the same names.
     const SENSITIVE: &'static [&'static str] = &[];
 
     /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
@@ -102,11 +105,10 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// The id of the aggregate the event belongs to.
     fn aggregate_id(&self) -> AggregateId;
 
-    /// A business key that must not be recorded twice, if the event has one.
+    /// A business key that must not be recorded twice, if any.
     fn dedup_key(&self) -> Option<String>;
 
-    /// The payload. Default: JSON. With the key `codec`, the derive uses that codec, as in
-    /// [`EventCodec`](crate::payload::EventCodec).
+    /// The payload. Default: JSON, or the codec of the key `codec`.
     ///
     /// # Errors
     ///
@@ -127,10 +129,10 @@ pub struct EventDescriptor {
     pub version: u32,
     /// A fixed subject that replaces the default one.
     pub subject: Option<&'static str>,
-    /// Whether messages get a sequence number and keep their order within the aggregate.
+    /// Whether messages are numbered and ordered within the aggregate.
     pub sequenced: bool,
-    /// Path of the Rust type or variant, for error messages and for distinguishing variants when a
-    /// payload is decoded. Never stored or sent.
+    /// Path of the Rust type or variant, for error messages and for distinguishing decoded
+    /// variants. Never stored or sent.
     pub rust_type: &'static str,
     /// Source file of the type, for error messages only.
     pub file: &'static str,
@@ -141,13 +143,12 @@ pub struct EventDescriptor {
 /// Matches any name in a selection.
 const ANY: &str = "*";
 
-/// A descriptor with version 0 is a selection: it selects messages of any version without a Rust
-/// type, for handlers that receive messages undecoded.
+/// A descriptor with version 0 selects messages of any version, for handlers of undecoded messages.
 impl EventDescriptor {
     /// Selects every message on the stream.
     pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
 
-    /// Selects the messages of one event type, in any version.
+    /// Selects one event type, in any version.
     #[must_use]
     pub const fn of_type(aggregate: &'static str, name: &'static str) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl EventDescriptor {
         }
     }
 
-    /// Selects the messages of all event types of an aggregate type.
+    /// Selects all event types of an aggregate type.
     #[must_use]
     pub const fn of_aggregate(aggregate: &'static str) -> Self {
         Self::of_type(aggregate, ANY)
@@ -180,13 +181,13 @@ impl EventDescriptor {
         self.is_selection() && self.aggregate == ANY
     }
 
-    /// Whether this selects the messages of all event types of an aggregate type.
+    /// Whether this selects all event types of an aggregate type.
     #[must_use]
     pub fn is_whole_aggregate(&self) -> bool {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
     }
 
-    /// Whether this descriptor matches messages of the event type.
+    /// Whether this matches messages of the event type.
     #[must_use]
     pub fn selects(&self, event_type: &str) -> bool {
         let is = |known: &str, found: &str| known == found || (self.is_selection() && known == ANY);
@@ -208,7 +209,7 @@ impl EventDescriptor {
 pub struct AggregateId(String);
 
 impl AggregateId {
-    /// Accepts any text. Length and characters are checked when the message is recorded.
+    /// Accepts any text; recording checks length and characters.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -234,8 +235,8 @@ impl fmt::Display for AggregateId {
 
 /// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
 ///
-/// For a newtype, write one line, as below. Equal keys must always give the same text: the text is
-/// stored and sent, and decides the order of messages.
+/// Equal keys must always give the same text, because it is stored and sent and decides the order.
+/// For a newtype:
 ///
 /// ```
 /// use outbox_core::{AggregateId, ToAggregateId};

@@ -1,16 +1,14 @@
 //! Formats errors for people: the text and each distinct cause.
 //!
-//! Drivers repeat the text of their cause up to four times, so printing every cause would repeat
-//! one sentence.
+//! Drivers repeat the text of their cause, so causes contained in an earlier text are left out.
 
 use std::error::Error;
 use std::fmt;
 
-/// Maximum size of a described error in bytes: a server may quote large values.
+/// A server may quote large values.
 const TEXT_MAX: usize = 8 * 1024;
 
-/// An error with its causes in one line, outermost first, cut after 8 KiB. A cause contained in an
-/// earlier text is left out.
+/// An error with its distinct causes in one line, outermost first, cut after 8 KiB.
 ///
 /// ```
 /// let cause = std::io::Error::other("disk full");
@@ -41,8 +39,8 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the line number of PostgreSQL's source that sqlx appends. The line of a statement, which
-/// MariaDB and MySQL print after a quote, stays, and so do lines of other errors.
+/// Removes the line number of PostgreSQL's source that sqlx appends. Line numbers of statements
+/// (MariaDB and MySQL, after a quote) and of other errors stay.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -57,11 +55,7 @@ fn without_line_of_server(text: &str) -> &str {
     }
 }
 
-/// Any error, printed for people: the error type of a `main`.
-///
-/// Rust prints the error of `main` with `Debug`. The `Debug` of this type prints the error text and
-/// below it each distinct cause. `?` converts any error into it, including a text and an
-/// `anyhow::Error`.
+/// Any error, for printing by `main`: `Debug` prints the text and each distinct cause.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }
@@ -74,7 +68,7 @@ fn without_line_of_server(text: &str) -> &str {
 /// }
 /// ```
 ///
-/// Like `anyhow::Error`, it does not implement `std::error::Error`.
+/// `?` converts any error into it. Like `anyhow::Error`, it does not implement `std::error::Error`.
 pub struct Failure(Box<dyn Error + Send + Sync>);
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

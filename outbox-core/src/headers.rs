@@ -1,8 +1,7 @@
 //! Headers of a message.
 //!
 //! Invariant: a name is a token and not reserved, and no value contains CR, LF or NUL, so no value
-//! can inject a header. Setting a header checks this before the event is recorded. `Deserialize`
-//! checks it too, because other programs may insert rows.
+//! can inject a header. `Deserialize` checks this too, because other programs may insert rows.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ pub const CAUSATION_ID: &str = "ce-causationid";
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
 /// Names set by [`MessageContext`](crate::MessageContext) or the codec.
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
-/// Reserved names in recorded messages, set by [`MessageContext`](crate::MessageContext).
+/// Reserved names that [`MessageContext`](crate::MessageContext) sets.
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
 /// Maximum length of a header name, in bytes.
@@ -33,8 +32,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Sets an application header. Names are case-insensitive and stored in lower case. An existing
-    /// value is replaced.
+    /// Sets an application header, replacing an existing value. Names are case-insensitive and
+    /// stored in lower case.
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl Headers {
         self.set_checked(name, value.into())
     }
 
-    /// Sets one of the library's own headers; only the value is checked.
+    /// Checks only the value.
     pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         self.set_checked(name.to_owned(), value.into())
     }
@@ -77,7 +76,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// Size on the wire in bytes, counting each header as `name: value` and a line end.
+    /// Size on the wire in bytes: `name: value` and a line end for each.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0
@@ -87,8 +86,7 @@ impl Headers {
     }
 }
 
-/// Accepts names for [`Headers::set`] and names that [`MessageContext`](crate::MessageContext)
-/// sets.
+/// Also accepts names that [`MessageContext`](crate::MessageContext) sets.
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 

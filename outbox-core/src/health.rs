@@ -1,12 +1,6 @@
 //! The health of a relay or an inbox, for probes and people.
 //!
-//! * [`Health::Alive`]: no problem.
-//! * [`Health::Degraded`]: works despite a problem; notify an operator.
-//! * [`Health::Stuck`]: runs without progress; page an operator.
-//! * [`Health::Stopped`]: does not run; restart it.
-//!
-//! Invariant: reading the health never waits for the relay. For an inbox see
-//! `outbox_inbox::InboxHealthCheck`.
+//! Invariant: reading the health never waits for the relay.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,18 +17,18 @@ use crate::store::{RelayTrouble, TroubleClass};
 pub enum Health {
     /// Runs without a problem.
     Alive,
-    /// Starting, stopping, or running with a problem. A restart does not help.
+    /// Starting, stopping, or running with a problem: notify an operator. A restart does not help.
     Degraded {
         /// The problems, one sentence each.
         reasons: Vec<String>,
     },
-    /// Runs without progress although there may be work. A restart does not help: check broker and
-    /// database.
+    /// Runs without progress although there may be work: page an operator to check broker and
+    /// database. A restart does not help.
     Stuck {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, its loop does not turn, or a handler blocks its thread. A restart helps.
+    /// Not started, ended, its loop does not turn, or a handler blocks its thread. Restart it.
     Stopped {
         /// The problem.
         reason: String,
@@ -50,16 +44,14 @@ impl Health {
     }
 
     /// Whether a readiness probe should pass: true only if alive. For processes with only a relay
-    /// or an inbox. A service that also answers requests can record events while the broker is
-    /// down, so its readiness should not depend on this.
+    /// or an inbox: a service that answers requests can record events while the broker is down.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
-    /// Combines several parts into the worst health: stopped, stuck, degraded, alive, in this
-    /// order. Lists the reasons of all parts, worst first, each prefixed with the part's name.
-    /// Without parts [`Health::Alive`].
+    /// The worst health of several parts: stopped, stuck, degraded, alive. Lists all reasons, worst
+    /// first, each prefixed with the part's name. Without parts [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         let (mut stopped, mut stuck, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
@@ -99,8 +91,8 @@ impl fmt::Display for Health {
     }
 }
 
-/// Reads the health of a relay in this process. Clones read the same relay. Returned by
-/// [`Relay::health`](crate::Relay::health).
+/// Reads the health of a relay in this process; see [`Relay::health`](crate::Relay::health). Clones
+/// read the same relay.
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,
@@ -109,17 +101,17 @@ pub struct HealthCheck {
     stuck_after: Duration,
 }
 
-/// Time since the database last answered each regular request of a relay; `None` if never.
+/// Time since the database last answered each request of a relay; `None` if never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// The last poll for messages. An idle relay polls at least every
+    /// The last poll. An idle relay polls at least every
     /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
-    /// The last lease renewal or search for free leases: at least every third of
+    /// The last lease renewal or search: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// The last settlement. A relay settles only when there are messages.
+    /// The last settlement. A relay settles only messages.
     pub settlement: Option<Duration>,
 }
 
@@ -139,12 +131,12 @@ pub(crate) struct Vitals {
     pub(crate) handed_over: bool,
     /// One sentence per pause.
     pub(crate) pauses: Vec<String>,
-    /// Halted aggregates. Only the relay that counts the backlog reports them; others report 0.
+    /// Only the relay that counts the backlog reports them; others report 0.
     pub(crate) halted: u64,
 }
 
-/// A regular database activity of a relay. Each can fail alone: a silent connection, a locked
-/// table, a network that drops large packets.
+/// A database activity of a relay. Each can fail alone: a silent connection, a locked table, a
+/// network that drops large packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -189,7 +181,7 @@ pub(crate) struct Trouble {
     class: TroubleClass,
 }
 
-/// A relay is stopped if its loop has not turned for this long and for two lease durations.
+/// At least two lease durations as well.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
 /// A failure not repeated for this long is over, because the activity no longer runs. Longer than
@@ -235,7 +227,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Time since the database last answered each regular request of this relay.
+    /// Time since the database last answered each request of this relay.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -312,7 +304,6 @@ impl HealthCheck {
 }
 
 impl Vitals {
-    /// The current failures: a sentence for each, and its start.
     fn failures(&self) -> (Vec<String>, Vec<Instant>) {
         let (mut reasons, mut failing_since) = (Vec::new(), Vec::new());
         for activity in Activity::ALL {

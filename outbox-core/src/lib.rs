@@ -1,24 +1,17 @@
 //! The core of a transactional outbox: events, messages, the relay engine, and the traits for
 //! databases and brokers.
 //!
-//! A service that changes its database and publishes an event makes two writes. A crash between the
-//! two writes loses or invents an event. An outbox stores the event as a *message* in the
-//! transaction of the change. A *relay* then publishes the message at least once, in order per
+//! An outbox stores each event as a *message* in the transaction of the change, so a crash neither
+//! loses nor invents an event. A *relay* then publishes the message at least once, in order per
 //! aggregate. Consumers drop duplicates (crate `outbox-inbox`), so each event is applied once.
 //!
-//! This crate does no I/O and depends on no database, broker or ORM. It contains:
+//! This crate does no I/O and depends on no database, broker or ORM. `outbox-sea-orm` and
+//! `outbox-nats` implement its traits; `outbox-testing` has in-memory implementations and the
+//! conformance suites.
 //!
-//! * events ([`DomainEvent`]),
-//! * messages as recorded, stored and sent ([`NewMessage`], [`Message`], [`codec`]),
-//! * traits that `outbox-sea-orm` and `outbox-nats` implement ([`OutboxStore`], [`Publisher`],
-//!   [`Subscriber`]),
-//! * the engine ([`Relay`]).
-//!
-//! In-memory implementations and the conformance suites are in `outbox-testing`.
-//!
-//! **Guaranteed**, if store and broker keep the contracts of their traits: each committed message
-//! is published at least once, and the messages of an aggregate in commit order. Crashed relays and
-//! outages of broker or database do not change this.
+//! **Guaranteed**, if store and broker keep their contracts: each committed message is published at
+//! least once, and the messages of an aggregate in commit order. Crashed relays and outages of
+//! broker or database do not change this.
 //!
 //! **Not guaranteed**: exactly one copy on the wire, order between aggregates, and order of
 //! `unsequenced` events.
@@ -52,8 +45,9 @@
 //! | task | see |
 //! |---|---|
 //! | describe an event | [`DomainEvent`] |
+//! | record, store and send messages | [`NewMessage`], [`Message`], [`codec`] |
 //! | run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
-//! | write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `outbox_testing::conformance` |
+//! | write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`] |
 //! | operate | [`OutboxAdmin`], [`OutboxReader`], [`OutboxAudit`], [`health`], [`telemetry`] |
 //! | display payloads | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |

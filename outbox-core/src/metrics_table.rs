@@ -1,7 +1,7 @@
-//! The macro for a crate's table of metrics, used by documentation, recorder and tests.
+//! The macro for a crate's table of metrics.
 
-/// Defines a constant for each metric, `METRICS` with all of them, and `describe`, which describes
-/// them to the recorder. The calling crate needs the feature and optional dependency `metrics`.
+/// Defines a constant for each metric, `METRICS` with all of them, and `describe`. The calling
+/// crate needs the feature and optional dependency `metrics`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __metrics {

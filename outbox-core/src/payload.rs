@@ -1,7 +1,6 @@
 //! Payloads: encoding and decoding of event values.
 //!
-//! Invariant: the content type of a message selects its codec; a codec decodes only content types
-//! that it reads.
+//! Invariant: a codec decodes only content types that it reads.
 
 use std::error::Error;
 use std::fmt;
@@ -32,7 +31,7 @@ pub type CodecError = Box<dyn Error + Send + Sync>;
 /// An encoded event.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// The content type: a media type of 1 to 255 characters without NUL.
+    /// A media type of 1 to 255 characters without NUL.
     pub content_type: &'static str,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -48,12 +47,11 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A payload format. An event selects one with `#[domain_event(codec = …)]`; the default is
-/// [`Json`].
+/// A payload format, such as [`Json`] (default). An event selects one with `#[domain_event(codec =
+/// …)]`.
 ///
-/// A codec is a type without values. It implements [`Encode`] for events that it writes, and
-/// [`Decode`] for events that handlers receive. Both run once per message in the recording or
-/// handling task, so they must not block.
+/// A codec implements [`Encode`] for events that it writes, and [`Decode`] for events that handlers
+/// receive. Both run in the recording or handling task and must not block.
 ///
 /// ```
 /// use outbox_core::payload::{Codec, CodecError, Decode, Encode};
@@ -90,11 +88,11 @@ pub trait Codec {
     /// The content type of messages: a media type of 1 to 255 characters without NUL. Stored and
     /// sent, so it must not change.
     ///
-    /// Use `application/json` only for serde JSON with the event's own field names, because
-    /// [`SensitiveFields`](crate::SensitiveFields) masks by these names. JSON with other names,
-    /// such as protobuf's, needs its own media type and is not displayed.
+    /// Use `application/json` only for JSON with the event's serde names, by which
+    /// [`SensitiveFields`](crate::SensitiveFields) masks. JSON with other names, such as
+    /// protobuf's, needs its own media type and is not displayed.
     const CONTENT_TYPE: &'static str;
-    /// Further content types that [`Decode`] reads, such as of an earlier codec of the event.
+    /// Further content types that [`Decode`] reads, such as of an earlier codec.
     const ALSO_READS: &'static [&'static str] = &[];
 }
 
@@ -120,8 +118,7 @@ pub trait Encode<T: ?Sized>: Codec {
     note = "`Json` and `Cbor` read what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
 )]
 pub trait Decode<T>: Codec {
-    /// Decodes the payload of a message with one of the codec's content types. The message provides
-    /// data that the payload leaves out, such as the aggregate id.
+    /// Decodes the payload of a message with one of the codec's content types.
     ///
     /// # Errors
     ///
@@ -131,12 +128,12 @@ pub trait Decode<T>: Codec {
 }
 
 /// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]). With the feature
-/// `cbor` it also reads CBOR, so consumers work before and after the producer changes the codec.
+/// `cbor` it also reads CBOR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {}
 
 /// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). Supports NaN and infinity. Also
-/// reads JSON, for messages recorded before the event changed its codec.
+/// reads JSON.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cbor {}

@@ -1,8 +1,7 @@
 //! The broker trait for sending; relays publish through it.
 //!
 //! Implementations: JetStream (`outbox-nats`) and the in-memory broker (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::publisher`. Windows, retries and order are in
-//! [`crate::relay`].
+//! runs `outbox_testing::conformance::publisher`.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -16,49 +15,44 @@ use time::OffsetDateTime;
 use crate::codec;
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Sends messages to a broker and waits for the confirmation of each.
-///
-/// The relay is generic over this trait; it is not meant for `dyn`.
+/// Sends messages to a broker and waits for the confirmation of each. Not meant for `dyn`.
 ///
 /// # Contract
 ///
 /// * **Confirmed.** `Ok` means that the broker has stored the message in its stream, now or in an
-///   earlier attempt. A weaker reply is an error of class [`FailureClass::Unknown`].
+///   earlier attempt. A weaker reply is a [`FailureClass::Unknown`].
 /// * **Same id.** The message id is the broker's deduplication id, so publishing again is harmless
 ///   within the duplicate window.
-/// * **Concurrent.** The relay pipelines many calls, but never two messages of one aggregate.
-///   Implementations need no order between concurrent calls.
-/// * **Bounded.** The future resolves within a time that the implementation documents, even while
-///   disconnected.
+/// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate. Concurrent
+///   calls need no order.
+/// * **Bounded.** The future resolves within a documented time, even while disconnected.
 /// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may still be
 ///   stored later.
 /// * **On `Err`.** [`PublishError::class`] decides what the relay may do. Only
 ///   [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
     /// Describes from its settings where this publisher sends messages; does no I/O. `None` if
-    /// there is no such place.
-    ///
-    /// Relays of one outbox compare destinations. Two values must be equal exactly if both
-    /// publishers send each message to the same place under the same source.
+    /// there is no such place. Equal exactly if two publishers send each message to the same place
+    /// under the same source.
     fn destination(&self) -> Option<Destination>;
 
     /// Publishes one message and waits for the confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
 
-    /// Checks for foreseeable failures: the stream, its retention, the server version. Returns
-    /// warnings, each with the action to take.
+    /// Checks the stream, its retention and the server version. Returns warnings, each with the
+    /// action to take.
     ///
     /// # Errors
     ///
-    /// [`FailureClass::Configuration`] if the publisher cannot work until an operator acts; another
-    /// class if the check could not be made now.
+    /// [`FailureClass::Configuration`] if an operator must act; another class if the check could
+    /// not be made now.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, PublishError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Abandons unconfirmed publishes as far as possible: closes the connection and opens another.
-    /// The relay calls this after it has lost leases, so that few messages arrive after the next
-    /// owner has started. Publishing is allowed again at once.
+    /// Abandons unconfirmed publishes as far as possible by reconnecting. Called after lost leases,
+    /// so that few messages arrive after the next owner has started. Publishing is allowed again at
+    /// once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -88,18 +82,16 @@ pub struct Destination {
     /// The name of the stream. At most 255 characters are stored.
     pub stream: String,
     /// Distinguishes streams of the same name on two brokers, such as by creation time. At most 100
-    /// characters are stored. `None` while the publisher has not read it; `None` agrees with every
-    /// value.
+    /// characters are stored. `None` (unknown yet) agrees with every value.
     pub instance: Option<String>,
-    /// The subject layout as a stable text: `events.{aggregate}.{id}.{event}`. At most 255
-    /// characters are stored.
+    /// The subject layout: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
     pub subjects: String,
     /// The source of the messages (`ce-source`). At most 255 characters are stored.
     pub source: String,
 }
 
 impl Destination {
-    /// Whether relays with these two destinations may publish messages of one outbox.
+    /// Whether relays with these destinations may publish messages of one outbox.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let differs = |(own, other): (&String, &String)| own != other;
@@ -126,8 +118,7 @@ pub trait StreamLog: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`FailureClass::Configuration`] if reading would remove messages from the stream. After any
-    /// error the list is unknown.
+    /// [`FailureClass::Configuration`] if reading would remove messages from the stream.
     fn message_ids(
         &self,
         from: OffsetDateTime,
@@ -136,9 +127,8 @@ pub trait StreamLog: Send + Sync + 'static {
 
 /// Finds single messages on the stream.
 pub trait StreamSearch: StreamLog {
-    /// The stream sequence of a message, by its id; `None` if the stream does not hold the message.
-    /// Searches the message's subject from an hour before its recording. Changes nothing on the
-    /// stream.
+    /// The stream sequence of a message; `None` if the stream does not hold it. Searches its
+    /// subject from an hour before its recording. Changes nothing on the stream.
     ///
     /// # Errors
     ///
@@ -149,12 +139,11 @@ pub trait StreamSearch: StreamLog {
 /// Reads the stream message by message, for comparing it with the outbox.
 pub trait StreamReader: StreamSearch {
     /// Calls `see` with each outbox message stored at `from` or later, by the broker's clock, in
-    /// stream order, until `see` returns `false`. Ends at the entry that was last when reading
-    /// began.
+    /// stream order, until it returns `false`. Ends at the entry that was last when reading began.
     ///
-    /// * **Bounded.** Uses memory for one batch of headers. Payloads are not read.
-    /// * **Complete.** A message that the stream holds several times is passed as often. Entries
-    ///   that are not outbox messages are counted in [`StreamExtent::foreign`].
+    /// * **Bounded.** Uses memory for one batch of headers.
+    /// * **Complete.** A message stored several times is passed as often. Other entries are counted
+    ///   in [`StreamExtent::foreign`].
     /// * **Changes nothing.** Fails with [`FailureClass::Configuration`] if reading would remove
     ///   messages from the stream.
     /// * **On `Err`** or after a drop, `see` may have received a part. Start over.
@@ -174,11 +163,11 @@ pub struct StreamedMessage {
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
-    /// The event's id: equal to the message's id, except in a replayed copy.
+    /// The event id; differs from the message id in a replayed copy.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within the aggregate; `None` for unsequenced events.
+    /// The number within the aggregate; `None` if unsequenced.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
@@ -189,7 +178,7 @@ pub struct StreamedMessage {
 }
 
 impl StreamedMessage {
-    /// Decodes the headers of a stream entry; `None` if the entry is not an outbox message.
+    /// Decodes the headers of a stream entry; `None` if it is not an outbox message.
     #[must_use]
     pub fn decode(
         stream_sequence: u64,
@@ -237,8 +226,8 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker did not answer, so the message may or may not be stored. Resend the same id;
-    /// counts no attempt.
+    /// The broker did not answer, so the message may be stored. Resend the same id; counts no
+    /// attempt.
     Unknown,
     /// The broker cannot accept the message now. Back off; counts no attempt.
     Transient,
@@ -249,7 +238,7 @@ pub enum FailureClass {
     Configuration,
     /// This message can never be stored. Dead-letter it at once.
     Permanent,
-    /// No stream captures the message's subject, and nothing was sent. Back off; counts an attempt.
+    /// No stream captures the subject, and nothing was sent. Back off; counts an attempt.
     Uncaptured,
     /// An unclassified rejection. Back off; counts an attempt, so that retries end.
     Unclassified,
@@ -300,7 +289,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error of a class. `context` is in lower case: what happened, and what an operator can do.
+    /// An error of a class. `context` in lower case: what happened, and what an operator can do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,

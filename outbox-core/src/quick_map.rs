@@ -1,7 +1,7 @@
-//! Hash maps and sets for several lookups per message.
+//! Fast hash maps and sets for several lookups per message.
 //!
-//! The hash is faster than the standard library's but not cryptographic, and its seed is a memory
-//! address. Use the standard maps if an attacker chooses the keys and can measure response times.
+//! The hash is not cryptographic. Use the standard maps if an attacker chooses the keys and can
+//! measure response times.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,4 @@
-//! Delays between retries: exponential with jitter, so that relays that lost the same server do not
-//! return in one wave.
+//! Delays between retries: exponential with jitter, so that relays do not return in one wave.
 
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before try number `failures + 1`: random, between half and all of the nominal
-    /// delay `min * 2^(failures - 1)`, at most `max`.
+    /// The delay before try number `failures + 1`: random, between half and all of `min *
+    /// 2^(failures - 1)`, which is at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

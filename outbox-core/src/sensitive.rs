@@ -1,9 +1,7 @@
 //! Payloads for display: sensitive fields are masked, and payloads that cannot be masked field by
-//! field are not shown.
+//! field are hidden.
 //!
-//! Invariant: a masked payload is a view; stored, sent and handled payloads do not change. For
-//! erasing see [`OutboxAudit::forget_as`](crate::OutboxAudit::forget_as) and `DeadLetters::erase`
-//! of `outbox-inbox`.
+//! Invariant: stored, sent and handled payloads do not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +17,10 @@ pub const MASK: &str = "***";
 
 /// The sensitive fields of event types.
 ///
-/// `#[domain_event(sensitive)]` marks a field; its whole value is masked. So is every other field
-/// of the payload with the same name, at any depth, ignoring case, `_` and `-`. The fields of all
-/// versions of an event type are masked in each version. A program masks only fields that its own
-/// types mark, so a consumer with its own type for an event must mark its fields too.
+/// A field with `#[domain_event(sensitive)]` is masked with its whole value, and so is every other
+/// field of the payload with the same name, at any depth, ignoring case, `_` and `-`. The fields of
+/// all versions of an event type are masked in each version. A program masks only fields that its
+/// own types mark: a consumer with its own type for an event must mark its fields too.
 ///
 /// ```
 /// use outbox_core::{DomainEvent, MaskedPayload, SensitiveFields};
@@ -76,8 +74,8 @@ impl SensitiveFields {
         all
     }
 
-    /// Adds an event without a type in this program, with the names of its sensitive fields in the
-    /// payload. Without names, the whole payload is shown.
+    /// Adds an event type without a Rust type, with its sensitive payload fields. Without names,
+    /// the whole payload is shown.
     #[must_use]
     pub fn with_event(mut self, event_type: impl Into<String>, version: u32, fields: &[&str]) -> Self {
         self.add(event_type.into(), version, fields);
@@ -136,8 +134,7 @@ fn may_have_nameless_fields(value: &Value) -> bool {
         .is_none_or(|values| values.values().any(Value::is_array))
 }
 
-/// Ignores case, `_` and `-`: a misspelled `Email` or `e-mail` causes a dead letter, and its value
-/// is just as sensitive.
+/// A misspelled `Email` or `e-mail` causes a dead letter, and its value is just as sensitive.
 fn plain(name: &str) -> String {
     let name = name.chars().filter(|c| !matches!(c, '_' | '-'));
     name.flat_map(char::to_lowercase).collect()

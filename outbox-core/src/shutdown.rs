@@ -9,7 +9,7 @@ pub use tokio_util::sync::CancellationToken;
 /// [`hurry`].
 ///
 /// If the signal handlers cannot be installed, an error is logged and the token is never cancelled.
-/// The default action of the signal then ends the process like a crash, which loses no message.
+/// A signal then ends the process like a crash, which loses no message.
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
@@ -37,10 +37,9 @@ pub fn on_signals() -> CancellationToken {
     token
 }
 
-/// The token of this process that a second ctrl-c or SIGTERM cancels. Relays and inboxes that are
-/// shutting down then stop waiting: handlers are cancelled and rolled back, their messages return
-/// to the broker, and unconfirmed messages are published again later. This takes a few seconds at
-/// most.
+/// The token of this process that a second ctrl-c or SIGTERM cancels. Relays and inboxes then stop
+/// waiting: handlers are cancelled and rolled back, their messages return to the broker, and
+/// unconfirmed messages are published again later. This takes a few seconds at most.
 ///
 /// Cancel it to force the same without a signal. Await it next to your own server if that is slow
 /// to stop.

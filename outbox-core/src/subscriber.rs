@@ -1,8 +1,7 @@
 //! The broker trait for receiving: subscribers, subscriptions and deliveries.
 //!
 //! Implementations: JetStream durable pull consumers (`outbox-nats`) and the in-memory broker
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::subscriber`. Deduplication and
-//! dispatch are in `outbox-inbox`.
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::subscriber`.
 
 use std::error::Error;
 use std::fmt;
@@ -15,31 +14,28 @@ use time::OffsetDateTime;
 use crate::event::EventDescriptor;
 use crate::message::Message;
 
-/// Opens subscriptions of durable consumers.
-///
-/// The inbox runtime is generic over this trait; it is not meant for `dyn`.
+/// Opens subscriptions of durable consumers. Not meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Durable.** A consumer is identified by its name. A message that one process did not
-///   acknowledge goes to the next process.
+/// * **Durable.** A consumer is identified by its name. Its unacknowledged messages go to the next
+///   process.
 /// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]. An existing consumer
-///   keeps its position, whatever a later subscription requests.
+///   keeps its position.
 /// * **At least once.** A delivery that is not acknowledged within `ack_wait` is redelivered with a
 ///   higher [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a requested event type arrives. With `whole_aggregates`, so
-///   does every message of the requested aggregate types; event types with a fixed subject arrive
-///   if listed in [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]),
-///   so does every message of its event type or aggregate type on default subjects, or every
-///   message of the stream. Selected messages count as requested. Other messages may arrive too,
-///   because old servers filter by one subject only. The inbox acknowledges and skips messages that
-///   were not requested.
-/// * **Several processes** may subscribe under one name; each delivery goes to one of them. They
-///   may request different messages: two versions of a program run during a rolling deploy.
-/// * **Requested.** An event type stays requested once any process has subscribed to it. Only the
-///   durable state on the broker stores this; a later subscription to fewer types removes nothing.
-///   Any process can check a message with [`Delivery::is_asked_for`]. This holds when `subscribe`
-///   has returned, for every message first delivered to the consumer after that.
+///   does every message of the requested aggregate types; event types with a fixed subject only if
+///   listed in [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]), so
+///   does every message of its event type or aggregate type on default subjects, or every message
+///   of the stream. Selected messages count as requested. Other messages may arrive too, because
+///   old servers filter by one subject only; the inbox skips them.
+/// * **Several processes** may subscribe under one name, with different requests, as in a rolling
+///   deploy. Each delivery goes to one process.
+/// * **Requested.** An event type stays requested once any process has subscribed to it. The
+///   durable state on the broker stores this; later subscriptions remove nothing. Any process can
+///   check a message with [`Delivery::is_asked_for`]. Holds when `subscribe` has returned, for
+///   messages first delivered after that.
 pub trait Subscriber: Send + Sync + 'static {
     /// The subscription type.
     type Subscription: Subscription;
@@ -56,15 +52,14 @@ pub trait Subscriber: Send + Sync + 'static {
     /// Returns the stream properties that an inbox depends on. Changes nothing and needs no
     /// consumer.
     ///
-    /// * **Consistent.** Counts and stream sequences are a snapshot taken during the call.
+    /// * **Consistent.** Counts and stream sequences are one snapshot.
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
-    /// Returns the position of a consumer on the stream; `None` if there is no consumer of this
-    /// name. Changes nothing, needs no subscription, and works in any process.
+    /// Returns the position of a consumer on the stream; `None` if there is no such consumer.
+    /// Changes nothing and needs no subscription.
     ///
-    /// * **Consistent.** The counts are a snapshot taken during the call. The age is read after the
-    ///   counts.
+    /// * **Consistent.** The counts are one snapshot; the age is read after them.
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn standing(
         &self,
@@ -72,25 +67,22 @@ pub trait Subscriber: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<ConsumerStanding>, SubscriberError>> + Send;
 
     /// Whether a message belongs on the subject on which it arrived. Brokers grant publishing by
-    /// subject, but a sender may write any headers. If headers and subject disagree, the sender may
-    /// have no right to publish the event.
+    /// subject, but a sender may write any headers.
     ///
-    /// * **Own messages.** True for the subject on which a relay publishes the message, and for
-    ///   subjects of other supported layouts, because the layout may have changed while messages
-    ///   were on the stream.
+    /// * **Own messages.** True for the subject on which a relay publishes the message, in every
+    ///   supported layout, because the layout may have changed.
     /// * **Foreign messages.** False for the default subjects and fixed subjects of other aggregate
     ///   types.
-    /// * **Fixed subjects.** `fixed` lists the fixed subjects that the program has for the event
-    ///   type; `None` for an unknown event type. For an unknown type only default subjects of other
-    ///   aggregate types are foreign; any other subject is true.
+    /// * **Fixed subjects.** `fixed` lists the fixed subjects of the event type; `None` if the
+    ///   event type is unknown. Then only default subjects of other aggregate types are foreign.
     /// * **Pure.** Does no I/O and does not block.
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
 /// The position of a consumer on its stream, as the broker reports it.
 ///
-/// Brokers that filter by one subject only also count messages of other event types until the inbox
-/// has skipped them.
+/// Brokers that filter by one subject only also count unrequested messages until the inbox has
+/// skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
     /// Messages not delivered yet.
@@ -101,10 +93,10 @@ pub struct ConsumerStanding {
     /// Maximum number of unacknowledged messages; `None` if unbounded.
     pub max_unacknowledged: Option<u64>,
     /// Time since the stream stored the oldest undelivered or unacknowledged message. `None` if
-    /// there is none, or if the broker does not report it.
+    /// there is none, or if not reported.
     pub oldest_age: Option<Duration>,
-    /// The ack floor: every message up to this stream sequence is acknowledged or does not match
-    /// the consumer. Higher messages may be acknowledged too.
+    /// The ack floor: every message up to this stream sequence is acknowledged or does not match.
+    /// Higher messages may be acknowledged too.
     pub floor: u64,
     /// Whether a process is requesting messages now.
     pub is_receiving: bool,
@@ -117,7 +109,7 @@ pub struct StreamFacts {
     pub retention: Option<Duration>,
     /// The rule by which the broker deletes messages, apart from their age.
     pub policy: StreamPolicy,
-    /// Time within which the broker drops a second message with the same id; `None` means forever.
+    /// Time within which the broker drops a second message with the same id; `None`: forever.
     pub duplicate_window: Option<Duration>,
     /// Stream sequence of the oldest message; `None` if the stream is empty.
     pub first_stream_sequence: Option<u64>,
@@ -127,7 +119,7 @@ pub struct StreamFacts {
     pub messages: u64,
 }
 
-/// The rule by which a stream deletes messages (the retention policy of JetStream).
+/// The rule by which a stream deletes messages (JetStream: retention policy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
@@ -141,9 +133,9 @@ pub enum StreamPolicy {
 
 /// Where a new consumer starts in the stream.
 ///
-/// Applies when the first subscription under the consumer's name creates the durable state. An
-/// existing consumer keeps its position. If the durable state was deleted, the consumer starts like
-/// a new one: with [`Self::New`] it misses messages published in between.
+/// Applies when the first subscription creates the durable state; an existing consumer keeps its
+/// position. If the durable state was deleted, the consumer starts like a new one: with
+/// [`Self::New`] it misses messages published in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
@@ -152,8 +144,8 @@ pub enum StartAt {
     Beginning,
     /// After the last message on the stream at the first subscription.
     New,
-    /// At the first message stored at this time or later, by the broker's clock. If the time is in
-    /// the future at the first subscription, same as [`Self::New`].
+    /// At the first message stored at this time or later, by the broker's clock. A future time at
+    /// the first subscription equals [`Self::New`].
     Time(OffsetDateTime),
 }
 
@@ -162,19 +154,19 @@ pub enum StartAt {
 pub struct ConsumerSpec {
     /// Stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
-    /// Event types that the consumer handles, and selections of further event types.
+    /// Event types with handlers, and selections of further event types.
     pub events: Vec<&'static EventDescriptor>,
     /// Time after which an unacknowledged delivery is redelivered.
     pub ack_wait: Duration,
     /// Whether the consumer receives every event of the aggregate types of `events`, and so every
-    /// sequence number of an aggregate.
+    /// sequence number.
     pub whole_aggregates: bool,
-    /// With `whole_aggregates`: further sequenced event types of these aggregates that have a fixed
+    /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
     /// subject. The consumer only counts them; they do not count as requested. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
     /// Maximum number of unacknowledged deliveries over all processes.
     pub in_flight_max: usize,
-    /// Maximum number of deliveries that one subscription fetches ahead of [`Subscription::next`].
+    /// Maximum number of deliveries fetched ahead of [`Subscription::next`].
     pub prefetch: usize,
     /// Start position of a new consumer.
     pub start_at: StartAt,
@@ -193,21 +185,21 @@ pub trait Subscription: Send + 'static {
     ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Number of messages that this consumer has not acknowledged, delivered or not.
+    /// Number of unacknowledged messages of this consumer, delivered or not.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
     /// Stops receiving. Returns the prefetched deliveries that [`next`](Self::next) has not
     /// returned, in delivery order. The caller must release them for redelivery.
     ///
-    /// * **Complete.** Waits for deliveries on their way. Afterwards the broker sends nothing to
-    ///   this subscription; new messages go to other processes.
+    /// * **Complete.** Waits for deliveries on their way. Afterwards new messages go to other
+    ///   processes.
     /// * **Final.** [`next`](Self::next) must not be called again. Deliveries can still be
     ///   answered.
-    /// * **Bounded.** Takes a few seconds at most. If the broker is down, returns the deliveries
-    ///   that have arrived; the others are redelivered after `ack_wait`.
+    /// * **Bounded.** Takes a few seconds at most. If the broker is down, missing deliveries are
+    ///   redelivered after `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
-    /// Waits until the broker has received all earlier answers to deliveries of this subscription.
+    /// Waits until the broker has received all earlier answers to deliveries.
     ///
     /// * **Bounded.** Takes a few seconds at most.
     /// * **On `Err`.** Some answers may be lost. Their messages are redelivered after `ack_wait`.
@@ -218,8 +210,8 @@ pub trait Subscription: Send + 'static {
 /// [`retry_after`](Self::retry_after). If it is dropped unanswered, the message is redelivered
 /// after `ack_wait`.
 ///
-/// Answers do not wait for a confirmation by the broker. The inbox row makes the effect happen
-/// once; a lost acknowledgement only causes a redelivery, which the row absorbs.
+/// Answers are not confirmed by the broker: the inbox row absorbs the redelivery after a lost
+/// acknowledgement.
 pub trait Delivery: Send + Sync + 'static {
     /// The message as delivered.
     fn incoming(&self) -> &Incoming;
@@ -233,25 +225,22 @@ pub trait Delivery: Send + Sync + 'static {
     /// Restarts the `ack_wait`, because the handler is still running.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Whether any subscription under the consumer's name has requested messages like this one: in
-    /// this process or another program version, now or earlier. A message that was not requested
-    /// may be acknowledged unread.
+    /// Whether any subscription under the consumer's name, in any process, now or earlier, has
+    /// requested messages like this one. Otherwise it may be acknowledged unread.
     ///
     /// * **No stale `false`.** True if a call of [`Subscriber::subscribe`] with the event type
-    ///   returned before the message was first delivered to the consumer. In any other case, `true`
-    ///   is the safe answer.
-    /// * **Cheap.** Callers may check every message: implementations query the broker about once a
-    ///   second.
+    ///   returned before the first delivery of the message. In any other case, `true` is the safe
+    ///   answer.
+    /// * **Cheap.** Implementations query the broker about once a second.
     /// * **On `Err`.** The answer is unknown. Retry later, and do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
-    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not. Only
-    /// event types that the subscription requested or that are linked into the program count, and
-    /// only messages after the consumer's start ([`StartAt`]). If false, no earlier message of the
-    /// aggregate can arrive anymore.
+    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not.
+    /// Counts only event types that are requested or linked into the program, and only messages
+    /// after the consumer's start ([`StartAt`]). If false, no earlier message can arrive anymore.
     ///
-    /// * **No wrong `false`.** True if messages of the aggregate may be on subjects that the
-    ///   implementation does not search, such as fixed subjects.
+    /// * **No wrong `false`.** True if messages may be on subjects that are not searched, such as
+    ///   fixed subjects.
     /// * **Bounded.** Takes a second at most. Callers check once for a message with missing
     ///   predecessors.
     /// * **On `Err`.** The answer is unknown. Treat it as true.
@@ -305,7 +294,7 @@ pub enum SubscriberError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The consumer cannot be set up as requested. An operator or developer must act.
+    /// The consumer cannot be set up as requested; an operator or developer must act.
     #[error("{context}")]
     Configuration {
         /// The problem and its repair.

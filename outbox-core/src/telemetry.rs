@@ -2,15 +2,14 @@
 //! and span links to the traces that recorded the messages.
 //!
 //! Invariant: names, units and labels are public API, listed in [`METRICS`], and no label has
-//! unbounded values. The application chooses exporter and tracer.
+//! unbounded values.
 //!
 //! # Traces
 //!
-//! A message carries the W3C trace context of the request that recorded it
-//! ([`MessageContext`](crate::MessageContext)). The relay publishes the message later in its own
-//! span `publish` (level debug). OpenTelemetry requires a *link* from that span to the request's
-//! context. `tracing` has no links to other processes, so an application with a tracer installs a
-//! function once:
+//! The relay publishes a message in its own span `publish` (level debug). OpenTelemetry requires a
+//! *link* from it to the trace context of the recording request
+//! ([`MessageContext`](crate::MessageContext)). `tracing` has no links to other processes, so an
+//! application with a tracer installs a function once:
 //!
 //! ```
 //! outbox_core::telemetry::link_spans(|span, traceparent, tracestate| {
@@ -77,7 +76,6 @@ pub fn link_spans(link: LinkSpan) -> bool {
     LINK_SPAN.set(link).is_ok()
 }
 
-/// The span of one publish, linked to the trace that recorded the message.
 pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     let span = tracing::debug_span!(
         "publish",
@@ -92,8 +90,7 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
 }
 
 /// Links a span to the trace that recorded a message, with the function of [`link_spans`]. Does
-/// nothing without that function, without a trace, or for a disabled span. For crates that process
-/// messages.
+/// nothing without that function, without a trace, or for a disabled span.
 pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
@@ -103,7 +100,7 @@ pub fn link_span(span: &tracing::Span, message: &Message) {
     }
 }
 
-/// Interval between backlog counts. Metrics need it more often than health alone.
+/// Metrics need shorter intervals than health.
 pub(crate) const BACKLOG_INTERVAL: Duration =
     Duration::from_secs(if cfg!(feature = "metrics") { 15 } else { 60 });
 

@@ -1,9 +1,8 @@
 //! Wakes the relays of this process when messages are committed, here or in another process.
 //!
-//! A wake-up is only a hint: relays also poll, so a lost or spurious wake-up never loses a message.
-//! Hints are process-wide, because a commit has no reference to the relay of its database. Remote
-//! hints use a separate channel, so a process that forwards hints never forwards a received hint,
-//! and hints cannot loop.
+//! A wake-up is only a hint: relays also poll. Hints are process-wide, because a commit has no
+//! reference to the relay of its database. Remote hints use a separate channel and are never
+//! forwarded, so hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -77,8 +76,8 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only, for forwarding hints to other processes. A notification between two
-/// waits is not missed.
+/// Listens for [`notify`] only, for forwarding hints. A notification between two waits is not
+/// missed.
 #[derive(Debug)]
 pub struct LocalListener(watch::Receiver<u64>);
 
@@ -91,7 +90,7 @@ impl LocalListener {
 
     /// Waits for the next commit in this process. Cancel-safe.
     pub async fn notified(&mut self) {
-        // The sender lives as long as the process, so this cannot fail.
+        // The sender lives as long as the process.
         let _ = self.0.changed().await;
     }
 }
@@ -136,8 +135,8 @@ mod isolation {
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
 
-    /// Isolates this thread until the returned guard is dropped: hints and relays of this thread
-    /// reach only each other. Keep the guard on the same thread.
+    /// Isolates this thread until the returned guard is dropped: its hints and relays reach only
+    /// each other. Keep the guard on the same thread.
     ///
     /// For tests with a paused clock: Tokio's clock may jump past a timer when another thread wakes
     /// a task.
@@ -182,8 +181,7 @@ mod tests {
         let mut relay = Listener::new();
         let passed_on = COMMITS.subscribe();
         notify_remote();
-        // Other tests of this process may commit concurrently. Separate channels prove that remote
-        // hints are not forwarded.
+        // Separate channels prove that remote hints are not forwarded, whatever other tests commit.
         while relay.woken().await != Wake::Remote {}
         assert!(!passed_on.same_channel(&REMOTE.subscribe()));
         notify();

@@ -1,8 +1,7 @@
-//! The transaction log of the database, a second source of messages besides polling the table.
+//! The transaction log of the database: a source of messages besides polling the table.
 //!
-//! PostgreSQL offers its log by logical replication, MariaDB by its binlog. [`MessageLog`] is the
-//! contract of such a log, and [`source`] connects it to the relay. `outbox-log` contains the log
-//! relay and the logs of databases.
+//! [`MessageLog`] is the contract of such a log, and [`source`] connects it to the relay.
+//! `outbox-log` implements both.
 
 pub mod source;
 
@@ -17,7 +16,7 @@ use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreE
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
-/// A log of committed messages, and the table that contains their rows.
+/// A log of committed messages, and the table with their rows.
 ///
 /// # Contract
 ///
@@ -33,36 +32,34 @@ pub trait MessageLog: Send + Sync + 'static {
     /// The reader type.
     type Reader: LogReader;
 
-    /// Checks for foreseeable failures, as
-    /// [`OutboxStore::preflight`](crate::OutboxStore::preflight).
+    /// As [`OutboxStore::preflight`](crate::OutboxStore::preflight).
     fn preflight(&self) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
     /// Starts reading behind the stored position. `None` if another relay reads.
     ///
-    /// If the log was lost, replaced, or belongs to another server than the stored position, it is
+    /// A log that was lost, replaced, or belongs to another server than the stored position is
     /// recreated. The table then adopts every logged message that the old log may not have
     /// delivered. Messages may come twice; none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
     /// Everything committed before this call is in the log up to the returned position. A running
-    /// reading reaches it without waiting for other messages.
+    /// reading reaches it without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads the table before log messages are published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
     /// Moves messages from the log to the table: logged messages that the stored position has not
-    /// passed become pending. All other messages are unchanged; only a replaced reader or a late
-    /// call requests them.
+    /// passed become pending. Others are unchanged; only a replaced reader or a late call requests
+    /// them.
     ///
-    /// Returns the messages that are now in the table, in any state, and the messages that are
-    /// certainly deleted. A message in the log may not be visible in the table yet; it is not
-    /// returned, and the caller retries.
+    /// Returns the messages that are now in the table, in any state, or certainly deleted. A
+    /// message that is not visible in the table yet is not returned; the caller retries.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
-    /// position has passed. Retention counts from recording; for a replayed copy, from the
-    /// recording of the original. Does not purge deduplication keys.
+    /// position has passed. Retention counts from recording (for a copy: of the original). Does not
+    /// purge deduplication keys.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses).
@@ -74,16 +71,15 @@ pub trait LogReader: Send + 'static {
     /// The next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, then lets the database free the log up
-    /// to there. Fails if another reading has begun since.
+    /// Stores that everything up to `position` is decided, then lets the database free that part of
+    /// the log. Fails if another reading has begun since.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Disk space that the database keeps for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// Upper bound of positions with messages adopted before this reading began. Later messages
-    /// were not adopted, except by a replaced reader that is still running. So if nothing was ever
-    /// adopted, the table need not be queried.
+    /// No message behind this position was adopted before this reading began, except by a replaced
+    /// reader that is still running. If nothing was ever adopted, the table need not be queried.
     fn adopted_to(&self) -> Position;
 
     /// Ends the reading, so that another relay can start at once.
@@ -93,7 +89,7 @@ pub trait LogReader: Send + 'static {
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogEvent {
-    /// A message of the transaction whose [`Commit`](Self::Commit) comes next.
+    /// A message; the [`Commit`](Self::Commit) of its transaction follows.
     Message(LoggedMessage),
     /// The end of a transaction. Reading continues behind this position.
     Commit(Position),
@@ -115,9 +111,9 @@ impl LogEvent {
 /// A message of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
-    /// The message id in the table, readable even if the rest is not.
+    /// The message id, readable even if the rest is not.
     pub id: MessageId,
-    /// As fetched from the table, with no attempts or failures, `waited` false, and `age` zero.
+    /// As fetched from the table: no attempts or failures, `waited` false, `age` zero.
     pub row: FetchedRow,
     /// The number of its transaction, for the log's own use.
     pub transaction: u64,
@@ -167,7 +163,7 @@ pub struct Logged {
 pub struct Retained {
     /// Bytes kept for this reader.
     pub bytes: u64,
-    /// Bytes that may still be written before the database drops the log; `None` if it never does.
+    /// Bytes that may still be written before the database drops the log; `None` if never.
     pub safe: Option<u64>,
 }
 
@@ -197,5 +193,5 @@ pub struct Look {
     pub now: OffsetDateTime,
 }
 
-/// Above this number of pending messages in the table, no log message is published.
+/// With more pending messages in the table, no log message is published.
 pub const PENDING_MAX: usize = 10_000;

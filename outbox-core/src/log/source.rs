@@ -1,20 +1,17 @@
-//! Connects two relays of one process: the relay of the table and the relay of a second source.
-//!
-//! A second source is the database's transaction log, such as PostgreSQL's WAL or MariaDB's binlog.
-//! Both relays are a [`Relay`](crate::Relay) and share a publisher and one [`SecondSource`]. The
-//! relay of the source has its own [`OutboxStore`](crate::OutboxStore), which returns the messages
-//! of the log.
+//! Connects two relays of one process: the relay of the table and the relay of a second source,
+//! such as the transaction log. Both share a publisher and one [`SecondSource`]. The source relay
+//! has its own [`OutboxStore`](crate::OutboxStore), which returns the messages of the log.
 //!
 //! # Contract
 //!
-//! Relay of the table:
+//! The table relay:
 //!
-//! * registers one relay, and announces the worse fitness of both;
+//! * registers both relays as one, with the worse fitness of both;
 //! * checks the destinations of other relays;
 //! * retries, blocks, pauses and dead-letters messages;
 //! * reports the gauges of leases, pauses and backlog.
 //!
-//! Relay of the source:
+//! The source relay:
 //!
 //! * has no registration; its store passes the fitness to [`SecondSource::announce`];
 //! * gets no lease from its store before [`SecondSource::agrees_within`];
@@ -32,8 +29,7 @@ use tokio::time::timeout;
 
 use crate::store::{Fitness, RelayMode, RelayTrouble, Verdict};
 
-/// The state shared by the relay of the table and the relay of a second source. Clones share the
-/// state.
+/// The state shared by the relays of table and source. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct SecondSource(Arc<State>);
 
@@ -45,8 +41,7 @@ struct State {
 }
 
 impl SecondSource {
-    /// Announces the fitness of the source relay. `None`: the relay does not read the source, so
-    /// its fitness proves nothing.
+    /// Announces the fitness of the source relay; `None` if it does not read the source.
     pub fn announce(&self, announced: Option<(Fitness, Option<RelayTrouble>)>) {
         *self.0.announced.lock().unwrap_or_else(PoisonError::into_inner) = announced;
     }
@@ -59,7 +54,7 @@ impl SecondSource {
         matches!(timeout(bound, agreed).await, Ok(Ok(_)))
     }
 
-    /// Reports that reading the source was interrupted. Another relay may read it from now on.
+    /// Reports that reading the source was interrupted: another relay may read it from now on.
     pub fn interrupt(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }

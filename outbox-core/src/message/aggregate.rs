@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// Number of partitions, and so of useful relays. Frozen: stored rows depend on it
-/// (`outbox_messages.partition_no`).
+/// Number of partitions, and so of useful relays. Frozen, because rows store their partition.
 pub const PARTITIONS: u16 = 64;
 
 /// The ordering key of a message: type and id of its aggregate.
@@ -24,9 +23,8 @@ impl Aggregate {
         }
     }
 
-    /// The partition of this aggregate, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a
-    /// zero byte and `id`, folded and reduced. Frozen, because the partition is stored with each
-    /// message.
+    /// The partition, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a zero byte and `id`,
+    /// folded and reduced. Frozen, because rows store it.
     #[must_use]
     pub fn partition(&self) -> u16 {
         let bytes = self.aggregate_type.bytes().chain([0]).chain(self.id.bytes());
@@ -48,7 +46,7 @@ impl fmt::Display for Aggregate {
 mod tests {
     use super::*;
 
-    /// Stored rows contain these values. If this test fails, upgrades lose the order.
+    /// Stored rows contain these values: other values would lose the order.
     #[test]
     fn partitions_are_frozen() {
         let partition = |id: &str| Aggregate::new("order", id).partition();

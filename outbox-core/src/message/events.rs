@@ -45,7 +45,7 @@ impl IntoMessage for NewMessage {
 /// assert_eq!(events.len(), 2);
 /// ```
 ///
-/// If an event cannot be encoded, the save returns its error: no event is silently lost.
+/// If an event cannot be encoded, the save returns its error.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
@@ -85,7 +85,7 @@ impl Events {
         self.0.is_empty()
     }
 
-    /// Event types in order, for log lines; an event that could not be encoded shows its error.
+    /// Event types in order, for log lines; an encoding error is shown as text.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         self.0

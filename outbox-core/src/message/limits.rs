@@ -9,21 +9,21 @@ pub const KEY_CHARS_MAX: usize = 255;
 /// Maximum length of a subject override, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Maximum payload of a stored row that a relay loads, in bytes: 64 MiB, the highest limit of
-/// nats-server. A row with a larger payload becomes a dead letter unread.
+/// Maximum payload of a row that a relay loads, in bytes: 64 MiB, the highest limit of nats-server.
+/// A larger row becomes a dead letter unread.
 pub const ROW_PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum headers of a stored row that a relay loads, in bytes of JSON: 1 MiB. A row with larger
-/// headers becomes a dead letter unread.
+/// Maximum headers of a row that a relay loads, in bytes of JSON: 1 MiB. A larger row becomes a
+/// dead letter unread.
 pub const ROW_HEADERS_BYTES_MAX: usize = 1 << 20;
 
-/// Bounds on recorded messages, checked before anything is written. The SQL function
-/// `outbox_record` always uses the defaults.
+/// Bounds on recorded messages, checked before writing. The SQL function `outbox_record` uses the
+/// defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum payload in bytes. Default 960 KiB, because nats-server by default accepts 1 MiB for
-    /// payload and headers together.
+    /// Maximum payload in bytes. Default 960 KiB: nats-server accepts 1 MiB with headers by
+    /// default.
     pub payload_bytes_max: usize,
     /// Maximum total size of the application's headers in bytes. Default 16 KiB.
     pub headers_bytes_max: usize,
@@ -47,8 +47,8 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum total size of the application's headers in bytes, capped at a sixth of
-    /// [`ROW_HEADERS_BYTES_MAX`], because JSON may need six bytes for one.
+    /// Sets the maximum total size of application headers in bytes, capped at a sixth of
+    /// [`ROW_HEADERS_BYTES_MAX`]: JSON may need six bytes for one.
     #[must_use]
     pub fn headers_bytes_max(mut self, bytes: usize) -> Self {
         self.headers_bytes_max = bytes.min(ROW_HEADERS_BYTES_MAX / 6);

@@ -1,8 +1,7 @@
 //! Messages: the stored and sent envelopes of events.
 //!
-//! A service records a [`NewMessage`]. The store adds sequence and time, which gives the
-//! [`Message`] that the outbox stores and the broker delivers. The wire format is in
-//! [`crate::codec`].
+//! A service records a [`NewMessage`]; with sequence and time from the store it becomes a
+//! [`Message`].
 
 mod aggregate;
 mod error;
@@ -29,12 +28,12 @@ pub use new::NewMessage;
 /// Content type of JSON payloads.
 pub const JSON: &str = "application/json";
 
-/// The id of a message: a UUID v7, unique across services. It is the broker's deduplication id.
+/// The id of a message: a UUID v7, unique across services, and the broker's deduplication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A new id. Ids sort roughly by time, which keeps indexes compact. Their order has no meaning.
+    /// A new id. Ids sort roughly by time, only to keep indexes compact.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -59,8 +58,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The id of an event, by which consumers deduplicate. It is the id of the first message with the
-/// event; a replayed copy is another message with the same event.
+/// The id of an event, by which consumers deduplicate: the id of its first message. A replayed copy
+/// is another message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
@@ -95,12 +94,11 @@ impl fmt::Display for EventId {
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
-    /// The event's id: equal to the message's id, except in a replayed copy.
+    /// The event id; differs from the message id in a replayed copy.
     pub event_id: EventId,
     /// The aggregate of the message.
     pub aggregate: Aggregate,
-    /// The message's number within its aggregate, from 1 without gaps; `None` for unsequenced
-    /// events.
+    /// The number within the aggregate, from 1 without gaps; `None` if unsequenced.
     pub sequence: Option<u64>,
     /// The event type: `aggregate.name`.
     pub event_type: String,
@@ -112,7 +110,7 @@ pub struct Message {
     pub content_type: String,
     /// The encoded event.
     pub payload: Bytes,
-    /// Headers of the application, plus correlation, causation and trace ids.
+    /// Application headers, plus correlation, causation and trace ids.
     pub headers: Headers,
     /// Time of recording, by the database's clock, in UTC.
     pub created_at: OffsetDateTime,

@@ -1,7 +1,7 @@
 //! A message to be recorded: an encoded event without a sequence number.
 //!
-//! Invariant: a message that passes [`NewMessage::check`] can be stored in every database and
-//! published on every broker. Recording rejects any other message with an [`EventError`].
+//! Invariant: every database and broker accepts a message that passes [`NewMessage::check`].
+//! Recording rejects any other message.
 
 use std::fmt;
 
@@ -48,8 +48,8 @@ impl fmt::Debug for NewMessage {
 }
 
 impl NewMessage {
-    /// Encodes an event with its codec (default: JSON), assigns a new id, and copies the ids of the
-    /// current [`MessageContext`] into the headers.
+    /// Encodes an event with its codec (default: JSON), with a new id and the headers of the
+    /// current [`MessageContext`].
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl NewMessage {
         self.subject.as_deref()
     }
 
-    /// Whether the message takes a sequence number within its aggregate.
+    /// Whether the message gets a sequence number within its aggregate.
     #[must_use]
     pub fn is_sequenced(&self) -> bool {
         self.sequenced
@@ -211,8 +211,8 @@ impl NewMessage {
         &self.headers
     }
 
-    /// The business key that must not be recorded twice. Stores compare keys byte by byte, across
-    /// all event types.
+    /// The business key that must not be recorded twice, compared byte by byte across all event
+    /// types.
     #[must_use]
     pub fn dedup_key(&self) -> Option<&str> {
         self.dedup_key.as_deref()

@@ -6,8 +6,8 @@ use super::{Codec, Decode, PayloadError, is_media_type};
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 
-/// An event type with its codec. `#[derive(DomainEvent)]` implements it. A manual implementation is
-/// one line, needed only for events that handlers receive:
+/// An event type with its codec, implemented by `#[derive(DomainEvent)]`. Manually, and only for
+/// events that handlers receive:
 ///
 /// ```
 /// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
@@ -33,9 +33,9 @@ pub trait EventCodec: DomainEvent + Sized {
     type Codec: Codec;
 }
 
-/// Decodes the event of a message with the codec of its type. Does not check event type and
-/// version, with one exception: if a type has several events, such as an enum, the result must be
-/// the event that the message names.
+/// Decodes the event of a message with the codec of its type. Ignores event type and version,
+/// except that a type with several events, such as an enum, must decode to the event that the
+/// message names.
 ///
 /// # Errors
 ///
@@ -68,8 +68,8 @@ where
     }
 }
 
-/// The decoded variant, if the message names another one. Compares Rust paths, because a manual
-/// implementation may have several events with the same payload.
+/// Returns the decoded variant if the message names another one. Compares Rust paths, because a
+/// manual implementation may have several events with the same payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

@@ -1,5 +1,4 @@
-//! Rejects NaN and infinity in JSON. serde_json writes both as `null`, which consumers cannot read
-//! as a number.
+//! Rejects NaN and infinity in JSON, which serde_json writes as `null`.
 
 use std::fmt::{self, Write as _};
 
@@ -14,7 +13,7 @@ use super::CodecError;
 )]
 pub struct NotFinite {
     /// Path of the number without payload values: field and variant names, `[2]` for the third
-    /// element, `{0}` for the first entry of a map, `.` for the whole value.
+    /// element, `{0}` for the first map entry, `.` for the whole value.
     pub path: String,
 }
 
@@ -292,8 +291,8 @@ macro_rules! fields {
 
 fields!(SerializeStruct, SerializeStructVariant);
 
-/// Keys are not checked, because serde_json rejects keys that are not finite. Keys may be personal
-/// data and are not part of a path.
+/// serde_json rejects keys that are not finite. Keys may be personal data and are not part of a
+/// path.
 impl ser::SerializeMap for Parts {
     type Ok = ();
     type Error = Stop;

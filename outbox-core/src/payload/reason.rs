@@ -1,7 +1,7 @@
 //! Error texts of serde_json without the quoted values.
 
-/// The problem and its position in JSON, without values: `invalid type: string, expected u64, at
-/// line 1 column 12`. Values may be personal data, and errors are logged and stored.
+/// The problem and its position in JSON, without values, which may be personal data: `invalid type:
+/// string, expected u64, at line 1 column 12`.
 #[must_use]
 pub fn json_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
@@ -22,12 +22,11 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         let found = text
             .split_once(": ")
             .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
-        // The last occurrence: the expectation comes from the type and follows anything quoted.
+        // The last occurrence: the expectation follows anything quoted.
         let expected = text.rsplit_once(", expected ").filter(|_| {
             !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
         });
         match (what, expected) {
-            // Unknown types or values mean that the text is not serde_json's.
             (Some(what), Some((_, expected))) if found.is_some() || !is_of_value(what) => {
                 let found = found.map(|found| format!(": {found}")).unwrap_or_default();
                 format!("{what}{found}, expected {expected}")

@@ -1,7 +1,6 @@
 //! Lists for operators: messages and blocked aggregates. Relays may run concurrently.
 //!
-//! Changes by operators are in [`OutboxAudit`](super::OutboxAudit). Authorization is up to the
-//! application.
+//! Authorization is up to the application.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -14,16 +13,16 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// Lists messages and blocked aggregates, and forgets idle aggregates.
 pub trait OutboxAdmin: OutboxStore {
-    /// Lists at most `limit` messages, oldest first. [`Selection::after`] selects the next page.
+    /// Lists at most `limit` messages, oldest first; next page: [`Selection::after`].
     fn list(
         &self,
         selection: &Selection,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// At most `limit` selected messages in the order of [`PageFrom`], read through an index. With
-    /// no filter but the status, the cost of a page does not depend on the number of messages.
-    /// Ignores [`Selection::after`].
+    /// At most `limit` messages in the order of [`PageFrom`], read through an index. With no filter
+    /// but the status, a page costs the same for any number of messages. Ignores
+    /// [`Selection::after`].
     fn page(
         &self,
         selection: &Selection,
@@ -31,20 +30,18 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` blocked aggregates: halted aggregates first, then by the end of the
-    /// block.
+    /// Lists at most `limit` blocked aggregates: halted first, then by end of block.
     fn blocked(
         &self,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
     /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least
-    /// `idle_for` and have no pending message, waiting message or dead letter. Published messages
-    /// stay. Returns the number of aggregates. Without this call the outbox keeps a small row per
-    /// aggregate forever.
+    /// `idle_for` and have no pending message, waiting message or dead letter. Returns their
+    /// number. Otherwise the outbox keeps a small row per aggregate forever.
     ///
-    /// For types with aggregates that end, such as orders; the price is described at
-    /// [`forget_as`](super::OutboxAudit::forget_as). Choose `idle_for` longer than the retention of
+    /// For types with aggregates that end, such as orders; see the price of
+    /// [`forget_as`](super::OutboxAudit::forget_as). Choose `idle_for` above the retention of
     /// published messages and the lag of consumers. Processes 1,000 aggregates per transaction;
     /// after an error, call again.
     fn forget_idle(
@@ -53,11 +50,9 @@ pub trait OutboxAdmin: OutboxStore {
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Reads at most `limit` published messages that are still kept, for reconciling with the
-    /// stream. Selects messages recorded from `recorded_from` (inclusive) to `recorded_until`
-    /// (exclusive), with ids larger than `after`, in id order, which is roughly recording order.
-    /// Unreadable rows are left out. Logged messages are included once the stored log position has
-    /// passed them.
+    /// Reads at most `limit` published messages for reconciling, recorded from `recorded_from`
+    /// (inclusive) to `recorded_until` (exclusive), with ids above `after`, in id order. Leaves out
+    /// unreadable rows. Includes logged messages that the stored log position has passed.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -78,13 +73,13 @@ pub enum MessageStatus {
     Published,
     /// A dead letter.
     Dead,
-    /// Recorded for a log relay ([`log`](crate::log)). On the stream once the relay's log position
-    /// has passed it.
+    /// Recorded for a log relay ([`log`](crate::log)); on the stream once its log position has
+    /// passed the message.
     Logged,
 }
 
 impl MessageStatus {
-    /// The status as a short lower-case word, as displayed and logged.
+    /// The status as a lower-case word, as displayed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -97,10 +92,9 @@ impl MessageStatus {
     }
 }
 
-/// A filter on messages. The default selects all; each method narrows the selection.
+/// A filter on messages. The default selects all.
 ///
-/// Dead letters have their own index; other messages are found by their time of recording. So give
-/// a time span when you select published messages.
+/// Dead letters have an index; other messages are found by time of recording, so give a time span.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -118,14 +112,14 @@ pub struct Selection {
     pub recorded_from: Option<OffsetDateTime>,
     /// Only messages recorded before this time.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only messages with a larger row id than this.
+    /// Only messages with a larger row id.
     pub after: Option<i64>,
 }
 
 /// Start and order of a page of messages.
 ///
-/// With status pending, waiting or dead, pages are in row id order. Other pages are in id order,
-/// which is the order of the writers' clocks: ids are UUID v7 unless a writer uses another version.
+/// With status pending, waiting or dead, pages are in row id order, otherwise in id order. Ids are
+/// UUID v7 by the writers' clocks, unless a writer uses another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageFrom {
@@ -133,7 +127,7 @@ pub enum PageFrom {
     Newest,
     /// Messages before this place, newest first.
     Before(Place),
-    /// Messages with a larger id, in id order whatever their status.
+    /// Messages with a larger id, in id order.
     After(MessageId),
 }
 
@@ -147,7 +141,7 @@ pub struct Place {
 }
 
 impl PageFrom {
-    /// Whether a page of messages with this status is in row id order.
+    /// Whether a page with this status is in row id order.
     #[must_use]
     pub fn is_by_row_id(self, status: Option<MessageStatus>) -> bool {
         let has_index = matches!(
@@ -223,7 +217,7 @@ impl Selection {
         self
     }
 
-    /// Only messages with a larger row id: pass the last row id of a page to get the next page.
+    /// Only messages with a larger row id, such as the last of a page.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -238,11 +232,11 @@ pub struct StoredMessage {
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// The event's id: equal to the message's id, except in a replayed copy.
+    /// The event id; differs from the message id in a replayed copy.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within the aggregate; `None` for unsequenced events.
+    /// The number within the aggregate; `None` if unsequenced.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
@@ -254,7 +248,7 @@ pub struct StoredMessage {
     pub failures: u32,
     /// The last error, if any.
     pub error: Option<String>,
-    /// Whether this message halts its aggregate until it is retried or skipped.
+    /// Whether the message halts its aggregate until it is retried or skipped.
     pub halts: bool,
     /// Time of recording.
     pub created_at: OffsetDateTime,
@@ -267,7 +261,7 @@ pub struct StoredMessage {
 pub struct Forgotten {
     /// Number of messages deleted.
     pub messages: u64,
-    /// Aggregates left unchanged, because they are halted or have unpublished messages.
+    /// Aggregates left unchanged: halted, or with unpublished messages.
     pub left: Vec<Aggregate>,
 }
 
@@ -276,9 +270,9 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Row id of the dead letter that halts the aggregate; `None` if not halted.
+    /// Row id of the halting dead letter; `None` if not halted.
     pub halted_by: Option<i64>,
-    /// Time until the block ends; zero if it has ended, `None` if the aggregate is halted.
+    /// Time until the block ends; zero if ended, `None` if halted.
     pub blocked_for: Option<Duration>,
 }
 
@@ -287,32 +281,31 @@ pub struct BlockedAggregate {
 pub struct Backlog {
     /// Unpublished messages, including waiting messages, excluding dead letters.
     pub pending: u64,
-    /// As `pending`, but an estimate above [`BACKLOG_COUNT_MAX`]: waiting messages plus the range
-    /// of row ids from the oldest to the newest pending message, which may include published
-    /// messages.
+    /// As `pending`, but above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
+    /// range of pending messages, which may include published ones.
     pub pending_estimate: u64,
-    /// Messages in `pending` that wait for their aggregate or their own time.
+    /// Messages in `pending` that wait for their aggregate or their time.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
     /// Aggregates that are halted until an operator acts.
     pub halted_aggregates: u64,
-    /// Aggregates whose block has not ended, including halted ones.
+    /// Aggregates with a block that has not ended, including halted ones.
     pub blocked_aggregates: u64,
-    /// How long the oldest due message has been due: since its recording, or since its own time if
-    /// delayed. Includes waiting and failed messages. Excludes delayed messages and messages behind
-    /// them, and messages of paused or halted aggregates. `None` if no message is due. A store
-    /// examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// How long the oldest message has been due: since its recording, or since its own time.
+    /// Includes waiting and failed messages. Excludes delayed messages, messages behind them, and
+    /// paused or halted aggregates. `None` if no message is due. Examines the first
+    /// [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 
 impl Backlog {
-    /// Whether `pending` is exact: counting did not reach the bound.
+    /// Whether `pending` is below the bound of counting.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.pending < BACKLOG_COUNT_MAX
     }
 }
 
-/// Maximum count in a backlog. It bounds the index scan to about 10 ms.
+/// Maximum count in a backlog; bounds the index scan to about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

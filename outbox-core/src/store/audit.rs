@@ -1,7 +1,7 @@
 //! Operations: changes by operators, stored with actor, reason and progress.
 //!
-//! Invariant: an operation and its changes are written in the same transactions, so neither exists
-//! without the other. Authorization is up to the application.
+//! Invariant: an operation and its changes are written in the same transactions. Authorization is
+//! up to the application.
 
 mod scope;
 
@@ -17,39 +17,33 @@ use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
 
-/// Maximum number of messages stored with an operation; see [`OutboxAudit::messages_of`].
+/// Maximum number of messages stored per operation; see [`OutboxAudit::messages_of`].
 pub const OPERATION_MESSAGES_MAX: usize = 1_000;
 
-/// Maximum length of an actor's name and of a reason, in characters. Longer texts are cut.
+/// Maximum length of actor and reason, in characters. Longer texts are cut.
 pub const INTENT_CHARS_MAX: usize = 1_000;
 
 /// Makes changes as operations, and reads stored operations.
 ///
 /// # Contract
 ///
-/// * **One transaction.** Each batch of a change, its count and the operation's position are one
-///   transaction. After a crash or an error a batch is complete or absent. An operation is stored
-///   with its first change; an operation that changes nothing is not stored.
+/// * **One transaction** per batch: change, count and position. After a crash or an error a batch
+///   is complete or absent. An operation is stored with its first change, so an operation without
+///   changes is not stored.
 /// * **Resumable.** [`advance`](Self::advance) continues at the stored position, in any process.
-///   Each batch compares and moves the position, so one operation takes no message twice, even with
-///   concurrent callers.
-/// * **Counted once.** If several operations take the same dead letter, only the operation that
-///   changes it counts it.
-/// * **Bounded.** A replay takes no row recorded after its start, so it never copies its own
-///   copies.
-/// * **On `Err`.** Committed batches stay; the outcome of the last batch is unknown. Call again
-///   with the same operation to continue.
-/// * **Setup.** If the table of operations is missing, a change fails with [`StoreError::Setup`]
-///   and changes nothing.
+///   Each batch compares and moves the position, so concurrent callers take no message twice.
+/// * **Counted once.** Of several operations on a dead letter, the one that changes it counts it.
+/// * **Bounded.** A replay takes no row recorded after its start, and so none of its own copies.
+/// * **On `Err`.** Committed batches stay; the outcome of the last is unknown. Call again to
+///   continue.
+/// * **Setup.** Without the table of operations, a change fails with [`StoreError::Setup`] and
+///   changes nothing.
 ///
 /// Operations are kept until an operator deletes them.
 pub trait OutboxAudit: OutboxReader {
-    /// Processes the next messages of a retry, skip or replay: at most `at_most`, in row id order,
-    /// in transactions of at most 1,000. Returns the new state of the operation; call again until
-    /// [`Operation::is_finished`].
-    ///
-    /// [`OperationKind`] describes the change to each message. If the operation is stored already,
-    /// the stored position and counts apply instead of the values in `operation`.
+    /// Processes at most `at_most` messages of a retry, skip or replay ([`OperationKind`]), in row
+    /// id order, in transactions of at most 1,000. Returns the new state; call again until
+    /// [`Operation::is_finished`]. A stored position and count take precedence over `operation`.
     ///
     /// # Errors
     ///
@@ -60,42 +54,40 @@ pub trait OutboxAudit: OutboxReader {
         at_most: NonZeroU32,
     ) -> impl Future<Output = Result<Operation, StoreError>> + Send;
 
-    /// Ends the block of an aggregate now instead of waiting for the back-off. A delayed message
-    /// keeps its time. Returns false and stores nothing if the aggregate is halted or not blocked.
+    /// Ends the back-off of an aggregate now. A delayed message keeps its time. Returns false and
+    /// stores nothing if the aggregate is halted or not blocked.
     fn resume_as(
         &self,
         aggregate: &Aggregate,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes everything that the outbox stores for these aggregates: published messages, dead
-    /// letters that halt nothing, their deduplication keys, and the last sequence. For the erasure
-    /// of personal data. At most 1,000 aggregates per call, in one transaction that reads all
-    /// messages of the outbox once.
+    /// Deletes everything about these aggregates, for the erasure of personal data: published
+    /// messages, dead letters that halt nothing, their deduplication keys, and the last sequence.
+    /// At most 1,000 aggregates per call, in one transaction that reads all messages once.
     ///
-    /// An aggregate is skipped while one of its messages is pending or waiting, or while it is
-    /// halted: wait, retry or skip first. If all aggregates are skipped, no operation is stored.
-    /// Deduplication keys of messages deleted earlier expire by themselves.
+    /// An aggregate is skipped while it is halted or has pending or waiting messages: wait, retry
+    /// or skip first. If all are skipped, no operation is stored. Deduplication keys of messages
+    /// deleted earlier expire by themselves.
     ///
     /// # Price
     ///
     /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
-    /// strategy `sequence` that has handled higher numbers silently skips the new messages** until
-    /// it has forgotten the aggregate too. So forget only aggregates that do not come back. Other
-    /// strategies identify events by id. In the strong mode of JetStream, the broker subject is
-    /// searched for each message until its number exceeds the old ones. Published copies stay on
-    /// the stream and in the tables of consumers.
+    /// strategy `sequence` silently skips messages below its highest number** until it has
+    /// forgotten the aggregate too. In the strong mode of JetStream, such messages cost a search on
+    /// their subject. So forget only aggregates that do not come back. Copies on the stream and in
+    /// the tables of consumers stay.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
-    /// Pauses publishing; see [`Pause`](super::Pause). Replaces a pause of the same scope, so the
-    /// end can be moved. The aggregate type may have no messages yet.
+    /// Starts or replaces a [`Pause`](super::Pause) of this scope. The aggregate type may have no
+    /// messages yet.
     ///
-    /// Returns false and changes nothing if the operation is stored already. So a caller that lost
-    /// the answer can repeat the call without restarting a pause that was ended meanwhile.
+    /// Returns false and changes nothing if the operation is stored already, so a caller may repeat
+    /// the call: an ended pause does not restart.
     fn pause_as(
         &self,
         request: &PauseRequest,
@@ -106,24 +98,22 @@ pub trait OutboxAudit: OutboxReader {
     /// false and stores nothing if there is no such pause, or if the operation is stored already.
     ///
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
-    /// messages; otherwise relays call it with their next renewal. Another pause that covers the
-    /// same messages stays in force.
+    /// messages, at the latest with the next renewal of a relay. Other pauses stay in force.
     fn unpause_as(
         &self,
         aggregate_type: Option<&str>,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Stores an operation that changes something outside the outbox, such as the stream. The
-    /// operation runs until [`finish`](Self::finish). Repeating the call changes nothing.
+    /// Stores an operation with effects outside the outbox, such as on the stream. It runs until
+    /// [`finish`](Self::finish). Idempotent.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Marks an operation stored by [`write_down`](Self::write_down) as finished, with the number
-    /// of changed items. Does nothing if it is already finished.
+    /// Finishes an operation of [`write_down`](Self::write_down), with its number of changed items.
+    /// Idempotent.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lists at most `limit` operations, newest first. [`OperationFilter::before`] selects the next
-    /// page.
+    /// Lists at most `limit` operations, newest first; next page: [`OperationFilter::before`].
     fn operations(
         &self,
         filter: &OperationFilter,
@@ -136,16 +126,15 @@ pub trait OutboxAudit: OutboxReader {
         id: OperationId,
     ) -> impl Future<Output = Result<Option<Operation>, StoreError>> + Send;
 
-    /// Reads the current state of the first [`OPERATION_MESSAGES_MAX`] messages of a retry or skip,
-    /// or of the first copies of a replay.
+    /// Reads the state of the first [`OPERATION_MESSAGES_MAX`] messages of a retry or skip, or
+    /// copies of a replay.
     fn messages_of(
         &self,
         id: OperationId,
     ) -> impl Future<Output = Result<OperationMessages, StoreError>> + Send;
 }
 
-/// The id of an operation: a UUID v7. Later operations have larger ids, within the clock skew of
-/// operators.
+/// The id of an operation: a UUID v7, ordered by the clocks of operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(Uuid);
 
@@ -179,9 +168,9 @@ impl fmt::Display for OperationId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// A user or a program. At most [`INTENT_CHARS_MAX`] characters.
+    /// A user or a program; at most [`INTENT_CHARS_MAX`] characters.
     pub actor: String,
-    /// The reason, in the actor's words. At most [`INTENT_CHARS_MAX`] characters.
+    /// The reason; at most [`INTENT_CHARS_MAX`] characters.
     pub reason: Option<String>,
 }
 
@@ -195,7 +184,7 @@ impl Intent {
         }
     }
 
-    /// Sets the reason. An empty text is no reason.
+    /// Sets the reason; an empty text is no reason.
     #[must_use]
     pub fn because(mut self, reason: impl AsRef<str>) -> Self {
         self.reason = Some(stored(reason.as_ref())).filter(|reason| !reason.is_empty());
@@ -203,7 +192,7 @@ impl Intent {
     }
 }
 
-/// Trims, removes NUL and bounds the length, so that every database accepts the text.
+/// Every database accepts the result.
 fn stored(text: &str) -> String {
     let storable = text.trim().chars().filter(|c| *c != '\0');
     storable.take(INTENT_CHARS_MAX).collect()
@@ -214,22 +203,20 @@ fn stored(text: &str) -> String {
 #[non_exhaustive]
 pub enum OperationKind {
     /// Dead letters become pending with no attempts used, and the halts of their aggregates end.
-    /// With the policy "continue", retried messages follow messages of their aggregate that were
-    /// published meanwhile.
+    /// With the policy "continue", they follow messages published meanwhile.
     Retry,
-    /// Aggregates continue without the dead letters that halt them. The messages stay dead letters
-    /// and can still be retried. Dead letters that halt nothing are not counted.
+    /// Aggregates continue without the dead letters that halt them, which can still be retried.
+    /// Other dead letters are not counted.
     Skip,
-    /// Copies of published messages or dead letters are recorded and published after all messages
-    /// recorded so far. A copy has a new message id, so the broker accepts it. It keeps event id,
-    /// sequence and time, so consumers recognize the event. A logged message counts as published
-    /// once the stored log position has passed it.
+    /// Copies of published messages or dead letters are published after all messages recorded so
+    /// far. A copy has a new message id, but keeps event id, sequence and time. A logged message
+    /// counts as published once the stored log position has passed it.
     Replay,
     /// The back-off of an aggregate ends.
     Resume,
-    /// The messages of aggregates are deleted from the outbox.
+    /// The messages of aggregates are deleted.
     Forget,
-    /// Publishing of an aggregate type, or of all messages, is paused.
+    /// Publishing of an aggregate type or of all messages is paused.
     Pause,
     /// A pause of publishing ends.
     Unpause,
@@ -275,7 +262,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The kind as a short lower-case word, as stored and displayed.
+    /// The kind as a stored lower-case word.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -319,7 +306,7 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// A change by an operator: actor, action, reason and progress.
+/// A change by an operator, with its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
@@ -335,16 +322,16 @@ pub struct Operation {
     pub position: Option<i64>,
     /// For a started replay: the last row id to process.
     pub until: Option<i64>,
-    /// Number of messages changed, copied or deleted; for other kinds, number of items.
+    /// Number of changed items: messages changed, copied or deleted.
     pub changed: u64,
-    /// Start time, by the store's clock; `None` if not stored.
+    /// Start, by the store's clock; `None` if not stored.
     pub started_at: Option<OffsetDateTime>,
     /// End time; `None` while it runs.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Operation {
-    /// A new operation. The store writes it with its first change.
+    /// A new operation, not stored yet.
     #[must_use]
     pub fn new(kind: OperationKind, scope: OperationScope, intent: Intent) -> Self {
         Self {
@@ -378,13 +365,13 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Only operations that began at this time or later.
+    /// Only operations started at this time or later.
     pub since: Option<OffsetDateTime>,
     /// Only operations of this actor.
     pub actor: Option<String>,
     /// Only operations of this kind.
     pub kind: Option<OperationKind>,
-    /// Only operations with a smaller id: pass the last id of a page to get the next page.
+    /// Only operations with a smaller id, such as the last of a page.
     pub before: Option<OperationId>,
 }
 
@@ -394,13 +381,12 @@ pub struct OperationFilter {
 pub struct OperationMessages {
     /// Number of messages in the operation.
     pub named: u64,
-    /// Messages still in the outbox, by row id. The others were deleted after publishing, or
-    /// forgotten.
+    /// Messages still in the outbox, by row id.
     pub messages: Vec<StoredMessage>,
 }
 
 impl OperationMessages {
-    /// The messages that the store found for an operation.
+    /// The messages found for an operation.
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

@@ -1,8 +1,7 @@
 //! Reasons why the relay cannot publish a stored row.
 //!
-//! Invariant: a [`Message`](crate::Message) returned by a store has passed these checks. Other
-//! programs may insert rows, so the checks keep reserved headers and oversized data from the
-//! broker.
+//! Invariant: a [`Message`](crate::Message) from a store has passed these checks, because other
+//! programs may insert rows.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +13,19 @@ use crate::message::{
 /// Maximum size of a column of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why the relay cannot publish a stored row. The relay sends nothing and makes the row a dead
-/// letter.
+/// Why a stored row cannot be published. The relay sends nothing and makes it a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
     /// A column holds a value that this library never writes.
     #[error("{0}")]
     Damaged(String),
-    /// A header that must not be sent: its name is malformed or reserved (`Nats-Rollup`, `ce-id`),
-    /// or its value contains CR, LF or NUL.
+    /// A header with a malformed or reserved name (`Nats-Rollup`, `ce-id`), or with CR, LF or NUL
+    /// in its value.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// A column exceeds the size that a relay loads. The database did not send its value, or only
-    /// the beginning of a name.
+    /// A column exceeds the size that a relay loads. The database sent no value, or only the
+    /// beginning of a name.
     #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
@@ -41,7 +39,7 @@ pub enum RowFault {
 }
 
 impl RowFault {
-    /// Checks sizes in bytes before a store loads payload and headers.
+    /// Checks the sizes of payload and headers in bytes before a store loads them.
     ///
     /// # Errors
     ///
@@ -53,8 +51,7 @@ impl RowFault {
         ])
     }
 
-    /// Checks that the names of a stored message respect the bounds of recorded names. A broker may
-    /// close the connection when a name exceeds its own limit.
+    /// Checks the lengths of names: a broker may close the connection over a longer name.
     ///
     /// # Errors
     ///
@@ -99,7 +96,7 @@ impl From<String> for RowFault {
 }
 
 impl Headers {
-    /// Parses the headers of a stored row: a JSON object of strings. Names become lower case.
+    /// Parses the headers of a stored row. Names become lower case.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The database trait: the outbox as the relay uses it.
 //!
-//! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Recording is not part of
-//! this trait: each integration writes messages in the application's own transaction.
+//! Implementations: PostgreSQL, MySQL/MariaDB, SQLite (`outbox-sea-orm`) and memory
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Recording is not part of the
+//! trait: integrations write messages in the application's transaction.
 //!
 //! # Message states
 //!
@@ -16,20 +16,16 @@
 //! ```
 //!
 //! A relay scans *pending* messages, mostly in row id order. Messages that may not be published yet
-//! are set aside, so the scan does not meet the same row forever:
+//! are set aside, so the scan meets each row a bounded number of times:
 //!
 //! * A *block* on an aggregate states until when its messages may not be published. Causes: the
-//!   back-off of a failure, a delayed message, or a dead letter that halts the aggregate until an
-//!   operator acts.
+//!   back-off of a failure, a delayed message, a pause, or a dead letter that halts the aggregate
+//!   until an operator acts.
 //! * Messages of a blocked aggregate become *waiting* when the scan meets them.
-//! * When the block *ends*, the relay fetches the waiting messages of the aggregate in order.
-//! * A pause of an aggregate type blocks each aggregate of that type that the relay meets, until
-//!   the pause is finished.
-//! * With the last waiting message the store removes the block, unless the aggregate is halted. The
-//!   scan then finds the messages of the aggregate again.
+//! * When the block *ends*, the relay fetches the waiting messages in order.
+//! * With the last waiting message the store removes the block, unless the aggregate is halted.
 //!
-//! So the scan meets each row a bounded number of times, however many messages wait. An unsequenced
-//! message does not block its aggregate, is not blocked with it, and waits alone.
+//! An unsequenced message neither blocks its aggregate nor is blocked with it; it waits alone.
 
 mod admin;
 mod audit;
@@ -67,9 +63,7 @@ pub use relay::{
 };
 pub use setup::{SetupKind, SetupProblem};
 
-/// Leases partitions, returns due messages, and records verdicts.
-///
-/// The relay is generic over this trait; it is not meant for `dyn`.
+/// Leases partitions, returns due messages, and records verdicts. Not meant for `dyn`.
 ///
 /// # Contract
 ///
@@ -80,37 +74,34 @@ pub use setup::{SetupKind, SetupProblem};
 ///   rows and blocks. Purging deletes only published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the
 ///   messages of one aggregate in sequence order, whatever their row ids. They never return a
-///   message while a message with a lower sequence is pending or waiting, unless that message is in
-///   flight or was returned before.
+///   message while an earlier one is pending or waiting, unless the earlier one is in flight or was
+///   returned before.
 /// * **Durable.** A returned message survives a crash of the database. If the database shows
-///   commits that are not durable yet, the store makes them durable first.
+///   commits that are not durable, the store makes them durable first.
 /// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one
-///   row per leased partition if that is more. Waiting messages, delayed messages and partitions of
-///   other relays do not raise this bound.
-/// * **Short.** No method leaves a transaction open after it returns.
-/// * **Abandoned calls.** A relay drops the future of a call that exceeds
-///   `RelayConfig::store_timeout`. The store then closes the resource that the call waited for,
-///   such as a silent connection, so that the next call does not use it.
+///   row per leased partition if that is more. Waiting or delayed messages and foreign partitions
+///   do not count.
+/// * **Short.** No method leaves a transaction open.
+/// * **Abandoned calls.** A relay drops the future of a call after `RelayConfig::store_timeout`.
+///   The store then closes the resource that did not answer, such as the connection.
 /// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done. A
 ///   lease acquired by a dropped call expires.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait OutboxStore: Send + Sync + 'static {
-    /// Checks for foreseeable failures: server version, tables, settings that break a guarantee.
-    /// Returns warnings.
+    /// Checks server version, tables, and settings that break a guarantee. Returns warnings.
     ///
     /// `deletes`: whether the relay will delete published messages, and so needs the right to.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] if the store cannot work until an operator acts.
-    /// [`StoreError::Database`] if the database is unreachable or temporarily read-only, as during
-    /// a failover.
+    /// [`StoreError::Setup`] if an operator must act. [`StoreError::Database`] if the database is
+    /// unreachable or temporarily read-only, as during a failover.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Announces this relay as alive for `ttl` from now, with its registration. Returns the number
-    /// of live relays by last announced fitness, including this relay, and how many registered
-    /// another destination. A registration without a destination agrees with every other. An
-    /// announcement that ends later than [`LEASE_TTL_MAX`] from now counts as expired.
+    /// Announces this relay as alive for `ttl`. Returns the number of live relays by last announced
+    /// fitness, including this one, and how many registered another destination. A registration
+    /// without a destination agrees with all. An announcement that ends later than
+    /// [`LEASE_TTL_MAX`] from now counts as expired.
     fn announce(
         &self,
         owner: OwnerId,
@@ -118,14 +109,13 @@ pub trait OutboxStore: Send + Sync + 'static {
         announcement: &Announcement,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Lists live relays by id, which is the order of their starts.
+    /// Lists live relays by id, in the order of their starts.
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
     /// Acquires up to `max` free partitions for `ttl` and returns their leases.
     ///
-    /// A lease that ends later than [`LEASE_TTL_MAX`] from now was granted before the store's clock
-    /// was set back. The store shortens such a lease to expire within [`LEASE_TTL_MAX`], unless its
-    /// owner renews it.
+    /// A lease that ends later than [`LEASE_TTL_MAX`] from now predates a setback of the store's
+    /// clock. It is shortened to that time, unless its owner renews it.
     ///
     /// # Errors
     ///
@@ -137,8 +127,8 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases to `ttl` from now. Returns the leases that were still owned. An
-    /// expired lease is not revived.
+    /// Extends leases to `ttl` from now. Returns the leases still owned; an expired lease is not
+    /// revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -146,14 +136,14 @@ pub trait OutboxStore: Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Releases the given leases at once. Stale leases are ignored.
+    /// Releases leases at once. Stale leases are ignored.
     fn release(
         &self,
         owner: OwnerId,
         leases: &[Lease],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Releases all leases of the owner and withdraws its announcement. Called when a relay stops.
+    /// Releases all leases of the owner and withdraws its announcement.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns the first pending messages of each leased partition by row id. Messages of one
@@ -161,14 +151,14 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Returns due waiting messages, longest due first: the oldest messages of each aggregate with
-    /// an ended block, and unsequenced messages when their own time has come.
+    /// an ended block, and due unsequenced messages.
     fn fetch_waiting(
         &self,
         request: WaitingRequest<'_>,
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Records verdicts in one transaction, for messages in partitions still owned under the
-    /// given epoch. Returns how many verdicts were accepted.
+    /// Records verdicts in one transaction, for partitions still owned under the given epoch.
+    /// Returns how many verdicts were accepted.
     ///
     /// A verdict changes nothing if the row is neither pending nor waiting, or has another message
     /// id. So settling may be repeated; only [`Verdict::Blocked`] counts a failure each time.
@@ -176,36 +166,33 @@ pub trait OutboxStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Refused`] if the database rejects one of the verdicts. The relay then settles
-    /// smaller batches to isolate that verdict, records the others, and retries it later.
+    /// [`StoreError::Refused`] if the database rejects a verdict. The relay isolates that verdict
+    /// with smaller batches and retries it later.
     fn settle(
         &self,
         leases: &[Lease],
         settlements: &[Settlement],
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Deletes published messages that were both recorded and published longer ago than
-    /// `request.older_than`, and deduplication keys recorded longer ago than
-    /// `request.keys_older_than`. A store that drops whole days may keep messages up to a day
-    /// longer. A key may outlive its message.
+    /// Deletes messages both recorded and published longer ago than `request.older_than`, and
+    /// deduplication keys recorded longer ago than `request.keys_older_than`. A store that drops
+    /// whole days may keep messages a day longer. A key may outlive its message.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Lists all pauses, including ended pauses that are not finished yet ([`Pause::stands`]). The
-    /// pause of all messages comes first, then pauses by aggregate type.
+    /// Lists all pauses, including ended but unfinished ones ([`Pause::stands`]): the pause of all
+    /// messages, then pauses by aggregate type.
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 
-    /// Finishes ended pauses: makes the held messages due, then removes the pause. A message with
-    /// its own time keeps that time. Relays and operators may call this concurrently. One call
-    /// releases a bounded number of aggregates and unsequenced messages; returns whether more
-    /// remain.
+    /// Makes the messages of ended pauses due, then removes the pauses. A message with its own time
+    /// keeps it. May be called concurrently. One call releases a bounded number of aggregates and
+    /// unsequenced messages; returns whether more remain.
     fn finish_pauses(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// Longest lease and announcement: 10 minutes. A later end was granted before the store's clock was
-/// set back.
+/// Longest lease and announcement. A later end was granted before the store's clock was set back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of one partition.
@@ -224,12 +211,12 @@ pub struct FetchRequest<'a> {
     pub leases: &'a [Lease],
     /// Maximum number of rows, including rows that must wait.
     pub limit: NonZeroU32,
-    /// Maximum payload bytes: the fetch stops after the row that exceeds it. At least one row is
+    /// The fetch stops after the row that exceeds these payload bytes. At least one row is
     /// returned.
     pub bytes: usize,
-    /// Due rows that the relay has fetched and not settled, sorted. The fetch leaves them out and
-    /// treats them as returned before. Must not contain rows of [`Fetched::waits`]: later messages
-    /// would look due.
+    /// Due rows that the relay has fetched and not settled, sorted. The fetch treats them as
+    /// returned before. Must not contain rows of [`Fetched::waits`]: their successors would look
+    /// due.
     pub in_flight: &'a [RowKey],
 }
 
@@ -253,11 +240,10 @@ pub struct WaitingRequest<'a> {
 /// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Messages that may be published; messages of one aggregate are in sequence order.
+    /// Messages that may be published, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
-    /// Messages that may not be published yet (delayed, or aggregate blocked), as settlements with
-    /// [`Verdict::Waits`]. The relay settles them at once, so no fetch meets them before their
-    /// time.
+    /// Delayed messages and messages of blocked aggregates, as settlements with [`Verdict::Waits`].
+    /// The relay settles them at once, so no fetch meets them before their time.
     pub waits: Vec<Settlement>,
     /// Whether a bound ended the fetch, so more rows may exist.
     pub more: bool,
@@ -268,24 +254,23 @@ pub struct Fetched {
 pub struct FetchedRow {
     /// The row id.
     pub row_id: i64,
-    /// The message id, readable even if the rest of the row is not; `None` if the id is damaged
-    /// too.
+    /// The message id, readable even if the rest is not; `None` if damaged too.
     pub id: Option<MessageId>,
     /// The partition of the message.
     pub partition: u16,
-    /// The aggregate, readable even if the rest of the row is not.
+    /// The aggregate, readable even if the rest is not.
     pub aggregate: Aggregate,
     /// Whether the message keeps the order of its aggregate.
     pub sequenced: bool,
     /// Attempts used: failures caused by the message itself.
     pub attempts: u32,
-    /// Failures of any kind. The back-off grows with this number.
+    /// Failures of any kind, which increase the back-off.
     pub failures: u32,
     /// Whether the message was waiting rather than pending.
     pub waited: bool,
     /// Time since recording, by the store's clock; never negative.
     pub age: Duration,
-    /// The message, or the reason why the row cannot be published. Shared with the log reader.
+    /// The message, or the reason why the row cannot be published.
     pub message: Result<Arc<Message>, RowFault>,
 }
 
@@ -294,8 +279,7 @@ pub struct FetchedRow {
 pub enum Verdict {
     /// The broker confirmed the message.
     Published {
-        /// Whether the store keeps the row, marked as published, until it is purged. Otherwise the
-        /// store deletes the row.
+        /// Whether the store keeps the row as published until it is purged, or deletes it.
         keep: bool,
     },
     /// The message was not sent, because it may not be published yet.
@@ -308,24 +292,23 @@ pub enum Verdict {
     /// | any other | none |
     ///
     /// If it becomes the oldest waiting message of an aggregate that is not halted, the block lasts
-    /// until the message's time, or until now if the message is not delayed.
+    /// until the message's time, or until now if not delayed.
     Waits,
     /// The message was not sent, because its aggregate type is paused. It waits, and its aggregate
     /// is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An unsequenced
-    /// message waits alone. No attempt or failure is counted. A halted aggregate stays halted.
+    /// message waits alone. Counts no attempt or failure. A halted aggregate stays halted.
     ///
-    /// The store checks the pause in the same transaction, so a finished pause holds no message.
-    /// Without a pause, the message waits for [`UNPAUSED_WAIT`]: the relay learns of the end only
-    /// with its next renewal and must not meet the message again and again until then.
+    /// The store checks the pause in the same transaction. Without a pause, the message waits for
+    /// [`UNPAUSED_WAIT`], because the relay learns of the end only with its next renewal.
     Paused,
     /// The message failed, or earlier messages must come first. It waits, and its aggregate is
     /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
         /// Length of the block; zero ends it at once.
         delay: Duration,
-        /// The error text, for people; counts a failure. `None` if nothing failed.
+        /// The error text; counts a failure. `None` if nothing failed.
         error: Option<String>,
-        /// Whether the message itself caused the failure; also counts an attempt.
+        /// Whether the message itself caused the failure, which counts an attempt.
         attempt: bool,
     },
     /// The message used up an attempt and becomes a dead letter.
@@ -333,8 +316,8 @@ pub enum Verdict {
         /// The error text, for people.
         error: String,
         /// Whether the message halts its aggregate until it is retried or skipped. If another
-        /// message already halts the aggregate, this message does not become a dead letter yet: its
-        /// attempt counts, and it waits for its turn. No effect on an unsequenced message.
+        /// message already halts it, this message waits for its turn with its attempt counted. No
+        /// effect if unsequenced.
         halt: bool,
     },
 }
@@ -342,16 +325,14 @@ pub enum Verdict {
 /// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Delete only messages that were both recorded and published longer ago than this; `None`
-    /// deletes none.
+    /// Delete only messages recorded and published longer ago than this; `None` deletes none.
     pub older_than: Option<Duration>,
-    /// Delete deduplication keys recorded longer ago than this, whatever the state of their
-    /// messages.
+    /// Delete deduplication keys recorded longer ago than this.
     pub keys_older_than: Duration,
-    /// Read only messages with a larger id. Pass [`Purged::next`] of the previous call, or `None`
-    /// to begin a round.
+    /// Read only messages with a larger id: the [`Purged::next`] of the previous call, or `None` to
+    /// begin a round.
     pub after: Option<MessageId>,
-    /// Maximum number of messages to read. A day that is dropped as a whole counts as one message.
+    /// Maximum number of messages to read. A dropped day counts as one message.
     pub limit: NonZeroU32,
 }
 
@@ -367,8 +348,7 @@ pub struct Purged {
 /// Maximum length of a stored error text, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;
 
-/// Truncates an error text to [`ERROR_CHARS_MAX`] and removes NUL, so that every store can store
-/// it.
+/// Truncates an error text to [`ERROR_CHARS_MAX`] and removes NUL, so that every store accepts it.
 #[must_use]
 pub fn storable_error(error: &str) -> String {
     error
@@ -398,7 +378,7 @@ pub async fn within<T>(
 }
 
 impl StoreError {
-    /// A problem that an operator must solve, see [`SetupProblem::new`].
+    /// A problem for an operator, see [`SetupProblem::new`].
     pub fn setup(kind: SetupKind, seen: impl Into<String>, repair: impl Into<String>) -> Self {
         Self::Setup(SetupProblem::new(kind, seen, repair))
     }
@@ -417,8 +397,8 @@ pub enum StoreError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The database rejected the statement itself: a missing right, a constraint, a value. The call
-    /// had no effect and fails again until an operator acts. Never used for temporary conditions: a
-    /// lost connection, a deadlock, a server that starts, stops or is read-only.
+    /// had no effect and fails again until an operator acts. Not used for temporary conditions,
+    /// such as a lost connection, a deadlock, or a starting or read-only server.
     #[error("{context}")]
     Refused {
         /// The failed action.
@@ -434,8 +414,8 @@ pub enum StoreError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The store cannot work until an operator acts: a missing table, an old server, a rejected
-    /// login, an untrusted certificate.
+    /// An operator must act: a missing table, an old server, a rejected login, an untrusted
+    /// certificate.
     #[error("{0}")]
     Setup(SetupProblem),
     /// The database contains data that this library did not write.
@@ -448,13 +428,13 @@ pub enum StoreError {
 
 /// Identifies a row of the outbox.
 ///
-/// The row id alone is not unique over time: a data-only restore, logical replication, or a crash
-/// that loses the end of the log can set the counter back.
+/// A row id alone may be reused: a data-only restore, logical replication, or a crash can set the
+/// counter back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// The row id.
     pub row_id: i64,
-    /// The message id; `None` if the row has no readable id.
+    /// The message id; `None` if unreadable.
     pub id: Option<MessageId>,
 }
 
@@ -463,12 +443,12 @@ pub struct RowKey {
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
-    /// The message id: the verdict applies only to the row with this id. `None` compares the row id
+    /// The message id: the verdict applies only to a row with this id. `None` compares the row id
     /// alone.
     pub id: Option<MessageId>,
     /// The partition of the message.
     pub partition: u16,
-    /// Whether the message was waiting rather than pending; see [`FetchedRow::waited`].
+    /// As [`FetchedRow::waited`].
     pub waited: bool,
     /// The verdict.
     pub verdict: Verdict,

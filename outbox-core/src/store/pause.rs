@@ -1,16 +1,10 @@
-//! Pauses: an operator stops publishing temporarily, without a deploy.
+//! Pauses: an operator stops publishing of all messages, or of all aggregates of one type.
 //!
-//! A pause covers all messages of an outbox, or all aggregates of one type. There are no pauses of
-//! an event type, because they would also hold back later messages of each aggregate.
-//!
-//! # Guarantees
-//!
-//! * **In force within a third of a lease.** A relay reads the pauses before each lease renewal,
-//!   and before it acquires its first partition. With an answering store, that is after a third of
-//!   `RelayConfig::lease_ttl` (default 5 s). A relay that cannot read the pauses renews nothing,
-//!   and stops sending after half of `lease_ttl`.
-//! * **Sent messages complete.** A message sent before is confirmed and settled. Nothing else in
-//!   the scope of the pause is sent.
+//! * **In force within a third of a lease.** A relay reads the pauses before each lease renewal and
+//!   before it acquires its first partition, so after a third of `RelayConfig::lease_ttl` (default
+//!   5 s). A relay that cannot read the pauses renews nothing, and stops sending after half of
+//!   `lease_ttl`.
+//! * **Sent messages complete.** They are confirmed and settled; nothing else in the scope is sent.
 //! * **No message is lost.** A pause causes no dead letter, counts no attempt and no failure, and
 //!   keeps order.
 //! * **Valid for all relays**, including later ones, until an operator ends it or it expires by the
@@ -24,17 +18,17 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// How long a message waits if a relay takes it for paused after the pause has ended.
+/// How long a message waits if its pause ended before the relay read that.
 pub const UNPAUSED_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause that an operator requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PauseRequest {
-    /// Only aggregates of this type; `None` for all messages of the outbox.
+    /// The paused aggregate type; `None` for all messages.
     pub aggregate_type: Option<String>,
-    /// The reason, for people; bounded by [`storable_error`](super::storable_error).
+    /// The reason; bounded by [`storable_error`](super::storable_error).
     pub reason: String,
-    /// The actor, for people; bounded in the same way.
+    /// The actor; bounded in the same way.
     pub by: String,
     /// Duration by the store's clock, at most a century; `None`: until an operator ends it.
     pub lasts: Option<Duration>,
@@ -43,7 +37,7 @@ pub struct PauseRequest {
 /// A stored pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// Only aggregates of this type; `None` for all messages of the outbox.
+    /// The paused aggregate type; `None` for all messages.
     pub aggregate_type: Option<String>,
     /// The reason.
     pub reason: String,
@@ -51,8 +45,8 @@ pub struct Pause {
     pub by: String,
     /// Start, by the store's clock.
     pub since: OffsetDateTime,
-    /// Time until it expires. Zero: it has ended, and its messages are being released. `None`:
-    /// until an operator ends it.
+    /// Time until it expires. Zero: ended, its messages are being released. `None`: until an
+    /// operator ends it.
     pub ends_in: Option<Duration>,
 }
 

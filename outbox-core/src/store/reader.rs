@@ -1,7 +1,6 @@
 //! Reads single facts of an outbox, for finding out why a message does not arrive.
 //!
-//! Invariant: reads only and takes no locks, so it works beside relays and with read-only rights.
-//! Lists are in [`OutboxAdmin`].
+//! Invariant: takes no locks and works with read-only rights.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -12,15 +11,15 @@ use time::OffsetDateTime;
 use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads single facts of an outbox. Each call reads its own snapshot.
+/// Reads single facts of an outbox, each from its own snapshot.
 pub trait OutboxReader: OutboxAdmin {
     /// Reads a message with its payload; `None` if it is not in the outbox.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
 
-    /// Reads at most `limit` messages of any status without payloads, in id order, with ids larger
-    /// than `after`. Selects messages recorded from `recorded_from` (inclusive) to `recorded_until`
-    /// (exclusive). A page below `limit` is the last one. Copies have the recording time of their
-    /// original and are left out if their ids are more than a day outside the span.
+    /// Reads at most `limit` messages of any status without payloads, in id order, with ids above
+    /// `after`, recorded from `recorded_from` (inclusive) to `recorded_until` (exclusive). A page
+    /// below `limit` is the last. Copies have the recording time of their original, and are left
+    /// out if their ids are more than a day outside the span.
     fn recorded_between(
         &self,
         recorded_from: OffsetDateTime,
@@ -30,14 +29,13 @@ pub trait OutboxReader: OutboxAdmin {
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
     /// Searches published messages, including logged ones, newest first, within a bounded number of
-    /// reads. Returns from when on it has searched.
+    /// reads.
     fn search_published(
         &self,
         search: &PublishedSearch,
     ) -> impl Future<Output = Result<PublishedFound, StoreError>> + Send;
 
-    /// Reads the head row of an aggregate; `None` if it has recorded no sequenced event or was
-    /// forgotten.
+    /// Reads the head row of an aggregate; `None` without sequenced events, or if forgotten.
     fn head(
         &self,
         aggregate: &Aggregate,
@@ -49,11 +47,11 @@ pub trait OutboxReader: OutboxAdmin {
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<BlockedAggregate>, StoreError>> + Send;
 
-    /// Lists relays with expired announcements that are still stored, by id. The next announcement
-    /// of any relay deletes them, so this shows the last relays when none is left.
+    /// Lists relays with expired announcements, by id. The next announcement of any relay deletes
+    /// them.
     fn expired_relays(&self) -> impl Future<Output = Result<Vec<ExpiredRelay>, StoreError>> + Send;
 
-    /// Lists all partitions with a lease row, in order, with their owners.
+    /// Lists all partitions with a lease row, in order.
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
@@ -62,8 +60,8 @@ pub trait OutboxReader: OutboxAdmin {
 pub struct FoundMessage {
     /// The message as listed.
     pub stored: StoredMessage,
-    /// Time until a delayed message may be published; for an unsequenced message also the rest of
-    /// its back-off.
+    /// Time until a delayed message may be published; if unsequenced, including the rest of its
+    /// back-off.
     pub delayed_for: Option<Duration>,
     /// The message, or the reason why the row cannot be published.
     pub message: Result<Message, RowFault>,
@@ -94,17 +92,17 @@ pub struct PartitionOwner {
     /// Time until the lease expires; zero without an owner.
     pub expires_in: Duration,
     /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's
-    /// clock was set back. Such a lease counts as expired.
+    /// clock was set back. Counts as expired.
     pub is_ahead: bool,
 }
 
-/// Criteria of a search among published messages, including logged ones.
+/// Criteria of a search among published messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSearch {
     /// Only messages of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only messages with ids created at this time or later, by the writers' clocks. A copy has the
-    /// time of its replay. If ids contain no time, all messages are searched.
+    /// Only messages with ids created at this time or later, by the writers' clocks (for a copy:
+    /// its replay). Without times in ids, all messages are searched.
     pub from: Option<OffsetDateTime>,
     /// Only messages with ids created before this time.
     pub until: Option<OffsetDateTime>,
@@ -119,8 +117,8 @@ pub struct PublishedSearch {
 pub struct PublishedFound {
     /// Matching messages, highest id first.
     pub messages: Vec<FoundPublished>,
-    /// `looked_at_max` was reached: messages with ids created in this millisecond or earlier may
-    /// not have been read. `None` if all were read.
+    /// `looked_at_max` was reached: messages with ids of this millisecond or earlier may not have
+    /// been read. `None` if all were read.
     pub looked_from: Option<OffsetDateTime>,
 }
 
@@ -129,6 +127,6 @@ pub struct PublishedFound {
 pub struct FoundPublished {
     /// The message as listed.
     pub stored: StoredMessage,
-    /// The id of the event or request that caused it; `None` also if the headers cannot be read.
+    /// The id of the causing event or request; `None` also if the headers are unreadable.
     pub causation_id: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The registry of relays: announcements for other relays and for operators.
 //!
-//! Invariant: a registration is a statement of its relay, not a proof. A store keeps it until the
-//! announcement expires or the relay leaves.
+//! Invariant: a registration is a statement of its relay, not a proof, and stored until it expires
+//! or the relay leaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use uuid::Uuid;
 use crate::publisher::{Destination, FailureClass};
 use crate::relay::Retention;
 
-/// The identity of a relay. New at each start, so a restarted process is never mistaken for its
-/// predecessor.
+/// The identity of a relay, new at each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(Uuid);
 
@@ -44,18 +43,17 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// How well a relay works, by its own announcement, so that others can take over from a failing
-/// relay.
+/// How well a relay works, by its own announcement, so that others can take over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fitness {
-    /// The relay has published successfully within the last half of a lease.
+    /// Its publisher has succeeded within the last half of a lease duration.
     Fit,
-    /// The relay had nothing to publish: no failure, but no proof either.
+    /// Nothing to publish: no failure, but no proof either.
     #[default]
     Unproven,
     /// The relay was ailing and is retrying.
     Trying,
-    /// For a full lease duration, the relay could not reach the broker, fetch or settle.
+    /// For a full lease duration, it could not reach the broker, fetch or settle.
     Ailing,
 }
 
@@ -137,23 +135,22 @@ impl RelayMode {
     }
 }
 
-/// The settings that a relay registers. Only [`Destination::instance`] may change while the relay
-/// runs.
+/// The settings that a relay registers. Only [`Destination::instance`] may change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {
     /// The source of the messages.
     pub mode: RelayMode,
-    /// Destination and source; `None` if the publisher does not state them.
+    /// Destination and source; `None` if not stated.
     pub destination: Option<Destination>,
     /// Retention of published messages; `None` if not stated.
     pub retention: Option<Retention>,
-    /// Version of `outbox-core` in the relay's program; `None` if not stated.
+    /// Version of `outbox-core` in the relay; `None` if not stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// A registration with the version of this `outbox-core`.
+    /// A registration with this version of `outbox-core`.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -164,7 +161,7 @@ impl Registration {
         }
     }
 
-    /// Replaces the version, for a store that reads a registration.
+    /// Replaces the version, for stores.
     #[must_use]
     pub fn of_version(mut self, version: Option<String>) -> Self {
         self.version = version;
@@ -172,7 +169,7 @@ impl Registration {
     }
 }
 
-/// Whether the current failure of a relay comes from the database or the broker.
+/// The component that causes the current failure of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
@@ -192,7 +189,7 @@ impl TroubleClass {
         }
     }
 
-    /// Parses a stored word; `None` for a word of a newer version.
+    /// Parses a stored word; `None` if unknown.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let broker = FailureClass::ALL.into_iter().map(Self::Broker);
@@ -207,10 +204,9 @@ impl TroubleClass {
 pub struct RelayTrouble {
     /// The failed component.
     pub class: TroubleClass,
-    /// The last error, for people. Stores pass it through
-    /// [`storable_error`](super::storable_error).
+    /// The last error. Stores pass it through [`storable_error`](super::storable_error).
     pub error: String,
-    /// Duration of the failure when it is announced or read.
+    /// Duration of the failure when announced or read.
     pub failing_for: Duration,
 }
 
@@ -240,12 +236,12 @@ impl From<Fitness> for Announcement {
 pub struct LiveRelay {
     /// The identity, new at each start.
     pub owner: OwnerId,
-    /// The configured name, by default host and process id; `None` if the store keeps no names. Not
-    /// unique.
+    /// The configured name, by default host and process id; not unique. `None` if the store keeps
+    /// no names.
     pub name: Option<String>,
     /// The fitness that the relay announced.
     pub fitness: Fitness,
-    /// Time until the relay counts as dead, unless it renews its announcement.
+    /// Time until the relay counts as dead without a new announcement.
     pub expires_in: Duration,
     /// The settings of the relay.
     pub registration: Registration,
@@ -253,8 +249,8 @@ pub struct LiveRelay {
     pub trouble: Option<RelayTrouble>,
 }
 
-/// A relay with an expired announcement: it crashed, is suspended, or cannot write to the database.
-/// An orderly stop leaves no such entry.
+/// A relay with an expired announcement: crashed, suspended, or unable to write. An orderly stop
+/// leaves no entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredRelay {
     /// The identity.

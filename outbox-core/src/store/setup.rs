@@ -1,4 +1,4 @@
-//! Setup problems that a preflight reports, each with its kind and repair.
+//! Setup problems that a preflight reports.
 //!
 //! Invariant: callers decide by the kind; the texts are for people only.
 
@@ -35,8 +35,7 @@ pub enum SetupKind {
     RowSecurity(Vec<String>),
     /// A setting or the state of server or database.
     Setting,
-    /// A polling relay gets no new messages, because they are written to the log. A log relay
-    /// expects this.
+    /// A polling relay gets no new messages, because they go to the log. Expected by a log relay.
     LeftToLog,
     /// The log is not set up.
     LogMissing,

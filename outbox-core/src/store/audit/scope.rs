@@ -1,7 +1,7 @@
 //! The items of an operation, and their stored form.
 //!
-//! Invariant: [`OperationScope::from_json`] restores exactly what [`OperationScope::to_json`]
-//! wrote. An unknown key is an error, because it may narrow the scope.
+//! Invariant: [`OperationScope::from_json`] restores the input of [`OperationScope::to_json`]. An
+//! unknown key is an error, because it may narrow the scope.
 
 use std::num::NonZeroU64;
 
@@ -23,7 +23,7 @@ pub struct OperationScope {
     pub selection: Selection,
     /// Maximum number of messages.
     pub first: Option<NonZeroU64>,
-    /// Other items, as named by the kind: aggregates, consumers, dead letters.
+    /// Other items, depending on the kind: aggregates, consumers, dead letters.
     pub names: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl OperationScope {
         Self::names(aggregates.iter().map(ToString::to_string))
     }
 
-    /// The scope as a JSON object with one key per criterion.
+    /// The scope as a JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let selection = self.selection.clone();
@@ -75,8 +75,7 @@ impl OperationScope {
             first: self.first,
             names: self.names.clone(),
         };
-        // Strings and numbers always serialize. `from_json` would reject an empty text rather than
-        // select all messages.
+        // Never fails; and `from_json` rejects an empty text.
         serde_json::to_string(&written).unwrap_or_default()
     }
 
@@ -84,9 +83,9 @@ impl OperationScope {
     ///
     /// # Errors
     ///
-    /// [`ScopeError`] for any other text, including scopes of a newer version with more keys.
+    /// [`ScopeError`] for any other text, including new keys of a newer version.
     pub fn from_json(text: &str) -> Result<Self, ScopeError> {
-        // serde would read an array as fields in order, and an empty array as all messages.
+        // serde would read an empty array as all messages.
         let object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(ScopeError)?;
         let written: Written = serde_json::from_value(object.into()).map_err(ScopeError)?;
@@ -119,7 +118,7 @@ fn text(time: OffsetDateTime) -> String {
     let utc = time
         .checked_to_offset(UtcOffset::UTC)
         .unwrap_or(datetime!(9999-12-31 23:59:59 UTC));
-    // `from_json` rejects a text that is not a time, rather than dropping the criterion.
+    // `from_json` rejects an empty text, rather than dropping the criterion.
     utc.max(first).format(&Rfc3339).unwrap_or_default()
 }
 
