@@ -1,7 +1,7 @@
 //! Collects all mistakes of one macro call, so that a user sees them at once.
 //!
-//! Invariant: every collected mistake is read. A forgotten one would let wrong code compile silently, so dropping an
-//! unfinished [`Diagnostics`] panics (an idea of serde_derive).
+//! Invariant: dropping an unfinished [`Diagnostics`] panics, because unreported mistakes would let
+//! wrong code compile.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -10,7 +10,6 @@ use std::thread;
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// The mistakes found so far.
 pub(crate) struct Diagnostics {
     /// `None` once finished.
     errors: RefCell<Option<Vec<syn::Error>>>,
@@ -23,17 +22,16 @@ impl Diagnostics {
         }
     }
 
-    /// Reports one mistake: the wrong tokens, the reason, and the text to type instead.
+    /// `at`: the wrong tokens. `fix`: the text to type instead.
     pub(crate) fn error(&self, at: impl ToTokens, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new_spanned(at, message(wrong, fix)));
     }
 
-    /// Reports a mistake that has a position but no tokens, such as an attribute without arguments.
+    /// For mistakes with a position but no tokens, such as an attribute without arguments.
     pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new(span, message(wrong, fix)));
     }
 
-    /// Returns the mistakes. An empty list means that the input is right.
     pub(crate) fn finish(self) -> Vec<syn::Error> {
         self.errors.take().unwrap_or_default()
     }
@@ -53,12 +51,11 @@ impl Drop for Diagnostics {
     }
 }
 
-// On stable, a macro cannot attach a note of its own, so the fix is a second line of the message.
+// On stable, a macro cannot attach a note, so the fix is a second line of the message.
 fn message(wrong: impl Display, fix: impl Display) -> String {
     format!("{wrong}\nnote: {fix}")
 }
 
-/// The output of a macro: code, and the mistakes found.
 pub(crate) struct Expansion {
     pub(crate) tokens: TokenStream,
     pub(crate) errors: Vec<syn::Error>,

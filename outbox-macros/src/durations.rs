@@ -1,15 +1,14 @@
-//! Durations as users write them: `"250ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`, and ranges such as `"1s..5m"`.
-//!
-//! Pure functions on text; nothing here handles tokens.
+//! Durations in attributes: `"250ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`, and ranges such as
+//! `"1s..5m"`.
 
 use std::time::Duration;
 
 use crate::names::Fault;
 
-/// No setting needs a longer duration, and adding this much to a clock cannot overflow.
+/// Adding this much to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// Reads a whole number and a unit, at most 366 days.
+/// Parses a whole number and a unit, at most 366 days.
 pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration, Fault> {
     let Some(duration) = parse(text) else {
         return Err(Fault {
@@ -26,7 +25,7 @@ pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration,
     Ok(duration)
 }
 
-/// Reads `min..max`, both above zero.
+/// Parses `min..max`, both above zero.
 pub(crate) fn range(key: &str, text: &str, example: &str) -> Result<(Duration, Duration), Fault> {
     let fault = |wrong: String, fix: String| Err(Fault { wrong, fix });
     let Some((min, max)) = text.split_once("..") else {
@@ -56,7 +55,7 @@ fn parse(text: &str) -> Option<Duration> {
         "d" => 86_400_000,
         _ => return None,
     };
-    // A number with too many digits for an integer is too long in any unit.
+    // A number too large for an integer is too long in any unit.
     let count = || number.parse().unwrap_or(u64::MAX);
     (!number.is_empty()).then(|| Duration::from_millis(count().saturating_mul(unit_ms)))
 }
@@ -65,7 +64,6 @@ fn parse(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    // The outcome as text: the value, or the error's message.
     fn text<T: std::fmt::Debug>(outcome: Result<T, Fault>) -> String {
         match outcome {
             Ok(value) => format!("{value:?}"),

@@ -1,7 +1,7 @@
-//! Reads lists of keys (`flag, key = value`) from attributes.
+//! Parses lists of keys (`flag, key = value`) in attributes.
 //!
-//! Each key is cut out before it is parsed, so a mistake in one does not hide the next. `syn`'s own reader is not used,
-//! because it stops at the first mistake. Not here: the existing keys and their legal values, see each macro's `attr`.
+//! Invariant: each key is cut out before it is parsed, so a mistake in one does not hide the next.
+//! `syn`'s own parser stops at the first mistake.
 
 use std::mem;
 
@@ -13,15 +13,13 @@ use syn::{LitInt, LitStr, Path, Token};
 
 use crate::diagnostics::Diagnostics;
 
-/// The state of a key that an attribute may carry.
+/// The state of a key in an attribute.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) enum Slot<T> {
-    /// Not written.
     #[default]
     Absent,
-    /// Written wrongly and already reported: the key is neither missing nor usable.
+    /// Wrong and already reported: neither missing nor usable.
     Faulty,
-    /// Written correctly.
     Given(T),
 }
 
@@ -45,7 +43,7 @@ impl<T> Slot<T> {
         matches!(self, Slot::Absent)
     }
 
-    /// Of two places for one key, the nearer (`self`) wins over the farther.
+    /// The nearer place (`self`) wins.
     pub(crate) fn or(self, farther: Self) -> Self {
         match (self, farther) {
             (Slot::Given(value), _) | (_, Slot::Given(value)) => Slot::Given(value),
@@ -55,7 +53,6 @@ impl<T> Slot<T> {
     }
 }
 
-/// One key as written, with the keys that are legal in its place.
 pub(crate) struct Written<'a> {
     pub(crate) key: Ident,
     rest: TokenStream,
@@ -63,14 +60,13 @@ pub(crate) struct Written<'a> {
     diagnostics: &'a Diagnostics,
 }
 
-/// A word used as a value, with the parentheses after it.
+/// A word as a value, with the parentheses after it.
 pub(crate) struct Word {
     pub(crate) ident: Ident,
     pub(crate) arguments: Option<Group>,
 }
 
-/// Cuts the arguments of an attribute into keys. Anything that is not a key is reported, and the result is then
-/// `false`.
+/// Cuts the arguments of an attribute into keys. Returns `false` after reporting anything else.
 pub(crate) fn read<'a>(
     arguments: TokenStream,
     legal: &'a [&'a str],
@@ -99,7 +95,7 @@ pub(crate) fn read<'a>(
     all_keys
 }
 
-// Splits at commas, and also before a word that follows a value, where a comma was forgotten.
+// Splits at commas, and before a word that follows a value, where a comma is missing.
 fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
     let mut items = Vec::new();
     let mut item = Vec::new();
@@ -130,30 +126,30 @@ fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> 
 }
 
 impl Written<'_> {
-    /// Reads `key = "…"`.
+    /// `key = "…"`.
     pub(crate) fn string(self, slot: &mut Slot<LitStr>) {
         self.value(slot, "a string literal", "\"…\"", syn::parse2);
     }
 
-    /// Reads `key = ["…", "…"]`, with at least one string.
+    /// `key = ["…", "…"]`, with at least one string.
     pub(crate) fn strings(self, slot: &mut Slot<Vec<LitStr>>) {
         let kind = "string literals in brackets, at least one";
         self.value(slot, kind, "[\"…\"]", |tokens| parse_strings.parse2(tokens));
     }
 
-    /// Reads `key = 1`.
+    /// `key = 1`.
     pub(crate) fn integer(self, slot: &mut Slot<LitInt>) {
         self.value(slot, "a whole number without quotes", "1", syn::parse2);
     }
 
-    /// Reads `key = ::some::path`.
+    /// `key = ::some::path`.
     pub(crate) fn path(self, slot: &mut Slot<Path>) {
         self.value(slot, "a path without quotes", "::some::path", |tokens| {
             Path::parse_mod_style.parse2(tokens)
         });
     }
 
-    /// Reads `key = word` or `key = word(…)`. The contents of the parentheses are not checked here.
+    /// `key = word` or `key = word(…)`. Does not check the contents of the parentheses.
     pub(crate) fn word(self, slot: &mut Slot<Word>, words: &[&str]) {
         let (key, diagnostics) = (self.key.clone(), self.diagnostics);
         let kind = format!("one of {}, without quotes", enumerate(words));
@@ -174,7 +170,7 @@ impl Written<'_> {
         }
     }
 
-    /// Reads `key` alone. The slot keeps the word, so that later errors can point at it.
+    /// `key` alone. The slot keeps the word for later errors.
     pub(crate) fn flag(self, slot: &mut Slot<Ident>) {
         let Some(written) = self.first(slot) else { return };
         let key = &written.key;
@@ -191,7 +187,6 @@ impl Written<'_> {
         }
     }
 
-    /// Reports a key that is legal nowhere.
     pub(crate) fn unknown(self) {
         self.diagnostics.error(
             &self.key,
@@ -200,7 +195,6 @@ impl Written<'_> {
         );
     }
 
-    /// Reports a key that is legal elsewhere.
     pub(crate) fn misplaced<T>(self, slot: &mut Slot<T>, wrong: &str, fix: &str) {
         self.diagnostics.error(&self.key, wrong, fix);
         *slot = Slot::Faulty;
@@ -238,7 +232,7 @@ impl Written<'_> {
         }
     }
 
-    // If the key was written before, reports the repetition and returns `None`; the first one counts.
+    // `None` after reporting a repeated key; the first one counts.
     fn first<T>(self, slot: &Slot<T>) -> Option<Self> {
         if slot.is_absent() {
             return Some(self);
@@ -277,7 +271,7 @@ fn legal_keys(legal: &[&str]) -> String {
     format!("legal keys are {}", enumerate(legal))
 }
 
-/// Joins words: "`a`, `b` and `c`".
+/// "`a`, `b` and `c`".
 fn enumerate(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

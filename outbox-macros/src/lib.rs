@@ -1,18 +1,16 @@
-//! The macros of the transactional outbox.
+//! The macros of the transactional outbox, re-exported by the crates with their traits:
+//! [`macro@DomainEvent`] by `outbox-core`, [`macro@idempotent_handler`] by `outbox-inbox`. The keys
+//! and examples are documented there.
 //!
-//! Use them through the crates that own their traits: `outbox-core` re-exports [`macro@DomainEvent`], and
-//! `outbox-inbox` re-exports [`macro@idempotent_handler`]. Those crates document the keys and hold the examples, where
-//! they compile as users write them.
+//! Invariant: macros generate only code that a user could write against a documented trait, without
+//! loops or decisions.
 //!
-//! Each macro only generates code that a user could write by hand against a documented trait. Generated code has no
-//! loops and makes no decisions; the runtime crates have functions for both.
+//! Stages of both macros, one file each:
 //!
-//! Both macros work in the same stages, one file each:
-//!
-//! 1. `attr` reads the keys as written.
-//! 2. `model` turns them into our types.
-//! 3. `validate` checks all rules; those of a handler's keys are in `options`.
-//! 4. `expand` generates the tokens, or `fallback` the code beside errors, so that no further errors appear.
+//! 1. `attr` parses the keys.
+//! 2. `model` converts them into types.
+//! 3. `validate` checks all rules; for a handler's keys: `options`.
+//! 4. `expand` generates the code, or `fallback` the code next to errors.
 
 mod diagnostics;
 mod durations;
@@ -25,13 +23,15 @@ mod idempotent_handler;
 
 use proc_macro::TokenStream;
 
-/// Describes a struct, or each variant of an enum, as a domain event. Documented at `outbox_core::DomainEvent`.
+/// Describes a struct, or each variant of an enum, as a domain event. Documented at
+/// `outbox_core::DomainEvent`.
 #[proc_macro_derive(DomainEvent, attributes(domain_event))]
 pub fn derive_domain_event(input: TokenStream) -> TokenStream {
     domain_event::derive(input.into()).into_tokens().into()
 }
 
-/// Registers an `async fn` as the handler of one event. Documented at `outbox_inbox::idempotent_handler`.
+/// Registers an `async fn` as the handler of one event. Documented at
+/// `outbox_inbox::idempotent_handler`.
 #[proc_macro_attribute]
 pub fn idempotent_handler(arguments: TokenStream, item: TokenStream) -> TokenStream {
     idempotent_handler::attribute(arguments.into(), item.into())

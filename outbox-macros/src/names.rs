@@ -1,13 +1,12 @@
-//! The rules for names that are stored or sent. Pure functions on text; nothing here handles tokens.
-//!
-//! A name that breaks a rule would otherwise fail much later, in a subject, a filter or a primary key.
+//! The rules for stored or sent names. A wrong name would otherwise fail later, in a subject, a
+//! filter or a primary key.
 
-/// Longest `aggregate` or `name` of an event, and longest consumer name, in bytes.
+/// Maximum length of aggregate, event and consumer names, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Longest fixed subject, in bytes.
+/// Maximum length of a fixed subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
 
-/// The reason why a name is wrong, and the text to type instead.
+/// The problem with a name, and the text to type instead.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) wrong: String,
@@ -21,7 +20,7 @@ fn fault(wrong: impl Into<String>, fix: impl Into<String>) -> Result<(), Fault> 
     })
 }
 
-/// Checks the value of `aggregate` or `name`: `[a-z][a-z0-9_-]*`, at most 64 bytes.
+/// The value of `aggregate` or `name`: `[a-z][a-z0-9_-]*`, at most 64 bytes.
 pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     if text.contains('.') {
         return fault(
@@ -35,7 +34,7 @@ pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     name(key, text, starts && text.bytes().all(is_legal), rule)
 }
 
-/// Checks the name of a consumer: `[A-Za-z0-9_-]{1,64}`.
+/// A consumer name: `[A-Za-z0-9_-]{1,64}`.
 pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     let rule = "consists of `A-Z`, `a-z`, `0-9`, `-` and `_`";
@@ -69,7 +68,6 @@ fn write_instead(key: &str, text: &str) -> String {
     }
 }
 
-/// Checks that messages can be published on a subject.
 pub(crate) fn subject(text: &str) -> Result<(), Fault> {
     if text.is_empty() {
         return fault(
@@ -108,12 +106,11 @@ pub(crate) fn subject(text: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The nearest legal name: `OrderPlaced` and `order.placed` become `order_placed`.
-///
-/// For error messages only. Stored names are never derived from other names.
+/// The nearest legal name, for error messages only: `OrderPlaced` and `order.placed` become
+/// `order_placed`.
 pub(crate) fn suggestion(text: &str) -> Option<String> {
     if !text.is_ascii() {
-        // Dropping the other letters would make a different word.
+        // Without its other letters it would be a different word.
         return None;
     }
     let mut name = String::new();
@@ -141,7 +138,7 @@ pub(crate) fn suggestion(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // If `expected` is empty, the name must be accepted. Otherwise the message must contain `expected`.
+    // An empty `expected` means that the name is accepted.
     fn check(outcome: Result<(), Fault>, expected: &str) {
         match outcome {
             Ok(()) => assert_eq!(expected, "", "was accepted"),

@@ -1,9 +1,9 @@
-//! Finds the paths by which generated code names the runtime crates.
+//! Finds the paths of the runtime crates in generated code.
 //!
 //! The first match wins:
 //!
-//! 1. the key `crate = …`, which is applied before this module is asked;
-//! 2. `outbox-core` or `outbox-inbox` among the dependencies of the crate that uses a macro, under its name there;
+//! 1. the key `crate = …`, applied before this module;
+//! 2. `outbox-core` or `outbox-inbox` among the dependencies of the user's crate, also if renamed;
 //! 3. the crate `outbox`, which has both as modules;
 //! 4. the usual name, for builds without a manifest.
 
@@ -14,7 +14,6 @@ use syn::{Path, parse_quote};
 /// The crate that re-exports the others.
 const FACADE: &str = "outbox";
 
-/// A crate that generated code refers to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Runtime {
     Core,
@@ -22,12 +21,11 @@ pub(crate) enum Runtime {
 }
 
 impl Runtime {
-    /// The crate's path in the crate that is being compiled.
     pub(crate) fn path(self) -> Path {
         self.path_by(dependency)
     }
 
-    /// As [`Self::path`]; `name_of` returns a package's name in code.
+    /// `name_of` returns a package's name in code.
     fn path_by(self, name_of: impl Fn(&str) -> Option<String>) -> Path {
         let (package, usual, module) = match self {
             Self::Core => ("outbox-core", "outbox_core", "core"),
@@ -46,7 +44,6 @@ impl Runtime {
     }
 }
 
-/// A package's name in the crate that is being compiled, if its manifest lists the package.
 fn dependency(package: &str) -> Option<String> {
     match crate_name(package).ok()? {
         FoundCrate::Name(name) => Some(name),
@@ -65,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks both paths for dependencies, given as pairs of package and name.
+    /// Pairs of package and name.
     #[track_caller]
     fn check(dependencies: &[(&str, &str)], core: &str, inbox: &str) {
         let name_of = |package: &str| {
@@ -109,7 +106,6 @@ mod tests {
     #[test]
     fn without_either_it_is_the_usual_name() {
         check(&[], "::outbox_core", "::outbox_inbox");
-        // This crate depends on none of the packages.
         assert_eq!(dependency("outbox-core"), None);
     }
 }

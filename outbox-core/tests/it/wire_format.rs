@@ -1,4 +1,4 @@
-//! The test vectors of docs/wire-format.md, for implementations in other languages. They are what this codec writes and reads.
+//! The test vectors of docs/wire-format.md, for implementations in other languages.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 const SOURCE: &str = "shop";
 
-/// `OUTBOX_BLESS=1` writes the file anew.
+/// `OUTBOX_BLESS=1` rewrites the file.
 #[test]
 fn the_vectors_of_the_wire_format_are_current() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
@@ -33,7 +33,7 @@ fn the_vectors_of_the_wire_format_are_current() {
     );
 }
 
-/// Reads the file as an implementation in another language would: each vector is decoded, encoded and refused as it says.
+/// Uses the file like an implementation in another language.
 #[test]
 fn the_codec_agrees_with_the_vectors_of_the_wire_format() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
@@ -91,7 +91,7 @@ fn vector(name: &str, message: &Message) -> Value {
     })
 }
 
-/// As docs/wire-format.md describes it.
+/// As in docs/wire-format.md.
 fn subject(message: &Message) -> String {
     let token = |text: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -167,7 +167,7 @@ fn messages() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// The plain message with one header taken away or replaced.
+/// The plain message with one header removed or replaced.
 fn refused() -> Vec<Value> {
     let (_, plain) = messages().remove(0);
     let headers: BTreeMap<_, _> = encode(&plain, SOURCE).received().0.into_iter().collect();

@@ -6,7 +6,6 @@ use syn::{Attribute, LitInt, LitStr, Meta, Path};
 use crate::diagnostics::Diagnostics;
 use crate::keys::{self, Slot, Written};
 
-/// The kind of item that an attribute stands on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Struct,
@@ -16,7 +15,7 @@ pub(super) enum Place {
     VariantField,
 }
 
-/// The keys written in one place. A key that belongs elsewhere is [`Slot::Faulty`].
+/// A misplaced key is [`Slot::Faulty`].
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) aggregate: Slot<LitStr>,
@@ -58,7 +57,6 @@ impl Place {
         }
     }
 
-    /// Keys to suggest if there are none.
     fn example(self) -> &'static str {
         match self {
             Place::Struct => "aggregate = \"order\", name = \"placed\"",
@@ -68,7 +66,7 @@ impl Place {
         }
     }
 
-    /// The place where a key belongs that is wrong here.
+    /// The legal place of a misplaced key.
     fn home_of(self, key: &str) -> &'static str {
         let in_enum = matches!(self, Place::Enum | Place::Variant | Place::VariantField);
         match key {
@@ -83,7 +81,6 @@ impl Place {
 }
 
 impl Keys {
-    /// Reads all `#[domain_event(…)]` of one place.
     pub(super) fn read(attributes: &[Attribute], place: Place, diagnostics: &Diagnostics) -> Self {
         let mut keys = Self::default();
         for attribute in attributes
@@ -105,7 +102,7 @@ impl Keys {
         keys
     }
 
-    // Returns false for a key that does not exist.
+    // Returns false for an unknown key.
     fn take(&mut self, written: Written<'_>, place: Place) -> bool {
         match written.key.to_string().as_str() {
             "aggregate" => take(written, &mut self.aggregate, place, Written::string),
@@ -126,7 +123,7 @@ impl Keys {
         true
     }
 
-    // A key that could not be read may be the one that seems to be missing. The user should see one message for it.
+    // An unreadable key may be the missing one, and one message is enough.
     fn excuse_missing(&mut self) {
         excuse(&mut self.aggregate);
         excuse(&mut self.name);
@@ -140,7 +137,6 @@ fn excuse<T>(slot: &mut Slot<T>) {
     }
 }
 
-/// Reads a key, or reports that it belongs elsewhere.
 fn take<'a, T>(
     written: Written<'a>,
     slot: &mut Slot<T>,
@@ -163,7 +159,6 @@ fn take<'a, T>(
     written.misplaced(slot, &wrong, &format!("write `#[domain_event({example})]` there"));
 }
 
-// Reports `#[domain_event]` and `#[domain_event = …]`, which have no list of keys.
 fn arguments(attribute: &Attribute, place: Place, diagnostics: &Diagnostics) -> Option<TokenStream> {
     if let Meta::List(list) = &attribute.meta {
         return Some(list.tokens.clone());

@@ -9,7 +9,6 @@ use syn::spanned::Spanned;
 
 use super::model::{Event, EventType, KeyField};
 
-/// Expands a checked event type.
 pub(super) fn expand(event_type: &EventType) -> TokenStream {
     let EventType {
         ident,
@@ -26,7 +25,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             quote!(&<Self as #crate_path::DomainEvent>::DESCRIPTORS[#index])
         },
     );
-    // Both conversions carry the span of the field's type, so that the compiler reports an unsupported type there.
+    // With the span of the field's type, where the compiler then reports an unsupported type.
     let aggregate_id = by_event(
         event_type,
         |event| Some(&event.aggregate_id),
@@ -84,7 +83,6 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
     }
 }
 
-/// The names of sensitive fields, unless there are none, which is the default.
 fn sensitive(event_type: &EventType) -> Option<TokenStream> {
     let names: BTreeSet<&String> = event_type
         .events
@@ -95,7 +93,7 @@ fn sensitive(event_type: &EventType) -> Option<TokenStream> {
     (names.len() > 0).then(|| quote!(const SENSITIVE: &'static [&'static str] = &[#(#names),*];))
 }
 
-/// The method `encode`, unless it is the default, and the codec. If the codec cannot write the event, the compiler underlines the codec.
+/// If the codec cannot write the event, the compiler underlines the codec.
 fn codec(event_type: &EventType) -> (Option<TokenStream>, TokenStream) {
     let crate_path = &event_type.crate_path;
     let Some(codec) = &event_type.codec else {
@@ -135,7 +133,7 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     } else {
         ident.unraw().to_string()
     };
-    // The span makes this the line of the struct or variant. Without it the line would be that of the derive.
+    // The span gives the line of the struct or variant instead of the derive.
     let line = quote_spanned!(event.ident.span()=> ::core::line!());
     quote! {
         #crate_path::EventDescriptor {
@@ -151,9 +149,8 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     }
 }
 
-/// The expression for a struct's only event, or a `match` with an arm per variant.
-///
-/// `field` selects the field that an event's expression needs. `expression` receives a reference to that field's value.
+/// The expression for a struct's only event, or a `match` with an arm per variant. `expression`
+/// receives a reference to the value of `field`.
 fn by_event<'a>(
     event_type: &'a EventType,
     field: impl Fn(&'a Event) -> Option<&'a KeyField>,

@@ -1,13 +1,12 @@
-//! The code that the derive emits beside its errors: an implementation that type-checks, so that code around the event
-//! shows no further errors. It never runs, because the crate does not compile.
+//! The code emitted next to errors: an implementation that type-checks, so that code around the
+//! event shows no further errors.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::model::{Body, Declaration};
 
-/// Generates the stand-in. Generates nothing for a union or a generic type, for which a stand-in would only add errors
-/// about bounds.
+/// Nothing for a union or a generic type: a stand-in would add errors about bounds.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let Declaration {
         ident,

@@ -15,7 +15,6 @@ use proc_macro2::TokenStream;
 use crate::diagnostics::{Diagnostics, Expansion};
 use model::Declaration;
 
-/// Expands the derive on one item.
 pub(crate) fn derive(input: TokenStream) -> Expansion {
     let input = match syn::parse2(input) {
         Ok(input) => input,

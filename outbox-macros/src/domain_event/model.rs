@@ -1,4 +1,4 @@
-//! The derive's data: first the item as declared, then, once all rules hold, the events that it describes.
+//! The derive's data: the item as declared, and the events that it describes once all rules hold.
 
 use proc_macro2::Ident;
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
@@ -8,7 +8,6 @@ use super::serde_names::SerdeKeys;
 use crate::diagnostics::Diagnostics;
 use crate::runtime::Runtime;
 
-/// The item with its keys as written.
 pub(super) struct Declaration {
     pub(super) ident: Ident,
     pub(super) generics: Generics,
@@ -31,24 +30,21 @@ pub(super) struct VariantDeclaration {
 }
 
 pub(super) struct FieldDeclaration {
-    /// The field that holds the value: a name, or an index in a tuple.
+    /// A name, or an index in a tuple.
     pub(super) field: KeyField,
     pub(super) keys: Keys,
     pub(super) serde: SerdeKeys,
 }
 
-/// A checked Rust type whose values are events.
 pub(super) struct EventType {
     pub(super) ident: Ident,
     pub(super) crate_path: Path,
-    /// The codec that was written; JSON without one.
     pub(super) codec: Option<Path>,
     pub(super) is_enum: bool,
-    /// One event for a struct, one per variant for an enum, in source order.
+    /// In source order.
     pub(super) events: Vec<Event>,
 }
 
-/// One checked event.
 pub(super) struct Event {
     /// The struct or the variant.
     pub(super) ident: Ident,
@@ -59,11 +55,10 @@ pub(super) struct Event {
     pub(super) sequenced: bool,
     pub(super) aggregate_id: KeyField,
     pub(super) dedup_key: Option<KeyField>,
-    /// Names of sensitive fields in the payload.
     pub(super) sensitive: Vec<String>,
 }
 
-/// A field and its type as written. Errors about the field point at the type.
+/// Errors about the field point at the type.
 #[derive(Clone)]
 pub(super) struct KeyField {
     pub(super) member: Member,
@@ -71,7 +66,7 @@ pub(super) struct KeyField {
 }
 
 impl Declaration {
-    /// Reads the item. Reports only keys that cannot be read.
+    /// Reports only unreadable keys.
     pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
         let place = if matches!(input.data, Data::Enum(_)) {
             Place::Enum
@@ -104,7 +99,6 @@ impl Declaration {
         }
     }
 
-    /// The path of the runtime crate.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
         given.unwrap_or_else(|| Runtime::Core.path())

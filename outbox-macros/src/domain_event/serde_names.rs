@@ -1,13 +1,13 @@
 //! The names that serde gives to a field in a payload.
 //!
-//! Invariant: a name that is not certain is none. Whoever masks by a wrong name shows the value. Not here: mistakes in serde's attributes, which its own derive reports.
+//! Invariant: an uncertain name is no name, because masking by a wrong name would show the value.
+//! Mistakes in serde's attributes are reported by its own derive.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Lit, Member, Token, token};
 
-/// The attributes `#[serde(…)]` of one place.
 #[derive(Default)]
 pub(super) struct SerdeKeys(Vec<SerdeKey>);
 
@@ -17,7 +17,7 @@ struct SerdeKey {
     value: Option<String>,
 }
 
-/// What a key is for: `rename(serialize = "a", deserialize = "b")` has one value each.
+/// `rename(serialize = "a", deserialize = "b")` has one value each.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Both,
@@ -25,7 +25,6 @@ enum Side {
     Read,
 }
 
-/// Why a field has no name of its own.
 pub(super) struct Nameless {
     pub(super) wrong: String,
     pub(super) fix: &'static str,
@@ -38,7 +37,7 @@ impl SerdeKeys {
             .iter()
             .filter(|attribute| attribute.path().is_ident("serde"))
         {
-            // What cannot be read is reported by serde's derive.
+            // serde's derive reports unreadable keys.
             let _ = attribute.parse_nested_meta(|meta| keys.take(&meta));
         }
         keys
@@ -78,7 +77,8 @@ impl SerdeKeys {
         self.values(key, side).next()
     }
 
-    /// All values of a key: serde reads a field under each name of `rename(deserialize = "a", deserialize = "b")`.
+    /// All values of a key: serde accepts each name of `rename(deserialize = "a", deserialize =
+    /// "b")`.
     fn values(&self, key: &str, side: Side) -> impl Iterator<Item = &str> {
         self.0
             .iter()
@@ -87,7 +87,7 @@ impl SerdeKeys {
     }
 }
 
-/// Where a field stands: the innermost place first.
+/// The places around a field, innermost first.
 pub(super) struct Places<'a> {
     pub(super) field: &'a SerdeKeys,
     pub(super) variant: Option<&'a SerdeKeys>,
@@ -95,7 +95,6 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// The names under which serde writes and reads the field.
     pub(super) fn names(&self, member: &Member) -> Result<Vec<String>, Nameless> {
         let Member::Named(ident) = member else {
             return Err(Nameless {
@@ -118,7 +117,7 @@ impl Places<'_> {
         Ok(names)
     }
 
-    /// Refuses what leaves the name to other code.
+    /// Rejects attributes that leave the name to other code.
     fn check(&self) -> Result<(), Nameless> {
         let unknown = |key: &str, place: &str| {
             Err(Nameless {
@@ -162,7 +161,6 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// The nearest rule for all fields.
     fn case(&self, side: Side) -> Option<&str> {
         match self.variant {
             Some(variant) => variant
@@ -173,7 +171,7 @@ impl Places<'_> {
     }
 }
 
-/// As serde changes the name of a field.
+/// As serde converts field names.
 fn in_case(case: Option<&str>, field: &str) -> String {
     let pascal = || -> String {
         let words = field.split('_').map(|word| {
@@ -194,7 +192,7 @@ fn in_case(case: Option<&str>, field: &str) -> String {
         Some("UPPERCASE" | "SCREAMING_SNAKE_CASE") => field.to_ascii_uppercase(),
         Some("kebab-case") => field.replace('_', "-"),
         Some("SCREAMING-KEBAB-CASE") => field.to_ascii_uppercase().replace('_', "-"),
-        // `lowercase` and `snake_case` leave fields as they are.
+        // `lowercase` and `snake_case` do not change fields.
         _ => field.to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! The rules of the derive, one by one. Wording and position of the errors are tested in `outbox-inbox/tests/ui`.
+//! Tests of the derive's rules. Wording and position of errors are tested in
+//! `outbox-inbox/tests/ui`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -9,7 +10,7 @@ use crate::diagnostics::Diagnostics;
 
 mod sensitive;
 
-/// Compares the reported mistakes of an item, without the suggested fixes.
+/// Compares the reported mistakes, without the suggested fixes.
 #[track_caller]
 fn check(item: TokenStream, expected: &[&str]) {
     let errors = derive(item).errors;
@@ -138,7 +139,7 @@ fn nothing_required_may_be_missing() {
             "event `OrderPlaced` has no aggregate id, so it cannot be put in order",
         ],
     );
-    // Without an aggregate on the enum, each variant names its own. If none does, that is one mistake.
+    // A missing aggregate on the enum and on all variants is one mistake.
     check(
         quote! {
             enum OrderEvent {

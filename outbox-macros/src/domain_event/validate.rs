@@ -1,7 +1,7 @@
 //! All rules of the derive.
 //!
-//! Each mistake is reported once, at the narrowest place. A key that is wrong in one place is not reported as missing
-//! in another; [`Slot::Faulty`] stands for it.
+//! Invariant: each mistake is reported once, at the narrowest place. A misplaced key
+//! ([`Slot::Faulty`]) is not reported as missing elsewhere.
 
 use std::collections::HashMap;
 use std::iter;
@@ -17,7 +17,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the item. Returns `None` only if a mistake has been reported.
+/// Returns `None` only if a mistake has been reported.
 pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
     check_item(declaration, diagnostics);
     let candidates = Candidate::of(declaration);
@@ -40,9 +40,8 @@ pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> 
     })
 }
 
-/// A struct, or a variant of an enum, that describes one event.
 struct Candidate<'a> {
-    /// The name in error messages, as users write it.
+    /// The name in error messages.
     path: String,
     ident: &'a Ident,
     keys: &'a Keys,
@@ -86,8 +85,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// The value of a key from the nearest place that has it, or `Faulty` if it was written wrongly in any of the
-    /// places.
+    /// The value from the nearest place, or `Faulty` if the key is wrong in any place.
     fn slot<T>(&self, of: fn(&Keys) -> &Slot<T>) -> Slot<&'a T> {
         iter::once(self.keys)
             .chain(self.outer)
@@ -154,7 +152,6 @@ impl<'a> Candidate<'a> {
         first.cloned()
     }
 
-    /// The names of the sensitive fields in the payload.
     fn sensitive(&self, diagnostics: &Diagnostics) -> Vec<String> {
         let mut all = Vec::new();
         for declared in self.fields {
@@ -194,8 +191,8 @@ impl<'a> Candidate<'a> {
             if self.outer.is_some() { "variant" } else { "type" },
         );
         let name = names::suggestion(&self.ident.to_string()).unwrap_or_else(|| "…".to_owned());
-        // A struct `OrderPlaced` of the aggregate `order` gets the name `placed`, because the event type is
-        // `order.placed`.
+        // A struct `OrderPlaced` of the aggregate `order` gets the name `placed`, because the event
+        // type is `order.placed`.
         let prefix = aggregate.map(|aggregate| aggregate.value() + "_");
         let name = prefix
             .and_then(|prefix| name.strip_prefix(&prefix))
@@ -238,7 +235,6 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Refuses kinds of items that cannot be events.
 fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
     let Declaration {
         ident,
@@ -271,7 +267,7 @@ fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
     }
 }
 
-/// Refuses values that a database or broker would not accept.
+/// Rejects values that a database or broker would not accept.
 fn check_values(keys: &Keys, diagnostics: &Diagnostics) {
     check_text(
         &keys.aggregate,
@@ -305,7 +301,7 @@ fn version(literal: &LitInt) -> Option<u32> {
     (version >= 1 && ["", "u32"].contains(&literal.suffix())).then_some(version)
 }
 
-/// Requires an aggregate for each event. If no event has one, that is a single mistake of the item.
+/// If no event has an aggregate, that is a single mistake of the item.
 fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], diagnostics: &Diagnostics) {
     let without: Vec<_> = candidates
         .iter()
@@ -324,7 +320,6 @@ fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], dia
     }
 }
 
-/// Requires different stored names for the events of an enum.
 fn check_unique<'a>(events: impl Iterator<Item = &'a Event>, diagnostics: &Diagnostics) {
     let mut first_with = HashMap::new();
     for event in events {

@@ -1,4 +1,5 @@
-//! The keys of `#[idempotent_handler(…)]`. A new key is a field, a word in [`LEGAL`] and an arm in [`Keys::read`].
+//! The keys of `#[idempotent_handler(…)]`. A new key is a field, a word in [`LEGAL`] and an arm in
+//! [`Keys::read`].
 
 use proc_macro2::TokenStream;
 use syn::{LitInt, LitStr, Path};
@@ -19,7 +20,6 @@ const STRATEGIES: &[&str] = &[
 ];
 const ORDERS: &[&str] = &["aggregate", "none", "strict"];
 
-/// The keys as written.
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) consumer: Slot<LitStr>,
@@ -55,7 +55,7 @@ impl Keys {
             }
         });
         if !(all_keys && understood) && keys.consumer.is_absent() {
-            // The key that could not be read may be the consumer. The user should see one message for it.
+            // The unreadable key may be the consumer, and one message is enough.
             keys.consumer = Slot::Faulty;
         }
         keys

@@ -1,7 +1,7 @@
-//! Generates the handler's registration beside the function.
+//! Generates the handler's registration next to the function.
 //!
-//! Each piece that the compiler may refuse carries the span of the user's code for it: an argument's type for its
-//! extraction, the return type for the outcome, the name for the future.
+//! Invariant: each piece that the compiler may reject has the span of the user's code: an
+//! argument's type for its extraction, the return type for the outcome, the name for the future.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use syn::spanned::Spanned;
 
 use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
 
-/// Expands a checked handler. The output does not contain the function itself.
+/// The output does not contain the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
         ident,
@@ -35,7 +35,7 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
             quote!(&[#(#patterns),*])
         }
     };
-    // The first argument needs nothing but the message.
+    // The first argument needs only the message.
     let others = || arguments.iter().skip(1);
     let requires =
         others().map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::REQUIRES));
@@ -91,7 +91,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         output,
         ..
     } = handler;
-    // Mixed-site variables cannot collide with names that the user wrote.
+    // Mixed-site variables cannot collide with the user's names.
     let context = Ident::new("__context", Span::mixed_site());
     let values: Vec<Ident> = (0..arguments.len())
         .map(|index| format_ident!("__a{index}", span = Span::mixed_site()))
@@ -115,8 +115,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         function.set_span(first);
         let call = quote_spanned!(first=> #function(#(#values),*));
         let wait = quote_spanned!(last=> .await);
-        // The type is stated again. If it were inferred from the call, the compiler would refuse it a second time, in
-        // other words.
+        // An inferred type would be rejected a second time with another message.
         let into_outcome =
             quote_spanned!(first=> <#output as #crate_path::__private::IntoOutcome>::into_outcome);
         quote!(#into_outcome(#call #wait))
@@ -134,7 +133,6 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
     }
 }
 
-/// The trait of the first argument.
 fn argument(handler: &Handler<'_>) -> TokenStream {
     let (event, crate_path) = (handler.event, &handler.crate_path);
     match handler.messages {
@@ -143,7 +141,6 @@ fn argument(handler: &Handler<'_>) -> TokenStream {
     }
 }
 
-/// The descriptor of the messages that a pattern selects.
 fn selected(pattern: &Pattern, crate_path: &Path) -> TokenStream {
     let descriptor = quote!(#crate_path::__private::EventDescriptor);
     match pattern {
@@ -204,8 +201,7 @@ fn duration(duration: &Duration) -> TokenStream {
     quote!(::core::time::Duration::new(#seconds, #nanos))
 }
 
-// If the compiler refuses the key, it underlines the name that the user wrote: a field that does not exist, or a key
-// that is not text.
+// The compiler underlines the user's name for an unknown field or a key that is not text.
 fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Some(Strategy::Key(key)) = &handler.options.strategy else {
         return None;
@@ -213,7 +209,7 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Handler {
         event, crate_path, ..
     } = handler;
-    // An identifier at the position of a name, which cannot collide with names that the user wrote.
+    // Cannot collide with the user's names.
     let event_at = |span: Span| Ident::new("__event", span.resolved_at(Span::mixed_site()));
     let (key, parameter) = match key {
         BusinessKey::Field(field) => {
@@ -239,7 +235,8 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     })
 }
 
-// On stable, `Spanned::span` is only the first token. An expression between both ends covers the whole type.
+// On stable, `Spanned::span` is only the first token. An expression between both ends covers the
+// whole type.
 fn ends(tokens: impl ToTokens) -> (Span, Span) {
     let mut spans = tokens.into_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::mixed_site);

@@ -1,12 +1,12 @@
-//! The code that the attribute emits beside its errors: the handler's type, so that a router that names it shows no
-//! further errors. It never runs, because the crate does not compile.
+//! The code emitted next to errors: the handler's type, so that a router that names it shows no
+//! further errors.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::model::Declaration;
 
-/// Generates the stand-in. Generates nothing for a method, beside which no type can be declared.
+/// Nothing for a method: no type can be declared next to it.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let function = &declaration.function;
     if function.signature.receiver().is_some() {

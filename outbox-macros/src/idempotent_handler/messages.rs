@@ -1,4 +1,4 @@
-//! The rules of the key `messages`: which messages a handler takes undecoded.
+//! The rules of the key `messages`, which selects undecoded messages.
 
 use syn::LitStr;
 
@@ -8,7 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::{Slot, Word};
 use crate::names::{self, Fault};
 
-/// Checks the patterns. Reports wrong ones and leaves them out of the result.
+/// Wrong patterns are reported and left out.
 pub(super) fn messages(keys: &Keys, diagnostics: &Diagnostics) -> Option<Vec<Pattern>> {
     let written = keys.messages.as_ref().given()?;
     if let Slot::Given(Word { ident, .. }) = &keys.strategy

@@ -17,7 +17,6 @@ use crate::diagnostics::{Diagnostics, Expansion};
 use attr::Keys;
 use model::Declaration;
 
-/// Expands the attribute on one item.
 pub(crate) fn attribute(arguments: TokenStream, item: TokenStream) -> Expansion {
     let diagnostics = Diagnostics::new();
     let keys = Keys::read(arguments, &diagnostics);
@@ -31,7 +30,7 @@ pub(crate) fn attribute(arguments: TokenStream, item: TokenStream) -> Expansion 
         (_, Some(declaration)) => fallback::fallback(declaration),
         (_, None) => TokenStream::new(),
     };
-    // The function itself is always emitted unchanged: other code calls it, and editors work on it.
+    // The function is always emitted unchanged: other code calls it, and editors work on it.
     let tokens = TokenStream::from_iter([item, code]);
     Expansion { tokens, errors }
 }

@@ -1,4 +1,4 @@
-//! The attribute's data: first the function as declared, then, once all rules hold, the handler.
+//! The attribute's data: the function as declared, and the handler once all rules hold.
 
 use std::time::Duration;
 
@@ -10,51 +10,47 @@ use super::attr::Keys;
 use crate::diagnostics::Diagnostics;
 use crate::runtime::Runtime;
 
-/// The function with the keys as written.
 pub(super) struct Declaration {
     pub(super) keys: Keys,
     pub(super) function: Function,
 }
 
-/// A function without its body. The macro does not read the body, so the body may even be unfinished.
+/// Without its body, which the macro does not parse and may be unfinished.
 pub(super) struct Function {
     pub(super) attributes: Vec<Attribute>,
     pub(super) visibility: Visibility,
     pub(super) signature: Signature,
 }
 
-/// A checked handler.
 pub(super) struct Handler<'a> {
     pub(super) ident: &'a Ident,
     pub(super) visibility: &'a Visibility,
-    /// The `cfg` attributes of the function. The generated items get the same ones.
+    /// The `cfg` attributes of the function, repeated on generated items.
     pub(super) conditions: Vec<&'a Attribute>,
     pub(super) consumer: &'a LitStr,
     pub(super) crate_path: Path,
-    /// The messages that it takes undecoded, instead of those of an event.
+    /// Patterns of undecoded messages, instead of an event.
     pub(super) messages: Option<Vec<Pattern>>,
-    /// The type of the event, the first argument.
+    /// The first argument.
     pub(super) event: &'a Type,
-    /// The types of all arguments, including the event.
+    /// Including the event.
     pub(super) arguments: Vec<&'a Type>,
     pub(super) output: &'a Type,
     pub(super) options: Options<'a>,
 }
 
-/// The options that the user wrote. No code is generated for other options, so the runtime's defaults apply.
+/// Only written options: the runtime's defaults apply to the others.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
-    /// A legal value of the key `order`.
     pub(super) order: Option<&'a Ident>,
     pub(super) batch: Option<u32>,
     pub(super) attempts: Option<u32>,
-    /// Shortest and longest delay.
+    /// Minimum and maximum delay.
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) timeout: Option<Duration>,
 }
 
-/// Messages that a handler takes whatever their Rust types.
 #[derive(Debug, PartialEq)]
 pub(super) enum Pattern {
     /// `order.placed`, in any version.
@@ -65,7 +61,6 @@ pub(super) enum Pattern {
     Everything,
 }
 
-/// How duplicates are recognised.
 pub(super) enum Strategy {
     MessageId,
     Sequence { gap: Option<Duration> },
@@ -75,14 +70,13 @@ pub(super) enum Strategy {
     External,
 }
 
-/// The source of an event's business key.
 pub(super) enum BusinessKey {
     Field(Member),
     Function(ExprPath),
 }
 
 impl Declaration {
-    /// Reads the item. Reports an item that is not a function, and returns `None` for it.
+    /// `None` for an item that is not a function, which is reported.
     pub(super) fn read(keys: Keys, item: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
         match syn::parse2(item) {
             Ok(function) => Some(Self { keys, function }),
@@ -94,7 +88,6 @@ impl Declaration {
         }
     }
 
-    /// The path of the runtime crate.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
         given.unwrap_or_else(|| Runtime::Inbox.path())
@@ -102,7 +95,6 @@ impl Declaration {
 }
 
 impl Function {
-    /// The attributes that decide whether the function is compiled.
     pub(super) fn conditions(&self) -> Vec<&Attribute> {
         self.attributes
             .iter()

@@ -1,4 +1,4 @@
-//! The rules for a handler's options. The options refused here could otherwise only fail at the start.
+//! The rules for a handler's options that could otherwise fail only at the start.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::durations;
 use crate::keys::{self, Slot, Word};
 use crate::names::Fault;
 
-/// Checks the options. Reports wrong options and leaves them out of the result.
+/// Wrong options are reported and left out.
 pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
     let keys = &declaration.keys;
     let bare = |key: &str, slot: &'a Slot<Word>| {
@@ -142,7 +142,7 @@ fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
 
 fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     if let Some(tokens) = arguments(word) {
-        // A single word is a field. A function beside the handler is written `self::function`.
+        // A single word is a field. A function is written `self::function`.
         let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
         if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
             return Some(Strategy::Key(key));
@@ -173,13 +173,12 @@ fn constraint(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     Some(Strategy::Constraint(names.into_iter().collect()))
 }
 
-/// The tokens in the parentheses, if there are any.
 fn arguments(word: &Word) -> Option<TokenStream> {
     let tokens = word.arguments.as_ref()?.stream();
     (!tokens.is_empty()).then_some(tokens)
 }
 
-// Reports a mistake at the tokens in the parentheses, or at the word if there are none.
+// Reports at the tokens in the parentheses, or at the word if there are none.
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);

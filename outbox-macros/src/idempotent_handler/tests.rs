@@ -1,4 +1,5 @@
-//! The rules of the attribute, one by one. Wording and position of the errors are tested in `outbox-inbox/tests/ui`.
+//! Tests of the attribute's rules. Wording and position of errors are tested in
+//! `outbox-inbox/tests/ui`.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::model::{Declaration, Strategy};
 use super::{attribute, validate};
 use crate::diagnostics::Diagnostics;
 
-/// Compares the reported mistakes of a function, without the suggested fixes.
+/// Compares the reported mistakes, without the suggested fixes.
 #[track_caller]
 fn check(arguments: TokenStream, item: TokenStream, expected: &[&str]) {
     let expansion = attribute(arguments, item.clone());
@@ -111,7 +112,6 @@ fn a_key_that_was_not_understood_is_one_mistake() {
     );
 }
 
-/// Checks options, with a consumer, on a handler that fits them.
 #[track_caller]
 fn check_options(options: TokenStream, expected: &[&str]) {
     let item = quote!(
@@ -275,7 +275,7 @@ fn options_that_contradict_each_other() {
     check_options(quote!(order = none, strategy = natural), &[]);
     check_options(quote!(order = strict, strategy = sequence), &[]);
     check_options(quote!(order = strict, batch = 10), &[]);
-    // A value that was not understood contradicts no other.
+    // An invalid value contradicts no other value.
     check_options(
         quote!(order = none, strategy = sequenc),
         &["`strategy` cannot be `sequenc`"],

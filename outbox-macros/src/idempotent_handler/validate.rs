@@ -1,5 +1,6 @@
-//! All rules of the attribute; those for its options are in [`options`]. Each mistake is reported once, at the
-//! narrowest place.
+//! All rules of the attribute; rules for its options are in [`options`].
+//!
+//! Invariant: each mistake is reported once, at the narrowest place.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -11,7 +12,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the function. Returns `None` only if a mistake has been reported.
+/// Returns `None` only if a mistake has been reported.
 pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Option<Handler<'a>> {
     let Declaration { keys, function } = declaration;
     let signature = &function.signature;
@@ -50,7 +51,7 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
     })
 }
 
-/// Checks what stands around the function's name. The compiler reports other qualifiers, such as `unsafe`.
+/// The compiler reports other qualifiers, such as `unsafe`.
 fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
     let Signature {
         constness,
@@ -121,7 +122,7 @@ fn check_argument(argument: &PatType, diagnostics: &Diagnostics) {
     }
 }
 
-// Finds `impl Trait` at any depth of a type: it makes a function generic without a parameter list.
+// At any depth: it makes a function generic without a parameter list.
 fn find_impl(tokens: TokenStream) -> Option<Ident> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(word) if word == "impl" => Some(word),

@@ -1,4 +1,4 @@
-//! Relays of one outbox publish to one destination under one source.
+//! Tests: relays of one outbox publish to one destination under one source.
 
 use std::sync::{Arc, Mutex};
 
@@ -75,7 +75,7 @@ async fn another_destination_is_refused_while_its_relay_lives() {
     second.abort();
 }
 
-/// A publisher that learns from `preflight` when its stream was created.
+/// A publisher that reads in `preflight` when its stream was created.
 struct Learner {
     publisher: MemoryPublisher,
     stream: Arc<Mutex<&'static str>>,
@@ -101,7 +101,7 @@ impl Publisher for Learner {
     }
 }
 
-/// The relay that lives publishes nothing meanwhile, so no error tells it.
+/// The live relay publishes nothing, so no error reveals the recreated stream.
 #[tokio::test(start_paused = true)]
 async fn stream_created_anew_keeps_no_relay_from_starting() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -139,7 +139,7 @@ async fn stream_created_anew_keeps_no_relay_from_starting() {
     second.abort();
 }
 
-/// Neither sees the other when it looks for relays before it announces itself.
+/// Each relay lists the others before the other one has announced itself.
 #[tokio::test(start_paused = true)]
 async fn relays_that_start_together_do_not_publish_apart() {
     let store = MemoryStore::new();
@@ -177,13 +177,14 @@ async fn a_move_to_another_destination_can_be_allowed() {
     new.abort();
 }
 
-/// Its announcement has expired meanwhile, and a relay with another destination has begun.
+/// Its announcement has expired, and a relay with another destination has started.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_was_cut_off_does_not_begin_again() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
-    // Between two renewals of the first relay, which would announce the relay again before the second one starts.
+    // Between two renewals of the first relay, so that it does not announce itself before the
+    // second one starts.
     tokio::time::sleep(quick().lease_ttl * 11 / 10).await;
     store.age_leases(quick().lease_ttl * 2);
     let mut second = spawn(&store, &there, destination("NEW", "shop"), quick());

@@ -1,4 +1,4 @@
-//! A relay that reaches its database but cannot do its work, while other relays can.
+//! Tests of a relay that reaches its database but cannot do its work, while other relays can.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::Fitness;
@@ -15,7 +15,7 @@ use super::*;
 /// Enough accounts that each relay gets some.
 const ACCOUNTS: u32 = 16;
 
-/// Relays that share an outbox, each with its own connection to the broker.
+/// Relays of one outbox, each with its own broker connection.
 struct Group {
     config: RelayConfig,
     store: MemoryStore,
@@ -30,7 +30,7 @@ struct Group {
 }
 
 impl Group {
-    /// Starts this many relays, and waits until each has its share of the partitions.
+    /// Starts the relays, and waits until each has its share of the partitions.
     async fn of(relays: u64) -> Self {
         Self::configured(relays, quick()).await
     }
@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// In production: expired credentials, a firewall, a node without a network to the broker. Half of the messages stood still until an operator looked.
+/// Causes in production: expired credentials, a firewall, a node without a route to the broker.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
     for way in [
@@ -153,8 +153,8 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
     }
 }
 
-/// The relay has its last answer when it may already try again. It took its partitions back at once, before the other relay looked, and kept their messages
-/// for another trial.
+/// The relay gets its last answer when a retry is already due. It must not take its partitions back
+/// at once, before the other relay acquires them.
 #[tokio::test(start_paused = true)]
 async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease() {
     for lease_secs in [1, 2] {
@@ -173,7 +173,8 @@ async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease
     }
 }
 
-/// The relay renews its leases but cannot fetch or settle, for example because a network drops large packets or its role may not read.
+/// The relay renews its leases but cannot fetch or settle, for example because a network drops
+/// large packets or a privilege is missing.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
@@ -192,7 +193,8 @@ async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     }
 }
 
-/// One settlement failed, and its verdicts ended with their leases. No verdict is left that could show that settling works.
+/// One settlement failed, and its verdicts ended with their leases: no verdict is left to show that
+/// settling works.
 #[tokio::test(start_paused = true)]
 async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     let group = Group::of(2).await;
@@ -203,7 +205,6 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
         group.watched[0].unanswered() == 1
     })
     .await;
-    // The messages of the second relay's partitions are published.
     tokio::time::sleep(Duration::from_secs(1)).await;
     group.store.expire_leases();
     let other = OwnerId::fresh();
@@ -234,7 +235,6 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
     }
-    // Nor is the relay ailing once it has verdicts to settle again.
     group.ways[0].set(Way::Open);
     (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 2 }]).unwrap());
     for _ in 0..60 {
@@ -245,7 +245,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     group.end().await;
 }
 
-/// Half an hour, with and without traffic, with relays that restart. No relay could do more with a partition than its owner, so none may move.
+/// Half an hour, with and without traffic, with restarting relays. No partition may move.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_away_for_all_moves_no_partition() {
     for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {
@@ -281,7 +281,7 @@ async fn a_broker_that_is_away_for_all_moves_no_partition() {
     }
 }
 
-/// A full disk, or a stream without a leader: the broker answers probes and stores nothing. Probes succeed then, and trials fail.
+/// A full disk, or a stream without a leader: probes succeed and trials fail.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_times_at_most() {
     for way in [Way::SilentToMessages, Way::Refused(FailureClass::Transient)] {
@@ -329,7 +329,7 @@ async fn trials_that_fail_become_rare_and_delay_a_message_once() {
     group.end().await;
 }
 
-/// Such a relay used to stay in its trial for ever, and a relay that failed beside it kept its partitions.
+/// Otherwise the trial never ends, and a failing relay keeps its partitions.
 #[tokio::test(start_paused = true)]
 async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
     let group = Group::of(2).await;
@@ -375,7 +375,7 @@ async fn a_lone_relay_keeps_its_partitions() {
     group.end().await;
 }
 
-/// The relay that took over dies. The other relay, which owns no partition, is then the only one that can try.
+/// The relay that took over dies. The other relay, without partitions, must try.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_has_handed_over_takes_everything_back_from_one_that_died() {
     let mut group = Group::of(2).await;

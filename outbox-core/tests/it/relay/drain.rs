@@ -1,4 +1,4 @@
-//! `Relay::drain`: publishes the due messages and ends.
+//! Tests of `Relay::drain`: publishes the due messages and ends.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,7 +8,8 @@ use outbox_testing::Ledger;
 use super::watched::Watched;
 use super::*;
 
-/// Otherwise two overlapping jobs leave messages behind: the first gives partitions to the second, which has ended by then.
+/// Otherwise two overlapping jobs leave messages behind: the first gives partitions to the second,
+/// which has ended by then.
 #[tokio::test(start_paused = true)]
 async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
     let store = MemoryStore::new();
@@ -32,12 +33,12 @@ async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// All work is finished while a call to the database is outstanding. The relay can only wait for its answer.
+/// All work is finished while a database call is outstanding.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
-    // Published one after the other, the messages are out shortly after the second announcement has begun.
+    // The messages are published shortly after the second announcement has begun.
     credit(&store, 16, 1);
     let relay = Relay::new(
         Watched::slow_to_announce(&store, Duration::from_secs(2)),
@@ -54,7 +55,7 @@ async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
     assert_eq!(report.await.unwrap().published, 16);
 }
 
-/// Each failure used to restart the time limit of the shutdown, so a drain ended only when the database answered.
+/// Repeated failures must not restart the time limit of the shutdown.
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_although_the_database_takes_no_verdicts() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

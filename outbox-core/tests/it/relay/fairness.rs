@@ -1,4 +1,4 @@
-//! One failing or busy aggregate beside healthy ones.
+//! Tests of one failing or busy aggregate next to healthy ones.
 
 use outbox_core::{FailureClass, NewMessage, OutboxStore as _};
 use outbox_testing::Ledger;

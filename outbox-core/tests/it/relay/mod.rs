@@ -1,4 +1,5 @@
-//! Tests of the relay over a store and a broker in memory, on a paused clock: one test per failure that the relay must survive.
+//! Tests of the relay with an in-memory store and broker on a paused clock: one test per failure
+//! that the relay must survive.
 
 mod agreement;
 mod ailing;

@@ -1,4 +1,4 @@
-//! What a relay reports: health, the hook, metrics and spans.
+//! Tests of a relay's reports: health, hook, metrics and spans.
 
 use std::sync::{Arc, Mutex};
 
@@ -78,8 +78,8 @@ async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
 }
 
-/// Two messages of an aggregate are refused. The first halts the aggregate; the second waits and is not a dead letter yet. An operator who retries
-/// the first while the second is on its way gives the relay both at once.
+/// The first rejected message halts the aggregate; the second waits. An operator who retries the
+/// first while the second is in flight gives the relay both at once.
 #[tokio::test(start_paused = true)]
 async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
     let latency = Duration::from_millis(200);
@@ -115,7 +115,7 @@ async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
     assert_eq!((report.published, report.dead_letters), (0, 3));
 }
 
-/// The hook is the application's. Its panic must not affect later messages.
+/// A panic in the application's hook must not affect later messages.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_panics_does_not_end_the_relay() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -194,7 +194,6 @@ async fn metrics_have_the_documented_names_and_values() {
     assert!(counted("outbox_found_total poll") >= 1);
 }
 
-/// Every metric in the documentation must be reported.
 #[tokio::test(start_paused = true)]
 async fn every_documented_metric_is_reported() {
     let recorder = DebuggingRecorder::new();
@@ -226,7 +225,7 @@ async fn every_documented_metric_is_reported() {
     assert!(silent.is_empty(), "{silent:?}");
 }
 
-/// A relay that gives partition 0 away counts no longer. The numbers that it counted last would otherwise stay, or a nought that nobody has counted.
+/// Another relay counts from now on, so the last numbers must not stay, nor become zero.
 #[tokio::test(start_paused = true)]
 async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it() {
     let recorder = DebuggingRecorder::new();
@@ -268,7 +267,7 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
     .await;
 }
 
-/// No relay can keep the gauges current then. A snapshot has a gauge only if it was set after the snapshot before.
+/// A snapshot has a gauge only if it was set after the previous snapshot.
 #[tokio::test(start_paused = true)]
 async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
     let recorder = DebuggingRecorder::new();
@@ -304,7 +303,6 @@ async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
                 "{backlog:?}, {relays:?}"
             );
             assert_eq!(owned, [64.0]);
-            // All of them are set once more.
             tokio::time::sleep(Duration::from_secs(60)).await;
             store.set_down(true);
             tokio::time::sleep(Duration::from_secs(120)).await;
@@ -329,7 +327,8 @@ async fn a_publish_is_linked_to_the_trace_that_recorded_the_message() {
         assert_eq!(span.metadata().unwrap().name(), "publish");
         LINKS.lock().unwrap().push(traceparent.to_owned());
     });
-    // A global subscriber, because spans shared with other tests do not reliably reach the subscriber of one thread.
+    // A global subscriber, because spans shared with other tests do not reliably reach the
+    // subscriber of one thread.
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
         .with_writer(std::io::sink)

@@ -1,4 +1,4 @@
-//! Outages of broker or database: unreachable, silent or slow.
+//! Tests of outages of broker or database: unreachable, silent or slow.
 
 use outbox_core::{FailureClass, RelayError};
 use outbox_testing::Ledger;
@@ -81,10 +81,10 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// Each activity of a relay backs off on its own. Together the activities must not overload a database that is coming back.
+/// Each activity backs off separately. Together they must not overload a recovering database.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_away_is_not_stormed() {
-    // Commits of other tests would be hints to look.
+    // Commits of other tests would wake the relay.
     let _alone = outbox_core::wake::isolate();
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 100, 1);
@@ -127,7 +127,7 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
     assert_eq!(report.unwrap().dead_letters, 0);
 }
 
-/// No stream takes the subject of these messages, which looks like a broker outage.
+/// No stream captures the subject of these messages, which looks like a broker outage.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -1,4 +1,4 @@
-//! Operators pause publishing: of everything, and of an aggregate type.
+//! Tests of pauses of all messages, and of an aggregate type.
 
 use outbox_core::{Health, OutboxStore, OwnerId, PauseRequest};
 use outbox_testing::Operator as _;
@@ -12,7 +12,7 @@ struct Placed {
     order: u32,
 }
 
-/// Within this a relay knows of a pause: a third of its leases' length, and a call of the store.
+/// Time until a relay has read a pause: a third of the lease duration, and a store call.
 const KNOWN_WITHIN: Duration = Duration::from_secs(6);
 
 pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {
@@ -43,7 +43,7 @@ async fn a_pause_of_everything_sends_nothing_and_its_end_sends_all_in_order() {
         pause(&store, None, None).await;
         tokio::time::sleep(KNOWN_WITHIN).await;
         credit(&store, 3, 4);
-        // Longer than a relay is called stuck that publishes nothing of what it has.
+        // Longer than `stuck_after`.
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(broker.publishes(), 6);
         assert_eq!(count(&store, "account", Pending), 12, "no row is touched");
@@ -117,7 +117,7 @@ async fn a_pause_ends_by_itself_and_what_it_held_is_published() {
     .await;
 }
 
-/// Messages in memory wait behind a broker that is away. When it comes back, the pause holds for them as well.
+/// Messages in memory wait for the broker. When it recovers, the pause must hold for them too.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_memory_when_a_pause_begins_is_not_sent_after_it() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -139,7 +139,6 @@ async fn what_is_in_memory_when_a_pause_begins_is_not_sent_after_it() {
     .await;
 }
 
-/// A job that drains comes to an end, and leaves what is paused.
 #[tokio::test(start_paused = true)]
 async fn a_drain_leaves_what_is_paused() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -154,7 +153,7 @@ async fn a_drain_leaves_what_is_paused() {
     assert_eq!(report.published, 0);
 }
 
-/// The database holds pauses that cannot be read: the leases are not renewed, and nothing is sent.
+/// The pauses cannot be read: the leases are not renewed, and nothing is sent.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

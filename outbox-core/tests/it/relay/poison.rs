@@ -1,4 +1,4 @@
-//! Messages that cannot be published.
+//! Tests of messages that cannot be published.
 
 use outbox_core::{EventPolicy, FailureClass, OutboxAdmin, PoisonPolicy, Selection};
 use outbox_testing::Ledger;

@@ -1,4 +1,4 @@
-//! A broker that lost messages which it had confirmed.
+//! Tests of a broker that lost confirmed messages.
 
 use outbox_core::relay::reconcile::{self, ReconcileError, Span};
 use outbox_testing::Ledger;
@@ -43,7 +43,7 @@ async fn a_span_that_consumers_have_forgotten_is_refused_before_anything_is_publ
     credit(&store, 1, 3);
     relay_of(&store, &broker, quick()).drain().await.unwrap();
     broker.lose_tail(3);
-    // The store's clock began long ago.
+    // The store's clock started long ago.
     let now = time::OffsetDateTime::now_utc();
     let span = Span {
         from: store.now() - DAY,
@@ -51,7 +51,7 @@ async fn a_span_that_consumers_have_forgotten_is_refused_before_anything_is_publ
     };
     let publisher = broker.publisher();
     let refused = reconcile::reconcile(&store, &publisher, &broker, span, DAY).await;
-    // A command line takes the times of the text as they are.
+    // The command line accepts the times in the text unchanged.
     let text = refused.as_ref().unwrap_err().to_string();
     assert!(text.contains('Z') && !text.contains("+00"), "{text}");
     let Err(ReconcileError::Forgotten { from, remembered }) = refused else {

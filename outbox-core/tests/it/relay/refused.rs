@@ -1,4 +1,4 @@
-//! Verdicts that the database refuses for their own sake.
+//! Tests of verdicts that the database rejects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,7 +88,7 @@ async fn a_dead_letter_that_cannot_be_stored_is_not_overtaken_and_told_once_it_i
     .await;
 }
 
-/// Nothing can be recorded at all: that is an outage, and no reason to ask without end.
+/// If no verdict can be recorded, that is an outage, and retries must back off.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_refuses_every_verdict_is_not_stormed() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -134,7 +134,7 @@ async fn a_partition_with_a_refused_verdict_is_given_back() {
     assert_eq!(broker.messages().len(), 64, "the broker drops the copies");
 }
 
-/// Nothing of the aggregate can be sent or set aside, so each scan meets all of it again.
+/// The messages of the aggregate can be neither sent nor set aside, so each scan meets them again.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -154,7 +154,8 @@ async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
     .await;
 }
 
-/// A message behind the refused verdict waits in a block of its aggregate, and is due for as long as the verdict is not recorded.
+/// A message behind the rejected verdict waits in a block of its aggregate, and stays due until the
+/// verdict is recorded.
 #[tokio::test(start_paused = true)]
 async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -184,7 +185,7 @@ async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
     .await;
 }
 
-/// A job that drains now and then used to end at the refused verdict each time, and never came to messages whose delay was over.
+/// Otherwise every drain ends at the rejected verdict and never reaches delayed messages.
 #[tokio::test(start_paused = true)]
 async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -218,7 +219,7 @@ async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
     assert_eq!(broker.messages().len(), 1601, "no copy has an id of its own");
 }
 
-/// However often the verdict is tried again, it is one message's fault, and no reason to leave the work to others.
+/// The message causes the failure, so the relay must not hand over.
 #[tokio::test(start_paused = true)]
 async fn one_refused_verdict_moves_no_partition_between_relays_with_nothing_else_to_settle() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

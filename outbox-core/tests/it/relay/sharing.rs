@@ -1,4 +1,4 @@
-//! Several relays over one outbox.
+//! Tests of several relays on one outbox.
 
 use outbox_testing::Ledger;
 use tokio::task::JoinHandle;
@@ -86,7 +86,8 @@ async fn a_relay_that_stops_is_succeeded_within_a_second() {
     second.await.unwrap();
 }
 
-/// The paused relay resumes after its leases have passed to another relay. It must neither settle nor publish under them.
+/// The paused relay resumes after its leases have moved. It must neither settle nor publish under
+/// them.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_was_paused_past_its_lease_settles_and_sends_nothing_stale() {
     let (store, broker) = (

@@ -1,4 +1,4 @@
-//! How a relay ends: cleanly, or with a database that does not answer.
+//! Tests of how a relay ends: cleanly, or with a database that does not answer.
 
 use outbox_testing::store_types::*;
 use outbox_testing::{Ledger, store_methods};
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// The database answers nothing. Neither settling nor giving back the leases may delay the shutdown beyond its limit.
+/// Neither settling nor releasing the leases may exceed the time limit of the shutdown.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

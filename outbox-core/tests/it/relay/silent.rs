@@ -1,4 +1,4 @@
-//! A database connection that falls silent: no call is refused, and none is answered.
+//! Tests of a silent database connection: calls are neither rejected nor answered.
 
 use outbox_core::Health;
 use outbox_testing::Ledger;
@@ -8,7 +8,7 @@ use super::pause::pause;
 use super::watched::Watched;
 use super::*;
 
-/// Calls that a relay makes in any case, and the number of calls that are answered before one is not.
+/// Calls of every relay, and the number of answered calls before a silent one.
 const CALLS: [(&str, usize); 12] = [
     ("preflight", 0),
     ("announce", 0),
@@ -24,14 +24,14 @@ const CALLS: [(&str, usize); 12] = [
     ("backlog", 0),
 ];
 
-/// For the call that finishes pauses there is one, which ends soon.
+/// The call that finishes pauses needs a pause that ends soon.
 async fn pause_for(call: &str, store: &MemoryStore) {
     if call == "finish_pauses" {
         pause(store, Some("account"), Some(Duration::from_secs(1))).await;
     }
 }
 
-/// Longer than the time limit of a call plus a lease.
+/// Longer than the timeout of a call plus a lease.
 const SOON: Duration = Duration::from_secs(60);
 
 fn watched_relay(
@@ -120,7 +120,7 @@ async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
     }
 }
 
-/// A relay gives partitions back while it goes on with the others. If the database does not answer, their leases run out.
+/// Without an answer to the release, the leases expire.
 #[tokio::test(start_paused = true)]
 async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -150,7 +150,8 @@ async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
     assert_eq!(ledger.copies(), 0);
 }
 
-/// Purging and counting delay no other activity. But a relay whose one purge is never answered must purge again.
+/// Purging and counting delay no other activity. After an unanswered purge, the relay must purge
+/// again.
 #[tokio::test(start_paused = true)]
 async fn a_purge_that_is_never_answered_is_not_the_last() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -167,7 +168,7 @@ async fn a_purge_that_is_never_answered_is_not_the_last() {
     .await;
 }
 
-/// The relay's leases run out, and it takes part again when the database answers.
+/// The leases expire, and the relay takes part again when the database answers.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -1,4 +1,4 @@
-//! Verdicts that the store has not recorded when their partitions change owners.
+//! Tests of unrecorded verdicts when their partitions change owners.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,8 +27,9 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     store.release(other, &leases).await.unwrap();
 }
 
-/// The first relay found that a message cannot be published, but its verdict was not recorded. Another relay found the same, and an operator fixed
-/// the cause. When the partition returns to the first relay, its old verdict is no longer true.
+/// The verdict "dead letter" of the first relay was not recorded. Another relay reached it too, and
+/// an operator fixed the cause. When the partition returns to the first relay, the old verdict is
+/// invalid.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
@@ -53,7 +54,7 @@ async fn a_verdict_does_not_outlive_its_lease() {
                 broker.clear_faults();
                 assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
-                // The verdicts no longer close their lanes, and the relay goes on.
+                // The verdicts no longer close their lanes, and the relay continues.
                 credit(&store, 4, 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 shutdown.cancel();
@@ -71,7 +72,7 @@ async fn a_verdict_does_not_outlive_its_lease() {
     }
 }
 
-/// The store refuses the verdicts of two partitions in one settlement: one with a dead letter, one with a published message.
+/// One settlement with rejected verdicts in two partitions: a dead letter and a published message.
 #[tokio::test(start_paused = true)]
 async fn what_the_store_refused_is_not_told() {
     const DEAD: [u32; 2] = [3, 11];

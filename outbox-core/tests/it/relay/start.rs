@@ -1,4 +1,4 @@
-//! Errors that a relay reports at its start.
+//! Tests of errors that a relay reports at its start.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,7 +51,7 @@ async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
     assert!(run(FailureClass::Unknown).await.is_ok());
 }
 
-/// A publisher whose stream is missing.
+/// A publisher with a missing stream.
 struct NotSetUp(FailureClass);
 
 impl Publisher for NotSetUp {
@@ -68,7 +68,7 @@ impl Publisher for NotSetUp {
     }
 }
 
-/// It would wait for ever otherwise, and say why only once.
+/// Otherwise the relay waits forever and logs the reason only once.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay() {
     let store = ComesUp(AtomicU32::new(0));
@@ -81,7 +81,7 @@ async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay
     );
 }
 
-/// It would be found at the next start only. The relay goes on, because a broker that has just come may not know its streams yet.
+/// The relay continues, because a broker that has just started may not have loaded its streams yet.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
     let (asked, told) = (Arc::new(AtomicU32::new(0)), Told::default());
@@ -89,7 +89,7 @@ async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(move || writer.clone());
-    // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
+    // With only one subscriber, tracing caches the decision of the thread that logs first.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _here = tracing::subscriber::set_default(subscriber.finish());
     let relay = Relay::new(MemoryStore::new(), Late(asked.clone())).with_config(quick());
@@ -127,7 +127,8 @@ impl Write for Told {
     }
 }
 
-/// A publisher whose broker is away at first, then without its stream, and then there with a warning.
+/// A publisher with a broker that is first down, then without its stream, and then reports a
+/// warning.
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
@@ -148,7 +149,7 @@ impl Publisher for Late {
     }
 }
 
-/// A database that is away at first, and without tables when it comes.
+/// A database that is first down, and then without tables.
 struct ComesUp(AtomicU32);
 
 impl ComesUp {

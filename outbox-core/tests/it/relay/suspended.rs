@@ -1,4 +1,4 @@
-//! Machines that were suspended, whose monotonic clock stood still while the database's went on.
+//! Tests of suspended machines: the monotonic clock stops while the database's continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +8,7 @@ use outbox_core::{OutboxStore, OwnerId};
 
 use super::*;
 
-/// The machine sleeps for an hour. Meanwhile another relay takes the partitions over.
+/// The machine sleeps for an hour, and another relay takes the partitions over.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -36,7 +36,7 @@ async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed
     assert_eq!(broker.messages().len(), 8);
 }
 
-/// A wall clock that jumps costs a renewal, whichever way it jumps.
+/// A wall clock that jumps costs a renewal, in either direction.
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_loses_no_lease() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

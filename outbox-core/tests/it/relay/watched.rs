@@ -1,4 +1,4 @@
-//! A store that counts its calls, and whose answers can be delayed or withheld.
+//! A store that counts its calls, and can delay or withhold answers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,21 +13,18 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
-    /// Calls by name, and how many of each are answered before one is not.
+    /// Call names, and the number of answered calls before a silent one.
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
     /// While true, no call is answered.
     silent_at_all: Arc<AtomicBool>,
-    /// Number of partitions acquired.
     granted: Arc<AtomicUsize>,
-    /// Number of calls that were not answered.
     unanswered: Arc<AtomicUsize>,
-    /// Partitions that another relay takes before the next settlement; the next renewal reports their loss.
+    /// Partitions that another relay takes before the next settlement; the next renewal reports
+    /// their loss.
     lost: Arc<Mutex<Vec<u16>>>,
-    /// The last announcement of a relay.
     announced: Arc<Mutex<Option<Fitness>>>,
-    /// Rows that each fetch asked for.
+    /// Rows requested by each fetch.
     asked: Arc<Mutex<Vec<u32>>>,
-    /// Number of settlements.
     settlements: Arc<AtomicUsize>,
 }
 
@@ -52,12 +49,11 @@ impl Watched {
         }
     }
 
-    /// Number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The call of this name that follows the next `answered` ones is never answered.
+    /// After `answered` more calls, the next call of this name is never answered.
     pub(crate) fn silence_one(&self, call: &'static str, answered: usize) {
         self.silent.lock().unwrap().push((call, answered));
     }
@@ -72,7 +68,8 @@ impl Watched {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Another relay takes these partitions before the next settlement; the next renewal reports their loss.
+    /// Another relay takes these partitions before the next settlement; the next renewal reports
+    /// their loss.
     pub(crate) fn lose(&self, partitions: &[u16]) {
         self.lost.lock().unwrap().extend_from_slice(partitions);
     }
@@ -83,22 +80,19 @@ impl Watched {
         leases.iter().filter(is_left).copied().collect()
     }
 
-    /// The last announcement of the relay.
     pub(crate) fn announced(&self) -> Option<Fitness> {
         *self.announced.lock().unwrap()
     }
 
-    /// Rows that each fetch asked for.
+    /// Rows requested by each fetch.
     pub(crate) fn asked(&self) -> Vec<u32> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Number of settlements so far.
     pub(crate) fn settlements(&self) -> usize {
         self.settlements.load(Ordering::Relaxed)
     }
 
-    /// Number of calls that were not answered.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered.load(Ordering::Relaxed)
     }

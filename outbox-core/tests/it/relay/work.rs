@@ -1,4 +1,4 @@
-//! The work of a relay while database and broker are healthy.
+//! Tests of a relay while database and broker are healthy.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -26,7 +26,7 @@ async fn what_was_committed_is_published_in_order_and_settled() {
     assert_eq!(broker.log().len(), 1000);
 }
 
-/// Kills the relay at each of its await points in turn, and lets a successor finish the work.
+/// Kills the relay at each await point in turn, and lets a successor finish the work.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     for polls in 1.. {
@@ -40,7 +40,7 @@ async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
             let mut drain = pin!(relay.drain());
             poll_times(drain.as_mut(), polls).await
         };
-        // The dead relay's leases must run out first.
+        // The dead relay's leases must expire first.
         tokio::time::advance(quick().lease_ttl).await;
         relay_of(&store, &broker, quick()).drain().await.unwrap();
         let ledger = Ledger::of(&store, &broker);
@@ -53,7 +53,7 @@ async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     }
 }
 
-/// Polls a future at most `polls` times, and lets time pass in between; returns whether the future finished.
+/// Polls a future at most `polls` times while time passes; returns whether it finished.
 async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) -> bool {
     for _ in 0..polls {
         if future
@@ -68,8 +68,8 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
     false
 }
 
-/// Commits of other tests in this process wake the relay too, and after eight in vain the next are gathered for `poll_min`. So it has many tries, each of which takes
-/// less than a millisecond: some of them meet no other test.
+/// Commits of other tests also wake the relay, and after eight vain wake-ups it waits for
+/// `poll_min`. So the test has many tries of less than a millisecond.
 #[tokio::test(start_paused = true)]
 async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() {
     let mut took = Vec::new();
@@ -79,7 +79,7 @@ async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() 
     }
 }
 
-/// The time until a commit in this process is published by a relay that polls every 14 seconds.
+/// The latency of a commit in this process with a relay that polls every 14 seconds.
 async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(
@@ -101,7 +101,7 @@ async fn from_commit_to_stream() -> Duration {
     took
 }
 
-/// A database sends all rows that were asked for, also those that no longer fit into memory.
+/// A database sends all requested rows, even rows that no longer fit into memory.
 #[tokio::test(start_paused = true)]
 async fn a_fetch_asks_for_about_as_many_rows_as_there_is_room_for() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

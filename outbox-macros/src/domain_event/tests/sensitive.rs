@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The names under which serde writes or reads the fields, as the derive knows them.
 #[test]
 fn sensitive_fields_have_the_names_that_serde_gives_them() {
     let names = |item: TokenStream| -> Vec<Vec<String>> {
