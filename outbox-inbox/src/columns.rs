@@ -1,6 +1,4 @@
 //! Columns that the databases store in different ways.
-//!
-//! Not here: how values are written ([`crate::dedup::sql`]).
 
 use sea_orm::{DbBackend, DbErr, QueryResult};
 use time::OffsetDateTime;
@@ -22,7 +20,7 @@ pub(crate) fn read_time(row: &QueryResult, column: &str) -> Result<OffsetDateTim
         .map_err(|error| DbErr::Type(error.to_string()))
 }
 
-/// A name: bytes on MySQL.
+/// Names are bytes on MySQL.
 pub(crate) fn read_name(
     row: &QueryResult,
     backend: DbBackend,
@@ -36,7 +34,6 @@ pub(crate) fn read_name(
         .transpose()
 }
 
-/// The consumer of a row.
 pub(crate) fn read_consumer(row: &QueryResult, backend: DbBackend) -> Result<String, DbErr> {
     Ok(read_name(row, backend, "consumer")?.unwrap_or_default())
 }

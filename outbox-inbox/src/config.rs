@@ -1,123 +1,133 @@
-//! Settings of an inbox, each with its bound, default and trade-off.
+//! Settings of an inbox, with bound, default and trade-off.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 
-/// What happens to a delivery that is no message of an outbox, because headers are missing or malformed.
+/// Handling of deliveries with missing or malformed outbox headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// It becomes a dead letter with its raw bytes.
+    /// Dead-letter it with its raw bytes.
     #[default]
     DeadLetter,
-    /// It is acknowledged and logged. For streams that carry other traffic as well.
+    /// Acknowledge and log it. For streams with other traffic.
     Ignore,
-    /// It is tried again after the longest delay of [`InboxConfig::backoff`], until a newer program can read it. It uses no attempts.
+    /// Retry it after the longest delay of [`InboxConfig::backoff`], until a newer program can
+    /// decode it. Uses no attempts.
     Retry,
 }
 
-/// What happens to a message whose event type is handled, but not in this version.
+/// Handling of messages of a handled event type in an unhandled version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownVersion {
-    /// It becomes a dead letter.
+    /// Dead-letter it.
     #[default]
     DeadLetter,
-    /// It goes back to the broker, under the conditions of [`UnknownEvent::Retry`], until a newer program handles it. So later messages of its aggregate
-    /// may be handled before it, except with the order `strict` and the strategy `sequence`. For rolling deployments that start with the producer.
+    /// Return it to the broker, as [`UnknownEvent::Retry`] does, until a newer program handles it.
+    /// Later messages of its aggregate can run before it, except with order `strict` or strategy
+    /// `sequence`. For rolling deployments that update the producer first.
     Retry,
-    /// It is acknowledged and logged. For consumers that do not need what other versions say.
+    /// Acknowledge and log it. For consumers that do not need other versions.
     Ignore,
 }
 
-/// What happens to a message whose event type has no handler in this process, although somebody has asked for it under the consumer's name: another version
-/// of the program, which runs beside this one or ran before it, or another program. Messages that nobody has asked for are skipped: some brokers deliver
-/// them too.
+/// Handling of messages of an event type without a handler in this process, if another program or
+/// version subscribed to it under the same consumer name. Event types without any subscriber are
+/// skipped: some brokers deliver them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownEvent {
-    /// It goes back to the broker and is delivered again, to this process or another one, until one handles it: at first after [`InboxConfig::backoff`]'s
-    /// shortest delay, at last after its longest. It uses no attempts and holds up no other message, with two exceptions: with the order
-    /// `strict` everything waits for it, with the strategy `sequence` the later messages of its aggregate do.
+    /// Return it to the broker until a process handles it. The delay grows from the shortest to the
+    /// longest of [`InboxConfig::backoff`]. Uses no attempts and blocks no other message, with two
+    /// exceptions: with order `strict` all messages wait, with strategy `sequence` later messages
+    /// of its aggregate wait.
     #[default]
     Retry,
-    /// It is acknowledged, counted, and logged once. For event types that nobody is going to handle any more.
+    /// Acknowledge and count it, and log it once. For event types that are obsolete.
     Skip,
-    /// It becomes a dead letter.
+    /// Dead-letter it.
     DeadLetter,
 }
 
-/// Least room for payloads and headers.
 const BUFFER_BYTES_MIN: usize = 64 * 1024;
 
 const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
-/// Of the inbox and of requests.
+/// Bounds of the retention of inbox and HTTP requests.
 pub(crate) const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// How often expired rows are deleted, on average.
+/// Mean interval between deletions of expired rows.
 pub(crate) const PURGE_EVERY: Duration = Duration::from_secs(600);
 
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers that need other settings run in an
-/// inbox of their own ([`Inbox::with_consumers`](crate::Inbox::with_consumers)), in the same process if you like.
+/// Settings of an inbox. The defaults suit most services. Run consumers with different settings in
+/// separate inboxes ([`Inbox::with_consumers`](crate::Inbox::with_consumers)), also in one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
-    /// Handlers that run at a time, per consumer. Each holds a database connection. Messages of one aggregate never run at
-    /// the same time. 1 to 1,024, default 8.
+    /// Concurrent handlers per consumer. Each uses a database connection. Messages of one aggregate
+    /// never run concurrently. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries in memory that wait because a message of their aggregate failed or is missing, per consumer. Beyond
-    /// this number, the inbox gives deliveries back to the broker that lose least time by it; nothing overtakes them. They
-    /// return after a second at the earliest, even if their aggregate is healthy again. 1 to 100,000, default 4,096.
+    /// Deliveries per consumer kept in memory behind a failed or missing message of their
+    /// aggregate. Above this bound, deliveries are returned to the broker, and later messages of
+    /// the aggregate still wait for them. They return after at least one second. 1 to 100,000,
+    /// default 4,096.
     pub blocked_max: usize,
-    /// Bytes of payloads and headers in memory, per consumer. Beyond it, the inbox receives nothing and gives deliveries
-    /// that wait for a failed message back to the broker. It always takes one delivery, however large. Dead letters
-    /// that are retried count too, and can take as much again. In addition, the broker's driver holds at most four
-    /// deliveries for each of `concurrency`, or two batches if that is more. At least 64 KiB, default 16 MiB.
+    /// Bytes of payloads and headers in memory per consumer. At this bound the inbox stops
+    /// receiving and returns blocked deliveries to the broker. One delivery is always accepted.
+    /// Retried dead letters count and can use the same amount again. The broker driver holds up to
+    /// four deliveries for each of `concurrency`, or two batches if larger, in addition. At least
+    /// 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
-    /// Unanswered deliveries per consumer, over all processes: `max_ack_pending` on NATS. Deliveries that wait for a failed
-    /// message of their aggregate count too, even after they were given back. At this number the broker sends nothing new.
-    /// `concurrency` to 1,000,000, default 100,000. Consumers of order `strict` have 1.
+    /// Unacknowledged deliveries per consumer over all processes: `max_ack_pending` on NATS.
+    /// Blocked deliveries count even after they are returned. At this bound the broker sends
+    /// nothing new. `concurrency` to 1,000,000, default 100,000. Always 1 with order `strict`.
     pub ack_pending_max: usize,
-    /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
-    /// 1 s to 1 h, default 30 s.
+    /// Time until the broker redelivers an unacknowledged message, and therefore the delay after a
+    /// crash. 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
-    /// Longest run of a handler. Then the inbox cancels it, rolls it back and counts it as failed. More than zero and shorter than `ack_wait`,
-    /// default 20 s.
+    /// Longest run of a handler. At the timeout the handler is cancelled and rolled back, and the
+    /// attempt counts as failed. More than zero and shorter than `ack_wait`, default 20 s.
     pub handler_timeout: Duration,
-    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. 1 to 1,000,000, default 12.
+    /// Failed attempts until a message is dead-lettered. Outages of database and broker use none. 1
+    /// to 1,000,000, default 12.
     pub attempts_max: u32,
     /// Delays between attempts. The shortest is more than zero. Default 200 ms to 5 min.
     pub backoff: Backoff,
-    /// What happens to deliveries that are no messages. Default: they become dead letters.
+    /// Handling of deliveries that are no outbox messages. Default: dead-letter.
     pub unreadable: Unreadable,
-    /// What happens to messages of versions without a handler. Default: they become dead letters.
+    /// Handling of event versions without a handler. Default: dead-letter.
     pub unknown_version: UnknownVersion,
-    /// What happens to messages of event types that another version of the program handles. Default: they go back to the broker until that version runs.
+    /// Handling of event types that only another version of the program handles. Default: return to
+    /// the broker until that version runs.
     pub unknown_event: UnknownEvent,
-    /// How long the inbox remembers what it handled. It must exceed the time after which a message can still be delivered again: the stream's
-    /// retention, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
-    /// `outbox_nats::EventStream`. Each row has it as `expires_at`.
+    /// How long rows of handled messages are kept (`expires_at`). It must exceed the time in which
+    /// a message can be redelivered: the retention of the stream plus one hour, checked at the
+    /// start. 1 min to 10 years, default 15 days, which is one day more than a stream of
+    /// `outbox_nats::EventStream`.
     pub retention: Duration,
-    /// How long a shutdown waits for running handlers. Then the inbox cancels them and gives their messages back. Default 10 s.
+    /// How long a shutdown waits for running handlers before it cancels them and returns their
+    /// messages. Default 10 s.
     pub shutdown_timeout: Duration,
-    /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
-    /// does not answer for this long. 1 s to 1 day, default 5 min.
+    /// Outage of a subscription, or of the database at the start, after which
+    /// [`Inbox::health`](crate::Inbox::health) reports it as stuck. 1 s to 1 day, default 5 min.
     pub stuck_after: Duration,
-    /// Whether the inbox starts on a database engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Default: false.
+    /// Whether the inbox starts on an untested database engine, such as CockroachDB, YugabyteDB or
+    /// TiDB. Default: false.
     pub allow_untested_engine: bool,
-    /// Deliveries in memory that run or are about to run, and deliveries behind them in their aggregates, per consumer.
-    /// The inbox takes fewer if it could not handle them within half of `ack_wait`, and at least `concurrency` and
-    /// two batches. Default: 32 for each of `concurrency`, at most 10,000 and at most `ack_pending_max`.
+    /// Deliveries in memory per consumer that run, are ready, or are queued behind them in their
+    /// aggregates. Fewer are taken if they could not be handled within half of `ack_wait`, but at
+    /// least `concurrency` and two batches. Default: 32 for each of `concurrency`, at most 10,000
+    /// and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
-    /// How often the inbox deletes expired rows, on average.
+    /// Mean interval between deletions of expired rows.
     #[doc(hidden)]
     pub purge_every: Duration,
 }
@@ -172,14 +182,13 @@ impl InboxConfig {
         purge_every: Duration,
     }
 
-    /// The number of deliveries in memory that run or are about to run.
     pub(crate) fn in_flight_bound(&self) -> usize {
         let default = self.concurrency.saturating_mul(32).min(10_000);
         let most = self.in_flight_max.unwrap_or(default.min(self.ack_pending_max));
         most.max(self.concurrency)
     }
 
-    /// What is wrong, one text for each setting.
+    /// One text per invalid setting.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.size_problems();
         problems.extend(self.time_problems());

@@ -1,7 +1,8 @@
-//! Begins transactions as the inbox needs them, and tells whose fault a database error is.
+//! Begins transactions for the inbox, and classifies database errors.
 //!
-//! Invariants: the inbox's transactions read committed data, even where the default is a snapshot, because a snapshot would hide the row that made an
-//! insert fail. On SQLite they take the write lock at their beginning, because a lock taken later fails without waiting.
+//! Invariants: transactions use `READ COMMITTED`, because a snapshot would hide the row that made
+//! an insert fail. On SQLite they take the write lock at the beginning, because a later lock
+//! upgrade fails without waiting.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::dedup::lock_limit::LockLimit;
 use crate::pool::Pool;
 use crate::start_error::Problem;
 
-/// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
-/// would look like a failing handler.
+/// The missing crate feature of a database. Without the feature, driver errors have no type here,
+/// and an outage would look like a failing handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     let (feature, enabled) = match backend {
         DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -35,10 +36,9 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     (!enabled).then_some(feature)
 }
 
-/// Longest wait for a turn on SQLite. A handler of the default settings has ended by then.
+/// Longest wait for a turn on SQLite; longer than the default handler timeout.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A connection pool, and what its transactions must set.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: Pool,
@@ -47,21 +47,22 @@ pub(crate) struct Database {
     /// acknowledged.
     must_wait_for_disk: bool,
     lock_limit: LockLimit,
-    /// SQLite only: the queue of those that want to write.
+    /// SQLite only: queue of writers.
     turns: Option<Arc<Mutex<()>>>,
     in_memory: Arc<InMemory>,
-    /// PostgreSQL only: the encoding of the database.
+    /// PostgreSQL only.
     encoding: Option<String>,
 }
 
 impl Database {
-    /// Asks the server for the defaults of its sessions.
+    /// Reads the defaults of the server's sessions.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
         let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
         let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
-            // Setting the level that is the default anyway would cost two round trips per transaction. If the default changes while the process runs,
-            // a duplicate is reported as a serialization failure and tried again.
+            // Setting the default level would cost two round trips per transaction. If the default
+            // changes while the process runs, a duplicate causes a serialization failure and a
+            // retry.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
                            current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
@@ -96,7 +97,7 @@ impl Database {
         &self.pool
     }
 
-    /// Why no inbox can work with the database.
+    /// Why an inbox cannot use the database.
     pub(crate) fn problem(&self) -> Option<Problem> {
         match &self.encoding {
             Some(encoding) if encoding != "UTF8" => Some(Problem::database(format!(
@@ -107,24 +108,25 @@ impl Database {
         }
     }
 
-    /// How long claims wait for locks of others.
+    /// Limit of claims that wait for locks.
     pub(crate) fn lock_limit(&self) -> LockLimit {
         self.lock_limit.clone()
     }
 
-    /// Waits until the earlier transactions of this process have ended, on SQLite. Keep the result as long as the transaction.
+    /// On SQLite, waits for earlier transactions of this process. Hold the guard as long as the
+    /// transaction.
     ///
-    /// SQLite has one writer at a time and no queue: who waits looks again and again, and a handler that takes long is followed by whoever looks first.
-    /// A short transaction may meet none of those moments for minutes. The turns are those of one process; other processes compete as SQLite has it. After
-    /// [`TURN_WAIT_MAX`] the transaction begins without a turn. Dropping the future has no effect.
+    /// SQLite has no lock queue: waiters poll, and a short transaction can starve for minutes
+    /// between long ones. The queue covers this process only. After [`TURN_WAIT_MAX`] the
+    /// transaction begins without a turn. Cancel-safe.
     pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         tokio::time::timeout(TURN_WAIT_MAX, self.turns.as_ref()?.lock())
             .await
             .ok()
     }
 
-    /// Begins a transaction. **Never drop this future**: sqlx 0.9.0 would return the connection to its pool inside the open transaction. Call it only
-    /// from tasks that are never aborted.
+    /// Begins a transaction. **Never drop this future**: sqlx 0.9.0 would return the connection to
+    /// its pool inside the open transaction. Call it only from tasks that are never aborted.
     pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
         let sqlite = self.pool.get_database_backend() == DbBackend::Sqlite;
         let begun = self.pool.begin_with_options(TransactionOptions {
@@ -134,8 +136,9 @@ impl Database {
         });
         let transaction = match begun.await {
             Err(error) if trouble(&error) == Trouble::Statement => {
-                // A `begin()` that the service cancelled may have left a transaction open on the
-                // connection: MySQL refuses `SET TRANSACTION` there, PostgreSQL all if it has failed.
+                // A `begin()` cancelled by the application may have left a transaction open on the
+                // connection. There, MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all
+                // statements if the transaction failed.
                 let _ = self.pool.execute_unprepared("COMMIT").await;
                 return Err(error);
             }
@@ -150,19 +153,19 @@ impl Database {
     }
 }
 
-/// How long a healthy database may take to answer.
 const RESPONSE_MAX: Duration = Duration::from_secs(2);
 
 impl Database {
-    /// Whether the database answers within [`RESPONSE_MAX`]. If it does not, a handler that timed out is not at fault.
+    /// Whether the database responds within [`RESPONSE_MAX`]. If not, a timeout is not the
+    /// handler's failure.
     pub(crate) async fn responds(&self) -> bool {
         let ping = self.pool.execute_unprepared("SELECT 1");
         matches!(tokio::time::timeout(RESPONSE_MAX, ping).await, Ok(Ok(_)))
     }
 }
 
-/// Rolls back and waits for the result, so that the row locks are gone before anything else is written. Returns whether the connection was still
-/// there; if it was not, the server rolls back by itself.
+/// Rolls back and waits for the result, so that the row locks are released before other writes.
+/// Returns whether the connection was alive; otherwise the server rolls back.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     let outcome = transaction.rollback().await;
     if let Err(error) = &outcome {
@@ -171,7 +174,6 @@ pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     outcome.is_ok()
 }
 
-/// Commits a transaction whose work succeeded, and rolls back any other.
 pub(crate) async fn finish<T>(transaction: DatabaseTransaction, work: Result<T, DbErr>) -> Result<T, DbErr> {
     match work {
         Ok(value) => transaction.commit().await.map(|()| value),
@@ -182,18 +184,17 @@ pub(crate) async fn finish<T>(transaction: DatabaseTransaction, work: Result<T, 
     }
 }
 
-/// Whose fault a database error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Two transactions collided: the same work can succeed at once.
+    /// Conflict of two transactions: an immediate retry can succeed.
     Conflict,
-    /// The database cannot be reached or refuses everybody.
+    /// The database is unreachable or rejects all clients.
     Unavailable,
-    /// The statement or its data is at fault.
+    /// The statement or its data causes the error.
     Statement,
 }
 
-/// Finds the first database error among an error and its causes.
+/// Classifies the first database error in a chain of causes.
 pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
     let mut error = Some(error);
     while let Some(current) = error {
@@ -228,11 +229,11 @@ impl From<ErrorKind> for Trouble {
     }
 }
 
-/// Whether a limit of the session or the server ended the statement.
+/// Whether a timeout of the session or the server ended the statement.
 pub(crate) fn timed_out(error: &DbErr) -> bool {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     if let Some(answer) = driver_error(error).and_then(sqlx::Error::as_database_error) {
-        // PostgreSQL's code; then the time limits of MySQL and MariaDB, and `KILL QUERY`.
+        // PostgreSQL's code; then the timeouts of MySQL and MariaDB, and `KILL QUERY`.
         return answer.code().is_some_and(|code| code == "57014")
             || matches!(mysql_number(&answer.to_string()), Some(1317 | 1969 | 3024));
     }
@@ -240,13 +241,12 @@ pub(crate) fn timed_out(error: &DbErr) -> bool {
     false
 }
 
-/// MySQL's own error number, with which the text of its errors begins.
+/// MySQL's error number is the first word of the error text.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// Whether the login lacks a right.
 pub(crate) fn is_denied(error: &DbErr) -> bool {
     matches!(DatabaseAnswer::of(error), Some(DatabaseAnswer::Denied(_)))
 }
@@ -276,7 +276,6 @@ mod tests {
         }
     }
 
-    /// Without turns the transactions that follow each other at once keep the lock among themselves for as long as they like.
     #[cfg(feature = "sqlite")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_short_transaction_gets_its_turn_beside_long_ones() {
@@ -309,7 +308,6 @@ mod tests {
         tokio::join!(long(), long(), short);
     }
 
-    /// Otherwise the server could lose an effect whose message was acknowledged.
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn transactions_wait_for_the_disk_where_sessions_do_not() {

@@ -1,8 +1,7 @@
-//! Tells the application when a message took effect or became a dead letter.
+//! Notifies the application of handled and dead-lettered messages.
 //!
-//! Invariant: a hook is called after the commit that it speaks of, never instead of a record. A crash in between loses the call, so hooks
-//! are for alarms, not for effects. A hook that panics is logged, and nothing else changes. Not here: the records
-//! ([`crate::dedup`], [`crate::dead_letter`]).
+//! Invariant: a hook is called after the commit. A crash in between loses the call, so hooks are
+//! for alarms, not for effects. A panic is only logged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +10,11 @@ use outbox_core::{Incoming, Message};
 
 use crate::panics::{Panicked, guard};
 
-/// A message took effect.
+/// A message was handled.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Handled<'a> {
-    /// The consumer.
+    /// Name of the consumer.
     pub consumer: &'a str,
     /// The message.
     pub message: &'a Message,
@@ -35,15 +34,15 @@ impl fmt::Debug for Handled<'_> {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct DeadDelivery<'a> {
-    /// The consumer.
+    /// Name of the consumer.
     pub consumer: &'a str,
-    /// What was delivered.
+    /// The delivery.
     pub incoming: &'a Incoming,
-    /// The message, unless it is none.
+    /// The message; `None` if the delivery is no outbox message.
     pub message: Option<&'a Message>,
-    /// Why: at most 1,000 characters.
+    /// The error, at most 1,000 characters.
     pub error: &'a str,
-    /// Failed attempts; 0 if no handler ever ran.
+    /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
 }
 
@@ -62,7 +61,6 @@ impl fmt::Debug for DeadDelivery<'_> {
 type OnHandled = Arc<dyn Fn(Handled<'_>) + Send + Sync>;
 type OnDeadLetter = Arc<dyn Fn(DeadDelivery<'_>) + Send + Sync>;
 
-/// The hooks of an inbox.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     pub(crate) on_handled: Option<OnHandled>,
@@ -85,7 +83,7 @@ impl Hooks {
     }
 }
 
-/// What it speaks of is written down, so nothing follows from it but this line.
+/// The change is already committed, so a panic is only logged.
 fn log(consumer: &str, told: Result<(), Panicked>) {
     if let Err(error) = told {
         tracing::error!(consumer, %error, "a hook of the application panicked");

@@ -1,7 +1,7 @@
-//! The events that a consumer asks its broker for.
+//! The events that a consumer subscribes to.
 //!
-//! Invariant: it depends on the handlers and on the event types of the program alone, so that all processes come to the same answer.
-//! Not here: how a broker selects the events ([`outbox_core::Subscriber`]).
+//! Invariant: depends only on the handlers and event types of the program, so all processes get the
+//! same result.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use outbox_core::EventDescriptor;
 
 use crate::handler::{Registration, Strategy};
 
-/// The events that a consumer asks its broker for: the part of a [`ConsumerSpec`](outbox_core::ConsumerSpec) that follows from its handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     /// As [`ConsumerSpec::events`](outbox_core::ConsumerSpec::events).
@@ -21,11 +20,11 @@ pub(crate) struct Interest {
 }
 
 impl Interest {
-    /// The interest of a consumer, out of the handlers of all consumers, in a program with these event types.
+    /// `linked`: the event types of the program.
     pub(crate) fn of(consumer: &str, handlers: &[Registration], linked: &[&'static EventDescriptor]) -> Self {
         let mut interest = Self::default();
         for handler in handlers.iter().filter(|handler| handler.consumer == consumer) {
-            // Where the newest number wins, no other event of the aggregate has to be seen.
+            // If the newest sequence wins, no other event of the aggregate is needed.
             let strategy = handler.options.strategy;
             interest.whole_aggregates |=
                 matches!(strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
@@ -36,7 +35,7 @@ impl Interest {
         interest
     }
 
-    /// Selected event types on fixed subjects, which a selection itself does not name. That of everything needs no names.
+    /// Adds event types on fixed subjects that a wildcard selects. `"*"` needs no names.
     fn add_selected(&mut self, linked: &[&'static EventDescriptor]) {
         let is_selection = |event: &&EventDescriptor| event.is_selection() && !event.is_everything();
         let selections: Vec<_> = self.events.iter().copied().filter(is_selection).collect();
@@ -49,7 +48,8 @@ impl Interest {
         }
     }
 
-    /// Event types that only count: whoever needs to see every number of an aggregate needs those on fixed subjects, too.
+    /// Adds event types on fixed subjects that a consumer without a handler for them needs for
+    /// gapless sequences.
     fn add_siblings(&mut self, linked: &[&'static EventDescriptor]) {
         if !self.whole_aggregates {
             return;

@@ -1,7 +1,7 @@
 //! Middleware: code around every run of a handler.
 //!
-//! Invariant: a middleware sees what the handler sees, inside the transaction, and decides how the run ends. The first middleware added is the
-//! outermost. Not here: deduplication, which comes before every middleware ([`crate::dedup`]).
+//! Invariant: middleware runs inside the transaction, after deduplication, and decides how the run
+//! ends. The first middleware is the outermost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
 /// Code around every run of a handler, for example for tracing, metrics or tenants.
 ///
-/// The trait is implemented for functions of this shape:
+/// Implemented for functions of this shape:
 ///
 /// ```
 /// use outbox_inbox::{BoxFuture, Effect, HandlerContext, HandlerError, Next};
@@ -32,10 +32,11 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error or a panic of a middleware counts as one of the handler: the run is rolled back and uses an attempt.
+/// An error or a panic of a middleware counts as a handler failure: the run is rolled back and uses
+/// an attempt.
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs the inner middleware and the handler with `next.run(context)`, or ends the run without them. The result decides between commit and
-    /// rollback.
+    /// Calls the inner middleware and the handler with `next.run(context)`, or ends the run without
+    /// them. `Ok` commits, `Err` rolls back.
     fn call<'a>(
         &'a self,
         context: HandlerContext<'a>,
@@ -88,11 +89,9 @@ impl fmt::Debug for Next<'_> {
     }
 }
 
-/// Cancels a run that takes longer than the limit. The runtime puts one around each handler.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeout(pub(crate) Duration);
 
-/// A handler exceeded its time limit.
 #[derive(Debug, thiserror::Error)]
 #[error("handler did not finish within {0:?} and was cancelled")]
 pub(crate) struct TimedOut(Duration);

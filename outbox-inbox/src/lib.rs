@@ -1,25 +1,31 @@
-//! Handlers that take effect exactly once: the transactional inbox.
+//! The transactional inbox: handlers with exactly-once effects in a database.
 //!
-//! A broker delivers a message at least once: after a crash, a lost acknowledgement or a slow handler it comes again. A consumer that
-//! writes to its database each time counts an order twice. Here a row per (consumer, message) is written in the same transaction as the
-//! handler's effects, before them: a message that has its row has had its effect, and a copy finds the row.
+//! A broker delivers a message at least once: it redelivers after a crash, a lost acknowledgement
+//! or a slow handler. The inbox writes a row per (consumer, message) in the transaction of the
+//! handler's effects, before the effects. A copy of the message finds the row and is skipped.
 //!
-//! **Promised**, for effects through the handler's transaction:
+//! **Guaranteed**, for effects through the handler's transaction:
 //!
-//! - One effect per consumer and message while the row is kept (15 days by default), however often, wherever and in whichever order copies arrive.
-//! - Within a process, messages of one aggregate run one at a time, in the order of the stream, and none before a failed one has been handled or
-//!   dead-lettered.
-//! - A message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw bytes, and the others go on.
-//! - Outages of database and broker use no attempts.
+//! - One effect per consumer and message while the row is kept (15 days by default), for any number
+//!   and order of copies, in any process.
+//! - Within a process, messages of one aggregate run one at a time, in stream order. A failed
+//!   message holds back later messages of its aggregate until it is handled or dead-lettered.
+//! - A message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw bytes.
+//!   Other messages continue.
+//! - Outages of the database or the broker use no attempts.
 //!
-//! Other ways to recognise duplicates promise more or less: [`Strategy`].
+//! Other strategies have other guarantees: [`Strategy`].
 //!
-//! **Not promised**: anything about effects outside the database. They happen at least once; [`StableKey`] is the same each time,
-//! so that the receiver can drop the copies. Nor order of an aggregate over several processes, unless the handler asks for it ([`Strategy::Sequence`],
-//! [`Order::Strict`]), nor behind a message that was dead-lettered: its aggregate goes on without it.
+//! **Not guaranteed**:
 //!
-//! **Not allowed**: statements that end the transaction. On MySQL and MariaDB DDL (`CREATE`, `ALTER`, `TRUNCATE`) commits it, and the claim with it:
-//! never run it in a handler.
+//! - Effects outside the database. They happen at least once. [`StableKey`] is the same for each
+//!   attempt, so that the receiver can drop copies.
+//! - Order of an aggregate across processes, unless the handler requires it
+//!   ([`Strategy::Sequence`], [`Order::Strict`]).
+//! - Order after a dead-lettered message: its aggregate continues without it.
+//!
+//! **Not allowed**: statements that end the transaction. On MySQL and MariaDB, DDL (`CREATE`,
+//! `ALTER`, `TRUNCATE`) commits the transaction and the claim: never run DDL in a handler.
 //!
 //! ```standalone_crate
 //! use outbox_testing::MemoryBroker;
@@ -83,27 +89,28 @@
 //! # }
 //! ```
 //!
-//! | you want | see |
-//! |---|---|
-//! | to write a handler | [`idempotent_handler`](macro@idempotent_handler), its arguments ([`FromContext`]) and errors ([`HandlerError`]) |
-//! | to choose how duplicates are recognised | [`Strategy`] |
-//! | order, or none | [`Order`] |
-//! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`] |
-//! | to return follow-up events | [`Emit`]; events in between: [`Outbox`] |
-//! | effects outside the database | [`StableKey`], [`DedupStore`]: `redis` (features `redis`, `redis-tls`) |
-//! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
-//! | probes for liveness and readiness | [`Inbox::health`] |
-//! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
-//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`] |
-//! | the tables | [`migrate`], [`migration`] |
-//! | to handle older versions of an event | [`Upcasters`] |
-//! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
-//! | to see how far a consumer is behind | [`Consumers`] |
-//! | to pause a consumer | [`PausedConsumers`] |
-//! | to know what consumers have made of the events of a span | [`EventOutcomes`] |
-//! | metrics and traces | [`telemetry`] (feature `metrics`) |
-//! | the same for HTTP requests | `http` (feature `http`) |
-//! | to test a handler | `testing::Harness` (feature `testing`) |
+//! - Write a handler: [`idempotent_handler`](macro@idempotent_handler), arguments: [`FromContext`],
+//!   errors: [`HandlerError`]
+//! - Detect duplicates: [`Strategy`]
+//! - Choose the order: [`Order`]
+//! - Share a transaction between messages: `batch` of
+//!   [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`]
+//! - Return follow-up events: [`Emit`]; record events during the handler: [`Outbox`]
+//! - Effects outside the database: [`StableKey`], [`DedupStore`]: `redis` (features `redis`,
+//!   `redis-tls`)
+//! - Run handlers: [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`]
+//! - Liveness and readiness: [`Inbox::health`]
+//! - Wrap handlers: [`Middleware`], [`Inbox::with_middleware`]
+//! - Hooks: [`Inbox::on_handled`], [`Inbox::on_dead_letter`]
+//! - Tables: [`migrate`], [`migration`]
+//! - Older versions of an event: [`Upcasters`]
+//! - List, retry, discard and erase dead letters: [`DeadLetters`]
+//! - Consumer lag: [`Consumers`]
+//! - Pause a consumer: [`PausedConsumers`]
+//! - Outcome of past events per consumer: [`EventOutcomes`]
+//! - Metrics and traces: [`telemetry`] (feature `metrics`)
+//! - Idempotent HTTP requests: `http` (feature `http`)
+//! - Test a handler: `testing::Harness` (feature `testing`)
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -170,31 +177,44 @@ pub use runtime::{ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthC
 pub use start_error::{Problem, ProblemKind, StartError};
 pub use upcast::Upcasters;
 
-/// Makes an async function a handler that takes effect exactly once; see [`Handler`] for what it generates.
+/// Turns an async function into a handler with exactly-once effects. [`Handler`] describes the
+/// generated code.
 ///
-/// | key | values | without it | write it when |
-/// |---|---|---|---|
-/// | `consumer` | `"inventory"`: 1 to 64 of `A-Z a-z 0-9 - _` | refused | always. It is stored: another name is another consumer, which handles everything again |
-/// | `messages` | `["order.placed", "cart.*", "*"]`: event types, all of an aggregate type, everything | those of `Event<T>` | the handler takes messages undecoded ([`RawMessage`]); [`Router`] says which ones it gets beside other handlers. Not with strategy `key`, and `"*"` not with `sequence` |
-/// | `strategy` | see below | `message_id` | duplicates are to be recognised otherwise; [`Strategy`] says what each costs |
-/// | `order` | `aggregate`, `none`, `strict` | `aggregate` | messages need not wait for a failed one of their aggregate (`none`; not with `sequence`), or must wait for all before them (`strict`, one at a time) |
-/// | `batch` | 1 to 1000 | 1; 100 for `Vec<Event<T>>` | handlers are short, and several messages can share a transaction. If one fails they are handled one by one |
-/// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should make dead letters sooner or later than others |
-/// | `backoff` | `"1s..5m"`: shortest and longest delay | [`InboxConfig::backoff`] | what it depends on recovers sooner or later than usual |
-/// | `timeout` | `"20s"` | [`InboxConfig::handler_timeout`] | it is known to be quicker or slower; must be shorter than [`InboxConfig::ack_wait`] |
-/// | `crate` | `::my_service::inbox` | found | your crate depends neither on this one nor on `outbox`, but on something that re-exports it |
+/// - `consumer`: `"inventory"`, 1 to 64 of `A-Z a-z 0-9 - _`. Required. The name is stored: after a
+///   rename the consumer handles all messages again.
+/// - `messages`: `["order.placed", "cart.*", "*"]`: event types, all events of an aggregate type,
+///   or all events. Default: the event types of `Event<T>`. For handlers of undecoded messages
+///   ([`RawMessage`]); [`Router`] describes the choice between several handlers. Not with strategy
+///   `key`; `"*"` not with `sequence`.
+/// - `strategy`: how duplicates are detected, see below. Default: `message_id`. [`Strategy`] lists
+///   the costs.
+/// - `order`: `aggregate` (default), `none` or `strict`. With `none`, messages do not wait for a
+///   failed message of their aggregate (not with `sequence`). With `strict`, messages of the
+///   consumer run one at a time.
+/// - `batch`: 1 to 1000 messages per transaction. Default: 1; 100 for `Vec<Event<T>>`. If one
+///   message fails, the messages of the batch are handled one by one.
+/// - `attempts`: 1 to 1,000,000. Default: [`InboxConfig::attempts_max`].
+/// - `backoff`: `"1s..5m"`: shortest and longest delay. Default: [`InboxConfig::backoff`].
+/// - `timeout`: `"20s"`, shorter than [`InboxConfig::ack_wait`]. Default:
+///   [`InboxConfig::handler_timeout`].
+/// - `crate`: `::my_service::inbox`, the path of a re-export. Default: found, if the crate depends
+///   on this crate or on `outbox`.
 ///
 /// Times are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
 ///
-/// | `strategy =` | a duplicate is |
-/// |---|---|
-/// | `message_id` | an event that the consumer has a row of |
-/// | `sequence`, `sequence(gap = "30s")` | an event whose number in its aggregate is not above the last one; messages after a gap wait for `gap` (twice `ack_wait`; `"0s"`: newest wins, older ones are dropped as stale) |
-/// | `natural` | not recognised: the handler can run any number of times |
-/// | `key(order_number)` | an event with the same text in this field (`key(0)` in a tuple struct) |
-/// | `key(OrderPlaced::number)`, `key(self::number)` | an event for which this function, `fn(&OrderPlaced) -> impl Display`, gives the same text: at most 1,024 bytes, never empty |
-/// | `constraint("reservations_pkey", …)` | a handler that violates one of these constraints |
-/// | `external` | an event that the [`DedupStore`](Strategy::External) knows |
+/// Strategies, and when an event is a duplicate:
+///
+/// - `message_id`: the consumer has a row of the event.
+/// - `sequence`, `sequence(gap = "30s")`: its number in the aggregate is not above the last handled
+///   number. Messages after a gap wait for `gap`. Default: twice `ack_wait`. `"0s"`: the newest
+///   event wins, older events are dropped as stale.
+/// - `natural`: never; the handler is idempotent.
+/// - `key(order_number)`: an earlier event has the same text in this field (`key(0)` in a tuple
+///   struct).
+/// - `key(OrderPlaced::number)`, `key(self::number)`: this function, `fn(&OrderPlaced) -> impl
+///   Display`, returns the text of an earlier event: at most 1,024 bytes, never empty.
+/// - `constraint("reservations_pkey", …)`: the handler violates one of these constraints.
+/// - `external`: the [`DedupStore`](Strategy::External) contains the event.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -239,7 +259,7 @@ pub use upcast::Upcasters;
 #[cfg(feature = "macros")]
 pub use outbox_macros::idempotent_handler;
 
-/// What the macro names. Not public API: it may change in any release.
+/// Items used by the macro. Not public API: may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::handler::{BoxFuture, IntoOutcome, business_key, key_text};

@@ -1,7 +1,7 @@
-//! Operations on consumers and their dead letters: who, what and why, in the transactions of the changes.
+//! Audit log of operations on consumers and their dead letters, in the transactions of the changes.
 //!
-//! Invariant: an operation is written down with the first thing that it changes, so one that changed nothing leaves no trace. Not here: operations on the outbox, which
-//! have a table of their own ([`OutboxAudit`](outbox_core::OutboxAudit)).
+//! Invariant: an operation is inserted with its first change, so an operation without a change
+//! leaves no row.
 
 use std::num::NonZeroU32;
 
@@ -13,13 +13,13 @@ use uuid::Uuid;
 use crate::dedup::sql::is_duplicate_key;
 use crate::pool::Pool;
 
-/// The table, without schema and prefix.
 const TABLE: &str = "inbox_operations";
 
-/// The operations that were made on the consumers of a database, and on their dead letters.
+/// Audit log of operations on the consumers of a database and their dead letters.
 ///
-/// [`DeadLetters::written_down`](crate::DeadLetters::written_down) and [`PausedConsumers::written_down`](crate::PausedConsumers::written_down) write them. They are kept
-/// until somebody deletes them.
+/// Written by [`DeadLetters::written_down`](crate::DeadLetters::written_down) and
+/// [`PausedConsumers::written_down`](crate::PausedConsumers::written_down). Rows are never deleted
+/// automatically.
 #[derive(Debug, Clone)]
 pub struct InboxOperations {
     db: Pool,
@@ -27,7 +27,7 @@ pub struct InboxOperations {
 }
 
 impl InboxOperations {
-    /// The operations in the table with the default name.
+    /// Uses the table with the default name.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl InboxOperations {
         fn with_names(names: TableNames);
     }
 
-    /// Lists at most `limit` of them, the last one first.
+    /// Lists at most `limit` operations, latest first.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl InboxOperations {
         rows.iter().map(OperationsSql::read).collect()
     }
 
-    /// Reads one; `None` if there is none, or if it has changed nothing.
+    /// Returns an operation; `None` if it does not exist or changed nothing.
     ///
     /// # Errors
     ///
@@ -62,7 +62,8 @@ impl InboxOperations {
         row.as_ref().map(OperationsSql::read).transpose()
     }
 
-    /// The keys of the first 1,000 dead letters that an operation has changed. Those that were handled or discarded since are gone.
+    /// Returns the keys of the first 1,000 dead letters that an operation changed. Letters handled
+    /// or discarded since then no longer exist.
     ///
     /// # Errors
     ///
@@ -73,8 +74,8 @@ impl InboxOperations {
         Ok(ids.unwrap_or_default())
     }
 
-    /// Writes down an operation that no transaction can hold together with what it does, such as a migration. It runs until [`finish`](Self::finish). Writing it down again
-    /// changes nothing.
+    /// Records an operation that cannot share a transaction with its changes, such as a migration.
+    /// It is running until [`finish`](Self::finish). Idempotent.
     ///
     /// # Errors
     ///
@@ -86,7 +87,8 @@ impl InboxOperations {
         }
     }
 
-    /// Says that an operation that was [written down](Self::write_down) has ended, and how many things it has changed. Does nothing if it had ended before.
+    /// Marks a [recorded](Self::write_down) operation as ended, with its number of changes. Has no
+    /// effect on an ended operation.
     ///
     /// # Errors
     ///
@@ -107,7 +109,6 @@ fn sql(db: &DatabaseConnection, names: &TableNames) -> OperationsSql {
     OperationsSql::new(db.get_database_backend(), names, TABLE)
 }
 
-/// An operation, and the table in which it is written down.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
     sql: OperationsSql,
@@ -122,7 +123,8 @@ impl Note {
         }
     }
 
-    /// Counts in an open transaction what was changed there; with the first change the operation is written down (primary key).
+    /// Adds to the count in the open transaction. The first change inserts the operation (primary
+    /// key).
     pub(crate) async fn count(
         &self,
         tx: &DatabaseTransaction,
@@ -141,7 +143,6 @@ impl Note {
         Ok(())
     }
 
-    /// Writes down in an open transaction an operation that is done in it.
     pub(crate) async fn done(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         self.count(tx, 1, &[]).await?;
         tx.execute_raw(self.sql.finish(self.operation.id, None, None))
@@ -149,7 +150,7 @@ impl Note {
         Ok(())
     }
 
-    /// Says that the operation has ended, if it was written down. A crash before this leaves one whose end is unknown.
+    /// Marks a recorded operation as ended. After a crash before this, its end is unknown.
     pub(crate) async fn end(&self, db: &DatabaseConnection) -> Result<(), DbErr> {
         Pool::new(db.clone())
             .execute_raw(self.sql.finish(self.operation.id, None, None))

@@ -1,7 +1,8 @@
-//! What consumers have made of the messages of a span, page by page, for whoever balances inboxes with an outbox.
+//! Outcomes of the messages of a period, page by page, to reconcile inboxes with an outbox.
 //!
-//! Invariants: bounded by a page; nothing is locked or written. Not here: the rows of single events, and the meaning of a missing row. Only strategy `message_id` writes
-//! a row for each event. The other strategies write a row only after a failure or a redelivery ([`EventOutcome::HandledLater`]).
+//! Invariants: each query is bounded by a page and takes no locks. Only strategy `message_id`
+//! writes a row per event; other strategies write a row only after a failure or a redelivery
+//! ([`EventOutcome::HandledLater`]).
 
 use outbox_core::EventId;
 use outbox_sea_orm::TableNames;
@@ -12,17 +13,18 @@ use uuid::Uuid;
 use crate::columns::micros;
 use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 
-/// What a consumer has made of an event.
+/// Outcome of an event at a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventOutcome {
-    /// It failed, and will be tried again.
+    /// Failed; a retry is pending.
     Failed,
-    /// It took effect in its first attempt, and the consumer's strategy writes a row for each event.
+    /// Handled in the first attempt, by a strategy that writes a row per event.
     Handled,
-    /// It took effect after an attempt was counted. Every strategy writes such a row, so it does not show that other events have rows.
+    /// Handled after a counted attempt. Every strategy writes this row, so it does not imply rows
+    /// of other events.
     HandledLater,
-    /// It is a dead letter of the consumer.
+    /// Dead-lettered.
     Dead,
 }
 
@@ -34,7 +36,7 @@ pub struct EventOutcomes {
 }
 
 impl EventOutcomes {
-    /// The inboxes in the tables with the default names.
+    /// Uses the tables with the default names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -48,8 +50,9 @@ impl EventOutcomes {
         fn with_names(names: TableNames);
     }
 
-    /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids larger than `after` and at most `last`, in the order of their ids. The ids of
-    /// events begin with the time of recording, so a span of time is a range of ids. A page that is not full is the last one.
+    /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids above `after` up to
+    /// `last`, in id order. Event ids begin with the time of recording, so a period is a range of
+    /// ids. A page with fewer rows is the last one.
     ///
     /// # Errors
     ///
@@ -79,8 +82,9 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// Reads at most `limit` dead letters of a consumer that are messages of an outbox, created at `since` or later, behind the one with the time and id of
-    /// `after`, in the order of their times and ids. Each comes with its own time and id, for the next page. A page that is not full is the last one.
+    /// Reads at most `limit` dead letters of outbox messages of a consumer, created at or after
+    /// `since` and after the position `after`, by time and id. Each has its position, for the next
+    /// page. A page with fewer rows is the last one.
     ///
     /// # Errors
     ///
@@ -112,14 +116,15 @@ impl EventOutcomes {
     }
 }
 
-/// The place of a dead letter in the order of [`EventOutcomes::dead_letters`].
+/// Position of a dead letter in the order of [`EventOutcomes::dead_letters`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LetterPlace {
     micros: i64,
     id: Uuid,
 }
 
-/// A range of the primary key, in its order. An attempt that no handler ran in is not counted in `attempts`, but has left its error.
+/// Range of the primary key. An attempt without a handler run is not in `attempts`, but sets
+/// `last_error`.
 fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId), limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT id, status, CASE WHEN last_error IS NULL THEN attempts ELSE attempts + 1 END AS counted FROM {} WHERE consumer = ",
@@ -135,7 +140,7 @@ fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId),
     sql.statement()
 }
 
-/// A range of the index on consumer and time.
+/// Range of the index on (consumer, created_at).
 fn letters(
     inbox: &InboxSql,
     consumer: &str,

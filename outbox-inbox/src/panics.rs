@@ -1,8 +1,7 @@
-//! Turns panics of the application's code into errors.
+//! Turns panics of application code into errors.
 //!
-//! Invariant: a panic becomes a failure like any other, with the panic's message. No value of the panicking code is used afterwards, so unwinding
-//! through it is safe. A program built with `panic = "abort"` ends instead. Not here: panics of handlers, which [`crate::runtime`] catches where it
-//! calls them.
+//! Invariant: a panic is a failure with the panic's message. No value of the panicking code is used
+//! afterwards, so unwinding is safe. With `panic = "abort"` the program ends instead.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +10,6 @@ use futures_util::FutureExt as _;
 
 use crate::handler::without_values;
 
-/// Code of the application panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} panicked: {text}")]
 pub(crate) struct Panicked {
@@ -26,12 +24,13 @@ impl Panicked {
     }
 }
 
-/// Calls code of the application. `what` names that code in the error.
+/// `what` names the code in the error.
 pub(crate) fn guard<T>(what: &'static str, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// As [`guard`], for asynchronous code. It also catches a panic of the closure that makes the future.
+/// As [`guard`], for asynchronous code. Also catches a panic of the closure that creates the
+/// future.
 pub(crate) async fn guard_async<F: Future>(
     what: &'static str,
     code: impl FnOnce() -> F,
@@ -42,7 +41,7 @@ pub(crate) async fn guard_async<F: Future>(
         .map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// The message of a panic. It may hold an error of a database, by `unwrap`, but none of its values.
+/// The message of a panic. An `unwrap` may add a database error, which is included without values.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,7 +1,7 @@
-//! Pausing consumers over all their processes.
+//! Pauses consumers in all their processes.
 //!
-//! Invariant: a row of `inbox_pauses` is the pause; whoever writes or deletes it needs no process of the consumer. Not here: how a process follows it
-//! ([`crate::runtime`]).
+//! Invariant: a row of `inbox_pauses` is the pause. No process of the consumer is needed to write
+//! or delete it.
 
 use futures_util::future::BoxFuture;
 use outbox_core::Operation;
@@ -17,11 +17,13 @@ use crate::operations::Note;
 
 /// The paused consumers of a database. Operators pause and resume consumers here.
 ///
-/// Works in any process that reaches the database, with inboxes running or not. Every process of a paused consumer notices within two seconds, as long as it
-/// reaches the database: what runs ends as usual, nothing begins, and nothing more is received. Messages wait in the stream, and those that a process has
-/// in memory wait there; this uses no attempts. Other consumers of the same inbox go on. A pause survives restarts, until somebody ends it.
+/// Works in any process with access to the database, while inboxes run or not. Every process of a
+/// paused consumer stops within two seconds if it can reach the database: running handlers finish,
+/// no handler starts, and nothing is received. Messages wait in the stream and in memory, without
+/// using attempts. Other consumers of the inbox continue. A pause survives restarts until it is
+/// ended.
 ///
-/// A paused consumer still has to catch up before the stream forgets its messages.
+/// Messages can expire in the stream during a long pause.
 ///
 /// ```
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -47,16 +49,16 @@ pub struct PausedConsumers {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PausedConsumer {
-    /// Its name.
+    /// Name of the consumer.
     pub consumer: String,
-    /// Why, for people.
+    /// Reason, for display.
     pub reason: String,
-    /// Since when, by the database's clock.
+    /// Start of the pause, by the database's clock.
     pub paused_at: OffsetDateTime,
 }
 
 impl PausedConsumers {
-    /// The paused consumers in the table with the default name.
+    /// Uses the table with the default name.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -66,9 +68,11 @@ impl PausedConsumers {
         }
     }
 
-    /// Writes down what this value changes, as one operation, in the transaction of the change. Read it by [`InboxOperations`](crate::InboxOperations).
+    /// Records changes as one operation in the audit log, in the transaction of the change. See
+    /// [`InboxOperations`](crate::InboxOperations).
     ///
-    /// If nothing is changed, nothing is written down. If the table `inbox_operations` is missing, a change fails, and nothing is changed.
+    /// Without a change nothing is recorded. If the table `inbox_operations` is missing, a change
+    /// fails and is rolled back.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -80,19 +84,20 @@ impl PausedConsumers {
         fn with_names(names: TableNames);
     }
 
-    /// Pauses a consumer, whether or not it has processes. Returns false if it was paused already; then the first reason stays.
+    /// Pauses a consumer, with or without processes. Returns false and keeps the first reason if it
+    /// was already paused.
     ///
     /// # Errors
     ///
-    /// The database's error; [`DbErr::Custom`] for a name that no consumer can have.
+    /// The database's error; [`DbErr::Custom`] for an invalid consumer name.
     ///
     /// # Cancellation
     ///
-    /// One transaction: after a drop the consumer may be paused or not, and the operation says which.
+    /// One transaction: after a drop the consumer may be paused or not. The recorded operation
+    /// shows which.
     pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
         check_consumer_name(consumer).map_err(|error| DbErr::Custom(error.to_string()))?;
         let inbox = self.sql();
-        // Primary key.
         let mut sql = inbox.sql(format!(
             "INSERT INTO {} (consumer, reason, paused_at) VALUES (",
             inbox.pauses()
@@ -105,7 +110,6 @@ impl PausedConsumers {
             .await
     }
 
-    /// Makes a change in a transaction, together with the operation, if there is one.
     async fn change(
         &self,
         change: impl for<'a> FnOnce(&'a DatabaseTransaction) -> BoxFuture<'a, Result<bool, DbErr>>
@@ -117,7 +121,7 @@ impl PausedConsumers {
             .as_ref()
             .map(|operation| Note::new(&self.db, &self.names, operation));
         let database = Database::inspect(self.db.clone()).await?;
-        // A dropped `begin` would poison the pool.
+        // Detached: dropping `begin` would return the connection inside an open transaction.
         outbox_sea_orm::detached(async move {
             let tx = database.begin().await?;
             let changed = change(&tx).await?;
@@ -177,7 +181,7 @@ impl PausedConsumers {
     }
 }
 
-/// The names of all paused consumers. A table of few rows, read as a whole without a lock.
+/// Reads the whole table, which has few rows, without a lock.
 pub(crate) async fn paused(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
     let mut sql = inbox.sql(format!("SELECT consumer FROM {}", inbox.pauses()));
     let rows = db.query_all_raw(sql.statement()).await?;

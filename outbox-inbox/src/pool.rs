@@ -1,6 +1,6 @@
 //! A connection pool on which each single write commits.
 //!
-//! If a service cancels its own `begin()`, sqlx 0.9.0 returns the connection to the pool with an
+//! If an application cancels its `begin()`, sqlx 0.9.0 returns the connection to the pool with an
 //! open transaction (transact-rs/sqlx#4393). A single statement on that connection would join the
 //! transaction, and its write could be lost.
 
@@ -34,8 +34,8 @@ impl ConnectionTrait for Pool {
         self.0.get_database_backend()
     }
 
-    /// Runs a write in a transaction of its own. `BEGIN` joins an open transaction (PostgreSQL) or
-    /// commits it (MySQL), so that `COMMIT` ends both. SQLite's driver repairs the connection itself.
+    /// Runs a write in its own transaction. `BEGIN` joins an open transaction (PostgreSQL) or
+    /// commits it (MySQL), so that `COMMIT` ends both. SQLite's driver repairs the connection.
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
         if self.get_database_backend() == DbBackend::Sqlite {
             return self.0.execute_raw(statement).await;
@@ -94,12 +94,12 @@ mod tests {
             db.execute_unprepared(&format!("CREATE TABLE {table} (n INT)"))
                 .await
                 .unwrap();
-            // What a cancelled `begin` leaves in the pool.
+            // State of the pool after a cancelled `begin`.
             db.execute_unprepared("BEGIN").await.unwrap();
             database.pool().execute_raw(insert()).await.unwrap();
             assert_eq!(seen().await, 1, "{variable}");
             db.execute_unprepared("BEGIN").await.unwrap();
-            // MariaDB refuses `SET TRANSACTION` in a transaction; then the connection is closed.
+            // MariaDB rejects `SET TRANSACTION` in a transaction; then the connection is closed.
             if database.begin().await.is_err() {
                 database.begin().await.unwrap();
             }

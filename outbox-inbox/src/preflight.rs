@@ -1,8 +1,7 @@
-//! Finds settings that would silently not work: options that contradict each other, the configuration or the stream.
+//! Finds handler options that contradict each other, the configuration or the stream.
 //!
-//! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Not here: the handlers that
-//! exist and what they need, see [`crate::router`]; the configuration alone, see [`crate::config`]; streams of policy `WorkQueue` or `Interest`, which the
-//! subscriber refuses when it subscribes.
+//! Invariant: pure functions; each problem names its place and a fix. The subscriber itself rejects
+//! streams with policy `WorkQueue` or `Interest`.
 
 mod raw_handlers;
 
@@ -15,13 +14,11 @@ use crate::config::InboxConfig;
 use crate::handler::{Order, Registration, Strategy};
 use crate::start_error::{Problem, ProblemKind};
 
-/// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
+/// The inbox must keep rows longer than the stream keeps messages, because the clocks differ.
 const MARGIN: Duration = Duration::from_secs(3600);
 
-/// Messages per transaction, at most.
 const BATCH_MAX: u32 = 1_000;
 
-/// What is wrong with the handlers' options by themselves.
 pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut first_of: BTreeMap<&str, &Registration> = BTreeMap::new();
@@ -84,7 +81,7 @@ fn wrong_option(handler: &Registration, option: &str, wrong: &str) -> Problem {
     Problem::handlers(format!("{option} of handler {handler} {wrong}"))
 }
 
-/// Per consumer and aggregate type, one of each kind is named.
+/// Names one of each kind per consumer and aggregate type.
 fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
     type Pair<'a> = (Option<&'a Registration>, Option<&'a Registration>);
     let mut by_aggregate: BTreeMap<(&str, &'static str), Pair<'_>> = BTreeMap::new();
@@ -99,7 +96,7 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
             };
         }
     }
-    // What takes everything takes part in every aggregate.
+    // A handler of everything takes part in every aggregate.
     for handler in handlers
         .iter()
         .filter(|handler| handler.events.iter().any(|event| event.is_everything()))
@@ -124,7 +121,7 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .collect()
 }
 
-/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::External`] was given.
+/// `has_store`: a store for [`Strategy::External`] was given.
 pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_store: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let ack_wait = config.ack_wait;
@@ -157,13 +154,13 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
     problems
 }
 
-/// What the stream says: problems, and warnings for the log.
+/// Problems, and warnings for the log.
 pub(crate) fn stream(
     facts: &StreamFacts,
     handlers: &[Registration],
     config: &InboxConfig,
 ) -> (Option<Problem>, Option<String>) {
-    // The others remember for ever, have nothing to remember, or remember elsewhere.
+    // Other strategies need no retention.
     let Some(handler) = handlers
         .iter()
         .find(|handler| handler.options.strategy.keeps_rows())
@@ -261,7 +258,6 @@ mod tests {
         assert!(timeout(29 * SECOND).is_empty());
     }
 
-    /// Numbers would be waited for at the broker, again and again.
     #[test]
     fn a_sequence_without_order_is_refused() {
         let sequence = |order| {

@@ -1,8 +1,7 @@
-//! Looks at the start whether the tables exist and the role may do with them what the inbox will do.
+//! Checks at the start that the tables exist and the role has the rights that the inbox needs.
 //!
-//! Invariant: it changes nothing and locks no row. PostgreSQL is asked; on MySQL and MariaDB, statements over no rows fail as they would later, as far as
-//! the role needs SELECT anyway; SQLite has no rights. What is missing would otherwise be found again with each message. Not here: columns, which the
-//! migration brings.
+//! Invariant: read-only, without row locks. PostgreSQL has privilege functions. On MySQL and
+//! MariaDB, statements over no rows fail as they would later. SQLite has no rights.
 
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -13,10 +12,10 @@ use crate::handler::{Registration, Strategy, describe};
 use crate::start_error::Problem;
 
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
-/// Nobody deletes what says how far an aggregate has come.
+/// Sequences are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
 
-/// What is missing. The tables that nobody uses are not looked at.
+/// Returns missing rights. Unused tables are not checked.
 ///
 /// # Errors
 ///
@@ -49,7 +48,7 @@ pub(crate) async fn problems(
             (table("outbox_aggregates"), NUMBERS),
         ];
         for (table, rights) in of_outbox {
-            // Without SELECT, MySQL could only be asked for INSERT by inserting.
+            // Without SELECT, MySQL shows INSERT rights only by an insert.
             let rights = match sql.backend() {
                 DbBackend::MySql => &[],
                 _ => rights,
@@ -74,7 +73,8 @@ pub(crate) async fn problems(
     Ok(problems)
 }
 
-/// Row-level security that filters the rows of a table for this role. An inbox that does not see a row takes a repeated message for a new one.
+/// Row-level security that hides rows from this role. An inbox that cannot see a row handles a
+/// duplicate again.
 pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Option<Problem>, DbErr> {
     if db.get_database_backend() != DbBackend::Postgres {
         return Ok(None);
@@ -91,12 +91,11 @@ pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Optio
     }))
 }
 
-/// The rights on a table that the role lacks.
 async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Result<Option<Problem>, DbErr> {
     let mut denied = Vec::new();
     match db.get_database_backend() {
         DbBackend::Postgres => {
-            // Fails for a missing table also if no right is asked for. Rights on some columns count, because they may be those that are used.
+            // Column privileges count, because they may cover the used columns.
             for right in rights {
                 let some_columns = match *right {
                     "DELETE" => String::new(),
@@ -111,7 +110,7 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
             }
         }
         DbBackend::MySql => {
-            // Of the outbox's tables nothing but their existence is of interest.
+            // For outbox tables, only the existence is checked.
             let asked = if rights.is_empty() {
                 &["SELECT"][..]
             } else {
@@ -149,7 +148,7 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     ))))
 }
 
-/// The role of the connection, as it stands in a `GRANT`.
+/// In the syntax of `GRANT`.
 async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     let backend = db.get_database_backend();
     let sql = match backend {
@@ -164,8 +163,8 @@ async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     })
 }
 
-/// For the log: the consequence of a pool with fewer connections than handlers may run. `None`: the pool is large enough, or its size is unknown.
-/// `jobs`: the handlers of all consumers that may run at a time.
+/// Warning text for a pool with fewer connections than concurrent handlers (`jobs`, over all
+/// consumers).
 pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usize) -> Option<String> {
     let connections = usize::try_from(connections?).ok()?;
     (connections < jobs).then(|| {
@@ -177,7 +176,7 @@ pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usi
     })
 }
 
-/// The largest number of connections of a pool. `None` on SQLite, which has one writer anyway.
+/// `None` on SQLite, which has one writer.
 pub(crate) fn connections_max(db: &DatabaseConnection) -> Option<u32> {
     match db.get_database_backend() {
         _ if db.is_mock_connection() => None,

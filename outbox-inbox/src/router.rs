@@ -1,7 +1,8 @@
 //! The set of handlers of an inbox.
 //!
-//! Linked handlers register themselves; a program can also name them one by one. Invariant: one (consumer, event type, version) has one handler, and
-//! every handler has its state; [`Router::check`] finds all violations at once. Not here: running handlers, see [`crate::runtime`].
+//! Linked handlers register themselves; a program can also name them. Invariant: each (consumer,
+//! event type, version) has one handler, and every handler has its state. [`Router::check`] reports
+//! all violations at once.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -10,15 +11,15 @@ use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
 use crate::preflight;
 use crate::start_error::{Problem, ProblemKind, StartError};
 
-/// Longest name of a consumer, in bytes.
 const CONSUMER_BYTES_MAX: usize = 64;
 
 /// A set of handlers.
 ///
-/// Within one consumer a message has one handler: that of its event type and version (also after an upcast); or else, if no handler takes its event type in any
-/// version, the one with the narrowest of the keys `messages` that select it: `"order.placed"` before `"order.*"` before `"*"`. So a version that only another
-/// process handles goes back to the broker also beside `messages = ["*"]`. Handlers of several consumers do not know of each other: each consumer gets each
-/// message.
+/// Within a consumer, each message has one handler: the handler of its event type and version (also
+/// after an upcast). If no handler takes its event type in any version, the handler with the
+/// narrowest matching `messages` key runs: `"order.placed"` before `"order.*"` before `"*"`. A
+/// version that only another process handles is therefore returned to the broker, even with a
+/// handler of `messages = ["*"]`. Consumers are independent: each consumer receives each message.
 ///
 /// ```standalone_crate
 /// # use outbox_core::DomainEvent;
@@ -42,14 +43,14 @@ pub struct Router {
 }
 
 impl Router {
-    /// No handlers.
+    /// Creates an empty router.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All handlers that are linked into this program. The linker drops a crate that nothing names, and its handlers are then missing without an
-    /// error: name the crate with [`link_handlers!`](crate::link_handlers).
+    /// Returns all handlers linked into this program. The linker drops unreferenced crates without
+    /// an error: name them with [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn registered() -> Self {
         let mut handlers: Vec<_> = inventory::iter::<Registration>.into_iter().copied().collect();
@@ -71,13 +72,13 @@ impl Router {
         self
     }
 
-    /// The handlers, in the order in which they were added.
+    /// Returns the handlers in the order of addition.
     #[must_use]
     pub fn handlers(&self) -> &[Registration] {
         &self.handlers
     }
 
-    /// Names of the consumers that have handlers, sorted.
+    /// Returns the sorted names of consumers with handlers.
     #[must_use]
     pub fn consumers(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.handlers.iter().map(|handler| handler.consumer).collect();
@@ -86,7 +87,6 @@ impl Router {
         names
     }
 
-    /// Which of the expected crates, modules, handlers and consumers have no handler here.
     pub(crate) fn missing(&self, expected: &[String]) -> Vec<Problem> {
         let is_there = |name: &str| {
             self.handlers.iter().any(|handler| {
@@ -107,7 +107,6 @@ impl Router {
         missing.map(not_linked).collect()
     }
 
-    /// The problem of a consumer's name that no handler here has.
     pub(crate) fn unknown(&self, name: &str) -> Option<Problem> {
         let available = self.consumers();
         let unknown = || {
@@ -120,7 +119,6 @@ impl Router {
         (!available.contains(&name)).then(unknown)
     }
 
-    /// The handlers of the given consumers.
     pub(crate) fn only(&self, consumers: &[String]) -> Self {
         let wanted = |handler: &&Registration| consumers.iter().any(|name| name == handler.consumer);
         Self {
@@ -128,8 +126,8 @@ impl Router {
         }
     }
 
-    /// Checks that the handlers fit together and that `state` holds the state they need. [`Inbox::run`](crate::Inbox::run) makes this check first; a
-    /// unit test can make it earlier.
+    /// Checks that the handlers are consistent and that `state` contains their state.
+    /// [`Inbox::run`](crate::Inbox::run) does this first; use this in unit tests.
     ///
     /// # Errors
     ///
@@ -157,7 +155,7 @@ impl Router {
             for event in handler.events.iter().filter(|event| !event.is_selection()) {
                 let key = (handler.consumer, event.event_type(), event.version);
                 if let Some(first) = by_event.insert(key, handler) {
-                    // Reported in source order, which does not depend on the linker.
+                    // Source order does not depend on the linker.
                     let place = |handler: &Registration| (handler.file, handler.line);
                     let (first, second) = if place(first) <= place(handler) {
                         (first, handler)
@@ -194,7 +192,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Whether a name needs no escaping in broker names and in stored keys.
+/// Whether a name needs no escaping in broker names and stored keys.
 fn is_consumer_name(name: &str) -> bool {
     (1..=CONSUMER_BYTES_MAX).contains(&name.len())
         && name
@@ -202,7 +200,8 @@ fn is_consumer_name(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-/// Links handler crates that nothing else names, so that [`Router::registered`] sees their handlers.
+/// Links handler crates that nothing else names, so that [`Router::registered`] contains their
+/// handlers.
 ///
 /// ```
 /// // `outbox_core` stands for your crate with handlers.

@@ -1,11 +1,11 @@
-//! Finds out before the first message whether the database server can be relied on.
+//! Checks before the first message that the database server is supported.
 
 use outbox_sea_orm::{unfit_settings, untested_engine, version_query};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbErr, Statement};
 
 use crate::start_error::Problem;
 
-/// An engine that was not tested, unless it is allowed, and settings of sessions that give statements another meaning.
+/// An untested engine, unless allowed, and session settings that change the meaning of statements.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
     Ok(problems)
 }
 
-/// Refuses an engine that only speaks the protocol, unless it is allowed.
+/// Rejects an engine that is only protocol-compatible.
 fn refused_engine(version: &str, is_allowed: bool) -> Option<Problem> {
     let engine = untested_engine(version).filter(|_| !is_allowed)?;
     Some(Problem::database(format!(

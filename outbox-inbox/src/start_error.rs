@@ -1,7 +1,6 @@
-//! The reasons why an inbox cannot start, as far as they can be known before the first message.
+//! Why an inbox cannot start, detected before the first message.
 //!
-//! Invariant: all problems are reported at once, each with the next step. Not here: finding them, see [`crate::router`],
-//! [`crate::config`], [`crate::preflight`], [`crate::rights`] and [`crate::upcast`].
+//! Invariant: all problems are reported at once, each with the next step.
 
 use std::fmt;
 
@@ -9,7 +8,7 @@ use outbox_sea_orm::NameError;
 
 /// Why an inbox cannot start: all problems, not only the first.
 ///
-/// `Debug` shows the same text as `Display`, because a `main` that returns the error prints it by `Debug`.
+/// `Debug` prints the same text as `Display`, for a `main` that returns the error.
 pub struct StartError {
     problems: Vec<Problem>,
 }
@@ -23,7 +22,7 @@ impl StartError {
         }
     }
 
-    /// The problems, at least one.
+    /// Returns the problems, at least one.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -61,17 +60,17 @@ pub struct Problem {
     text: String,
 }
 
-/// What has to change before an inbox can start.
+/// Part to change before an inbox can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// Handlers, their options, state or upcasters: the program.
+    /// The program: handlers, their options, state or upcasters.
     Handlers,
-    /// A setting of the inbox, or a name of a consumer or table that was given to it.
+    /// A setting of the inbox, or the name of a consumer or table.
     Settings,
-    /// The stream keeps messages for longer than the inbox remembers events.
+    /// The stream keeps messages longer than the inbox keeps its rows.
     Retention,
-    /// The database: its engine, settings, encoding, tables, or the rights of the login.
+    /// The database: engine, settings, encoding, tables, or the rights of the login.
     Database,
 }
 
@@ -97,7 +96,7 @@ impl Problem {
         Self::new(ProblemKind::Settings, error.to_string())
     }
 
-    /// What has to change.
+    /// Returns the part to change.
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         self.kind

@@ -1,14 +1,16 @@
-//! Metrics of an inbox through the `metrics` facade (feature `metrics`; without it nothing is reported), and spans linked to the traces that recorded
-//! the messages.
+//! Metrics of an inbox through the `metrics` facade (feature `metrics`; no-op without it), and
+//! spans
+//! linked to the traces of the messages.
 //!
-//! Invariant: names, units and labels are part of the public interface and listed in [`METRICS`]. No label has unbounded values: event types are only
-//! those that have a handler, in this process or another. Not here: an exporter and a tracer, which the application chooses.
+//! Invariant: names, units and labels are public interface and listed in [`METRICS`]. Labels are
+//! bounded: the event type label contains only handled event types. The application provides
+//! exporter and tracer.
 //!
 //! # Traces
 //!
-//! Each run of a handler has a span `handle` at level info, each run for a batch a span `handle_batch`. The function that the application gave to
-//! [`link_spans`] links both to the trace contexts of their messages; the name of the span tells the two kinds apart. Follow-up events carry the
-//! context of the message that caused them.
+//! Each handler run has a span `handle` at level info, each batch a span `handle_batch`. The
+//! function passed to [`link_spans`] links both to the trace contexts of their messages. Follow-up
+//! events carry the context of their cause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,18 +42,20 @@ outbox_core::__metrics! {
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "time from recording a message to the commit of its effect, by the clocks of both sides";
 }
 
-/// Event type label for deliveries that are no message of an outbox.
+/// Event type label of deliveries that are no outbox message.
 pub(crate) const UNREADABLE: &str = "unreadable";
-/// Event type label for messages whose type has a handler here, but not for their version. A label of its own lets an alert tell them apart.
+/// Event type label of handled event types in an unhandled version. A separate label allows a
+/// separate alert.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Event type label for messages that no consumer has asked for. Their own type would be unbounded, because any publisher can choose it.
+/// Event type label of messages without a subscriber. Their own type is unbounded, because any
+/// publisher can choose it.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
-/// Event type label for messages that a handler takes undecoded by a wildcard (`messages = ["order.*"]`).
+/// Event type label of messages that a wildcard handler takes undecoded (`messages = ["order.*"]`).
 pub(crate) const UNDECODED: &str = "undecoded";
 
-/// What a look at a consumer found; `None` is what is not known.
+/// `None`: unknown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched {
     pub(crate) undelivered: Option<u64>,
@@ -60,7 +64,7 @@ pub(crate) struct Watched {
     pub(crate) dead_letters: Option<u64>,
 }
 
-/// The span in which one delivery is handled. `None`: the delivery is no message of an outbox.
+/// `None`: no outbox message.
 pub(crate) fn handle_span(consumer: &'static str, message: Option<&Message>) -> tracing::Span {
     let Some(message) = message else {
         return tracing::info_span!("handle", otel.kind = "consumer", consumer);
@@ -77,7 +81,6 @@ pub(crate) fn handle_span(consumer: &'static str, message: Option<&Message>) -> 
     span
 }
 
-/// The span in which several messages are handled together, linked to all of them.
 pub(crate) fn batch_span(consumer: &'static str, messages: &[Arc<Message>]) -> tracing::Span {
     let span = tracing::info_span!(
         "handle_batch",
@@ -91,7 +94,7 @@ pub(crate) fn batch_span(consumer: &'static str, messages: &[Arc<Message>]) -> t
     span
 }
 
-/// Time from recording a message until now; zero if the clocks disagree.
+/// Zero if the clocks disagree.
 pub(crate) fn lag(message: &Message) -> Duration {
     let lag = OffsetDateTime::now_utc() - message.created_at;
     lag.try_into().unwrap_or_default()
@@ -300,7 +303,8 @@ mod tests {
             let name = span.metadata().unwrap().name().to_owned();
             LINKS.lock().unwrap().push((name, traceparent.to_owned()));
         });
-        // A global subscriber, because spans shared with other tests do not reliably reach the subscriber of one thread.
+        // A global subscriber, because spans shared with other tests do not reliably reach a
+        // thread's subscriber.
         let _ = tracing_subscriber::fmt().with_writer(std::io::sink).try_init();
         let now = OffsetDateTime::now_utc();
         let (first, second) = (message(Some(FIRST), now), message(Some(SECOND), now));

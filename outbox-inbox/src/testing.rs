@@ -1,9 +1,8 @@
-//! Helpers for tests of handlers (feature `testing`).
+//! Test helpers for handlers (feature `testing`).
 //!
-//! [`Harness`] runs one handler against one event, with the real deduplication and the real database, and without a broker.
-//! [`handled`] and [`dead_letters`] look at what an inbox left behind. For tests with a broker see
-//! `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
-//! [`Inbox::run`](crate::Inbox::run).
+//! [`Harness`] runs one handler with one event against a real database, with deduplication and
+//! without a broker. [`handled`] and [`dead_letters`] read the results of an inbox. For tests with
+//! a broker see `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +27,7 @@ use crate::runtime::{Consumer, HandlerServices, Shared, Stop, Tally, handle};
 use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
-/// Ids of the events that a consumer has handled, oldest first.
+/// Returns the ids of the events that a consumer has handled, oldest first.
 ///
 /// # Errors
 ///
@@ -37,7 +36,7 @@ pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<Even
     handled_in(db, &TableNames::default(), consumer).await
 }
 
-/// As [`handled`], for other table names.
+/// As [`handled`], with other table names.
 ///
 /// # Errors
 ///
@@ -54,7 +53,8 @@ pub async fn handled_in(
         .collect()
 }
 
-/// The dead letters of a consumer, oldest first, at most 1,000. For other table names see [`DeadLetters`].
+/// Returns the dead letters of a consumer, oldest first, at most 1,000. For other table names see
+/// [`DeadLetters`].
 ///
 /// # Errors
 ///
@@ -65,21 +65,23 @@ pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec
         .await
 }
 
-/// What became of a message that a [`Harness`] delivered.
+/// Outcome of a delivery by a [`Harness`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It took effect.
+    /// The handler succeeded.
     Handled,
-    /// It had been handled or dead-lettered before; the handler did not run.
+    /// The message was handled or dead-lettered before; the handler did not run.
     Duplicate,
-    /// The handler failed; it would run again after its delay.
+    /// The handler failed and would be retried after its delay.
     Failed,
-    /// The handler asked to be run again after this time ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
+    /// The handler requested a retry after this time
+    /// ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
     Deferred(Duration),
-    /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
+    /// The message could not run yet: it may be running elsewhere, earlier messages are missing, or
+    /// its version has no handler.
     Later,
-    /// It was dead-lettered.
+    /// The message was dead-lettered.
     DeadLettered,
     /// The handler does not handle this event.
     Skipped,
@@ -95,7 +97,7 @@ pub enum HarnessError {
     /// The event cannot be a message.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
-    /// The database could not be reached.
+    /// The database failed.
     #[error("database failed")]
     Database(#[from] DbErr),
 }
@@ -142,7 +144,8 @@ impl std::fmt::Debug for Harness {
 }
 
 impl Harness {
-    /// A harness over a database that has the inbox tables, and the outbox tables if handlers record follow-up events.
+    /// Creates a harness over a database with the inbox tables, and the outbox tables if handlers
+    /// record follow-up events.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -163,26 +166,27 @@ impl Harness {
     outbox_core::__setters! {
         /// Replaces the configuration. Default: [`InboxConfig::default`].
         fn with_config(config: InboxConfig);
-        /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
+        /// Sets the table and limits for follow-up events. Default: [`OutboxConfig::default`].
         fn with_outbox(outbox: OutboxConfig, in services);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
-        /// Sets how older versions of events become those that the handler knows. Default: not at all.
+        /// Sets the conversions of older event versions. Default: none.
         fn with_upcasters(upcasters: Upcasters, in services);
     }
 
-    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated. Only they need it.
+    /// Sets the deduplication store of handlers with the strategy
+    /// [`external`](crate::Strategy::External). Only these handlers need a store.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.services.store = Some(Arc::new(store));
         self
     }
 
-    /// The message that an event becomes, with a fresh id. Deliver it twice to test a duplicate.
+    /// Creates the message of an event, with a new id. Deliver it twice to test a duplicate.
     ///
     /// # Errors
     ///
-    /// [`EventError`], as when it is recorded.
+    /// [`EventError`], as for a recorded event.
     pub fn message<E: DomainEvent>(&self, event: &E) -> Result<Message, EventError> {
         let message = NewMessage::from_event(event)?;
         message.check(&Limits::default())?;
@@ -199,7 +203,7 @@ impl Harness {
         self.deliver_message::<H>(&self.message(event)?).await
     }
 
-    /// Delivers a message for the first time, as far as the broker is concerned.
+    /// Delivers a message with a delivery count of 1.
     ///
     /// # Errors
     ///
@@ -208,8 +212,8 @@ impl Harness {
         self.redeliver_message::<H>(message, 1).await
     }
 
-    /// Delivers a message that the broker has delivered `delivery_count - 1` times before. Redelivered messages are counted before
-    /// they run.
+    /// Delivers a message with the given delivery count. A redelivered message is counted before it
+    /// runs.
     ///
     /// # Errors
     ///
@@ -231,7 +235,7 @@ impl Harness {
         .await
     }
 
-    /// Delivers anything, for example something that no outbox has sent.
+    /// Delivers arbitrary headers and bytes, for example from a sender that is no outbox.
     ///
     /// # Errors
     ///
@@ -247,7 +251,7 @@ impl Harness {
             services: self.services.clone(),
             config: self.config.clone(),
             tally: Tally::default(),
-            // The harness has no broker, so its subjects mean nothing.
+            // Without a broker, subjects have no meaning.
             belongs: Arc::new(|_, _, _| true),
         };
         let consumer = Consumer::new(
@@ -261,7 +265,7 @@ impl Harness {
             loop {
                 let database_failures = routed.memory.database_failures;
                 let outcome = handle(&consumer, &incoming, &mut routed, &stop, None).await;
-                // What the database prevents is tried again, as by an inbox.
+                // Retries after database errors, as an inbox does.
                 if routed.memory.database_failures == database_failures
                     || outcome.retry() != Some(Retry::Postponed)
                 {
@@ -277,7 +281,7 @@ impl Harness {
             (Internal::DeadLettered, _) => Outcome::DeadLettered,
             (Internal::Skipped, _) => Outcome::Skipped,
             (_, Some(Retry::Deferred)) => Outcome::Deferred(outcome.after()),
-            // Nothing is sent back without a broker that others could have asked.
+            // Without a broker, no other program can have subscribed.
             (Internal::SentBack { .. }, _) | (_, Some(Retry::Postponed | Retry::Early { .. })) => {
                 Outcome::Later
             }

@@ -1,7 +1,7 @@
-//! Upcasters: convert the payload of an older event version to a version that has a handler, one step at a time.
+//! Upcasters: convert a payload of an older event version to a handled version, one step at a time.
 //!
-//! Invariant: a step changes only the payload and the version of a message, never its ids. A failed conversion is a fatal error, and the dead letter
-//! keeps the original message. Missing and duplicate steps are reported at the start. Not here: the choice of the handler, see [`crate::router`].
+//! Invariant: a step changes only payload and version of a message, never its ids. A failed
+//! conversion is fatal, and the dead letter keeps the original message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -22,15 +22,17 @@ use crate::handler::{HandlerError, Registration};
 use crate::start_error::Problem;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-/// Takes a payload with its content type, and returns JSON.
+/// Converts a payload with its content type to JSON.
 type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
-/// Conversion steps from version n of an event type to version n + 1. Give them to [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
+/// Conversion steps from version n of an event type to version n + 1, for
+/// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
-/// If a consumer has no handler for the version of a message, the steps convert the message to the lowest later version that has one. Handlers then
-/// see one version; the message on the stream and a dead letter keep the old one. The steps go through serde: they read JSON, and CBOR with the feature `cbor`,
-/// and the handler is given JSON, which both codecs read. A payload of another codec cannot be upcast: its message becomes a dead letter, unless an old version
-/// has a handler of its own. A missing, duplicate or unused step is an error at the start.
+/// If a consumer does not handle the version of a message, the steps convert it to the lowest later
+/// handled version. The message on the stream and a dead letter keep the original version. Steps
+/// read JSON, and CBOR with the feature `cbor`; the handler receives JSON. A payload of another
+/// codec cannot be converted: without a handler for its version, its message is dead-lettered. A
+/// missing, duplicate or unused step is an error at the start.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -57,7 +59,6 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 #[derive(Clone, Default)]
 pub struct Upcasters {
     steps: Vec<Step>,
-    /// Problems of pairs of types that form no step.
     mismatches: Vec<Problem>,
 }
 
@@ -78,14 +79,14 @@ impl fmt::Debug for Upcasters {
 }
 
 impl Upcasters {
-    /// No steps.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a step between two types that describe one event type in versions n and n + 1. Any other pair is reported as a problem at the start. For
-    /// enums, use [`Self::json`] once per variant.
+    /// Adds a step between two types for versions n and n + 1 of one event type. Any other pair is
+    /// an error at the start. For enums, use [`Self::json`] once per variant.
     #[must_use]
     #[track_caller]
     pub fn step<Old, New>(self, convert: impl Fn(Old) -> New + Send + Sync + 'static) -> Self
@@ -96,7 +97,8 @@ impl Upcasters {
         self.try_step(move |old| Ok::<New, BoxError>(convert(old)))
     }
 
-    /// As [`Self::step`], for a conversion that can fail. An error is fatal: the message becomes a dead letter.
+    /// As [`Self::step`], for a fallible conversion. An error is fatal: the message is
+    /// dead-lettered.
     #[must_use]
     #[track_caller]
     pub fn try_step<Old, New, E>(
@@ -130,8 +132,8 @@ impl Upcasters {
         }
     }
 
-    /// Adds a step on JSON from version `from` to the next one, for versions that have no Rust type any more. An error is fatal: the message becomes
-    /// a dead letter. Integers beyond 64 bits lose digits.
+    /// Adds a step on JSON from version `from` to the next one, for versions without a Rust type.
+    /// An error is fatal: the message is dead-lettered. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(
@@ -159,12 +161,13 @@ impl Upcasters {
         let apply = move |content_type: &str, payload: &[u8]| {
             let old =
                 from_serde(content_type, payload).map_err(|reason| failed("read by its upcaster", reason))?;
-            // Indexing JSON of an unexpected shape panics. No value of the step is used after a panic.
+            // Indexing JSON of an unexpected shape panics. No value of the step is used after a
+            // panic.
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
             to_json(&new).map_err(|error| {
-                // The text of serde_json may quote.
+                // The text of a serde_json error may quote the payload.
                 let reason = match error.downcast_ref() {
                     Some(error) => json_reason(error),
                     None => error.to_string(),
@@ -187,7 +190,6 @@ impl Upcasters {
             .find(|step| step.from == from && step.event_type == event_type)
     }
 
-    /// The problems of the steps, given the handlers that run here.
     pub(crate) fn problems(&self, handlers: &[Registration]) -> Vec<Problem> {
         let mut problems = self.mismatches.clone();
         for (index, step) in self.steps.iter().enumerate() {
@@ -200,7 +202,6 @@ impl Upcasters {
                 )));
             }
         }
-        // Per consumer, because each has handlers for its own versions.
         let mut handled: BTreeMap<(&str, String), BTreeMap<u32, Registration>> = BTreeMap::new();
         for handler in handlers {
             for event in handler.events {
@@ -241,7 +242,7 @@ impl Upcasters {
         problems
     }
 
-    /// Follows the steps from a version until a handled version or the end of the chain, and returns that version.
+    /// Follows the steps to a handled version or to the end of the chain.
     fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
@@ -252,8 +253,7 @@ impl Upcasters {
         version
     }
 
-    /// The handled version to which a message of this version is converted: the same version, or the first later one that the steps reach. `None` if
-    /// there is none.
+    /// The handled version that a message reaches: its own, or the first later one.
     pub(crate) fn reaches<T>(
         &self,
         event_type: &str,
@@ -263,7 +263,8 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// Converts a message to a later version that [`Self::reaches`] returned. Errors are fatal; keep the original for the dead letter.
+    /// Converts a message to a version from [`Self::reaches`]. Errors are fatal; keep the original
+    /// for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_serde(&message.content_type) {

@@ -1,8 +1,9 @@
-//! The operations on dead letters: list, count, retry, discard. Erasing those of an aggregate: [`super::erase`].
+//! Operations on dead letters: list, count, retry, discard. Erasure by aggregate is in
+//! [`super::erase`].
 //!
-//! Invariant: nothing here runs a handler; it changes what an inbox finds, in transactions of at most 1,000 rows, and works while inboxes run.
-//! Rows that somebody else has locked are passed over (`SKIP LOCKED`): an inbox that is trying them again, or another operator. So nobody
-//! waits for a handler, and two operators never wait for each other. Not here: who may do it; the database's rights decide.
+//! Invariant: no operation here runs a handler. Operations change at most 1,000 rows per
+//! transaction and skip locked rows (`SKIP LOCKED`): rows that an inbox retries or another operator
+//! changes. So operators never wait for a handler or for each other.
 
 use outbox_core::payload::json_reason;
 use outbox_core::{Aggregate, EventId, Operation};
@@ -19,19 +20,21 @@ use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::operations::Note;
 
-/// Rows per transaction.
 const ROWS_MAX: usize = 1_000;
 
-/// Values in the list of a statement that writes: MariaDB turns 1,000 and more into a join, which need not use the primary key.
+/// MariaDB turns a list of 1,000 or more values into a join, which need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
-/// The dead letters of a database: the messages that consumers could not handle. Operators look at them and decide about them here.
+/// The dead letters of a database: messages that consumers could not handle. Operators inspect,
+/// retry or discard them.
 ///
-/// Works in any process that reaches the database, with inboxes running or not. Operations on a [`DeadLetterSelection`] take its rows in the order in which
-/// they were dead-lettered, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
-/// Dropping a future ends it after the transaction that runs.
+/// Works in any process with access to the database, while inboxes run or not. Operations on a
+/// [`DeadLetterSelection`] process its rows oldest first, at most 1,000 per transaction. After an
+/// error, finished transactions stay committed; repeat the call to continue. Dropping a future ends
+/// it after the current transaction.
 ///
-/// Rows that an inbox is trying again at this moment, or that another operator is changing, are left out and not counted.
+/// Rows that an inbox retries or another operator changes at the same time are skipped and not
+/// counted.
 ///
 /// ```
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -59,7 +62,7 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// The dead letters in the tables with the default names.
+    /// Uses the tables with the default names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -69,9 +72,11 @@ impl DeadLetters {
         }
     }
 
-    /// Writes down what this value changes, as one operation, in the transactions of the changes. Read it by [`InboxOperations`](crate::InboxOperations).
+    /// Records changes as one operation in the audit log, in the transactions of the changes. See
+    /// [`InboxOperations`](crate::InboxOperations).
     ///
-    /// If nothing is changed, nothing is written down. If the table `inbox_operations` is missing, a change fails, and nothing is changed.
+    /// Without a change nothing is recorded. If the table `inbox_operations` is missing, a change
+    /// fails and is rolled back.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -83,16 +88,17 @@ impl DeadLetters {
         fn with_names(names: TableNames);
     }
 
-    /// Lists them, oldest first, at most `limit`. Go on with [`DeadLetterSelection::after`].
+    /// Lists dead letters, oldest first, at most `limit`. Page with [`DeadLetterSelection::after`].
     ///
     /// # Errors
     ///
-    /// The database's error; [`DbErr::Type`] or [`DbErr::Json`] for a row that this crate did not write.
+    /// The database's error; [`DbErr::Type`] or [`DbErr::Json`] for a row that this crate did not
+    /// write.
     pub async fn list(&self, selection: &DeadLetterSelection, limit: u32) -> Result<Vec<DeadLetter>, DbErr> {
         self.read(selection, limit, "payload").await
     }
 
-    /// As [`Self::list`], with empty payloads, for lists that do not show them: the database sends none.
+    /// As [`Self::list`], with empty payloads. The database does not send payloads.
     ///
     /// # Errors
     ///
@@ -130,7 +136,7 @@ impl DeadLetters {
         rows.iter().map(|row| read(row, inbox.backend())).collect()
     }
 
-    /// One of them; `None` if it is gone.
+    /// Returns a dead letter, or `None` if it no longer exists.
     ///
     /// # Errors
     ///
@@ -139,7 +145,7 @@ impl DeadLetters {
         Ok(self.list(&DeadLetterSelection::ids([id]), 1).await?.pop())
     }
 
-    /// Counts them. Reads all that are selected.
+    /// Counts the selected dead letters. Reads all of them.
     ///
     /// # Errors
     ///
@@ -152,14 +158,17 @@ impl DeadLetters {
         Ok(u64::try_from(row.try_get::<i64>("", "letters")?).unwrap_or_default())
     }
 
-    /// Marks open ones to be tried again; returns how many it marked. A running inbox of the consumer takes them up soon, one that is started
-    /// later at its start: those of one aggregate in the order of the stream, each once. Where the handler succeeds, its effect, the handled inbox row
-    /// and the deletion of the dead letter are one transaction; where it fails, the dead letter is open again, with the new error.
+    /// Marks open dead letters for retry and returns their number. A running inbox of the consumer
+    /// retries them soon, otherwise the next one at its start: in stream order within an aggregate,
+    /// once each. On success, the effect, the handled inbox row and the deletion of the dead letter
+    /// are one transaction. On failure, the dead letter is open again with the new error.
     ///
-    /// Later messages of the aggregate have usually been handled by then: a handler that must not see them in another order has to look.
+    /// Later messages of the aggregate are usually handled before the retry. A handler that depends
+    /// on order must check.
     ///
-    /// A dead letter that is no message is decoded again: it may be one after a bug in decoding was fixed. If a copy of the message was handled meanwhile, because it came
-    /// after the inbox had forgotten the message, the dead letter is deleted without a second effect.
+    /// A dead letter that is no message is decoded again, and can succeed after a decoding bug is
+    /// fixed. If a copy of the message was handled after the inbox row expired, the dead letter is
+    /// deleted without a second effect.
     ///
     /// # Errors
     ///
@@ -169,7 +178,7 @@ impl DeadLetters {
             .await
     }
 
-    /// Takes the mark of [`Self::retry`] back; returns how many are open again.
+    /// Removes the mark of [`Self::retry`] and returns the number of reopened dead letters.
     ///
     /// # Errors
     ///
@@ -179,8 +188,9 @@ impl DeadLetters {
             .await
     }
 
-    /// Deletes them, marked or not, and with them the only copy of their bytes outside the stream; returns how many. The inbox row of a message stays
-    /// dead until it expires, so a copy that is delivered meanwhile stays without effect. For the erasure of personal data: [`Self::erase`].
+    /// Deletes dead letters, marked or not, and returns their number. This deletes the only copy of
+    /// their bytes outside the stream. The inbox row stays dead until it expires, so a redelivered
+    /// copy has no effect. For the erasure of personal data see [`Self::erase`].
     ///
     /// # Errors
     ///
@@ -207,11 +217,12 @@ impl DeadLetters {
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
             let noted = note.clone();
-            // A dropped `begin` would poison the pool.
+            // Detached: dropping `begin` would return the connection inside an open transaction.
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;
-            // Behind the last one, so that a letter that fails again meanwhile is not taken twice.
+            // Continues after the last row, so that a letter that fails again meanwhile is not
+            // taken twice.
             selection.after = last;
             if selection.after.is_none() {
                 self.end_note().await;
@@ -225,7 +236,7 @@ impl DeadLetters {
         Some(Note::new(&self.db, &self.names, operation))
     }
 
-    /// Writes down that the operation has ended. What it changed is committed by then: its caller has to hear of that, and not of an end that is missing.
+    /// Marks the operation as ended. The changes are committed, so an error here is only logged.
     pub(super) async fn end_note(&self) {
         let Some(note) = self.note() else { return };
         if let Err(error) = note.end(&self.db).await {
@@ -247,7 +258,7 @@ enum Change {
     Delete,
 }
 
-/// Changes a batch; returns how many rows, and the last one if there may be more.
+/// Returns the number of changed rows, and the last row if there may be more.
 async fn change_batch(
     database: &Database,
     inbox: &InboxSql,
@@ -255,7 +266,7 @@ async fn change_batch(
     change: Change,
     note: Option<&Note>,
 ) -> Result<(u64, Option<After>), DbErr> {
-    // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
+    // Reads without locks, then locks by key: with `ORDER BY … LIMIT`, MySQL locks all sorted rows.
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros(inbox.backend(), "created_at"),
@@ -284,13 +295,13 @@ async fn change_batch(
         if let Some(note) = note {
             note.count(&tx, changed, &letters).await?;
         }
-        // A crash before this line changes nothing.
+        // A crash before the commit changes nothing.
         tx.commit().await?;
     }
     Ok((changed, page.last().copied().filter(|_| page.len() == ROWS_MAX)))
 }
 
-/// Returns the keys of those that it has changed. Primary key.
+/// Returns the changed keys. Primary key.
 async fn change_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -319,7 +330,6 @@ async fn change_rows(
         Change::Delete => inbox.sql(format!("DELETE FROM {} WHERE id IN ", inbox.dead_letters())),
     };
     sql.bind_rows([ids.iter().copied().map(Value::from)]);
-    // They are locked, so all of them are changed.
     tx.execute_raw(sql.statement()).await?;
     Ok(ids)
 }

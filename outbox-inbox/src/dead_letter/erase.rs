@@ -1,7 +1,7 @@
 //! Erases the dead letters of an aggregate, for the erasure of personal data.
 //!
-//! Invariant: a dead letter of the aggregate is gone, or it is counted as busy; none is passed over without a word. Not here: what the outbox holds
-//! ([`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as)), and what the stream holds.
+//! Invariant: each dead letter of the aggregate is deleted or counted as busy. The outbox has
+//! [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,41 +16,49 @@ use crate::database::Database;
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::operations::Note;
 
-/// What [`DeadLetters::erase`] did and found.
+/// Result of [`DeadLetters::erase`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasedDeadLetters {
-    /// Dead letters of the aggregate that were deleted.
+    /// Deleted dead letters of the aggregate.
     pub erased: u64,
-    /// Those that are still there, because an inbox is trying them again at this moment, or another operator is changing them. Call again.
+    /// Remaining dead letters, which an inbox retries or another operator changes at the same time.
+    /// Call again.
     pub busy: u64,
-    /// Dead letters of all consumers that are no messages: nothing says which aggregate they are of. Look at them, and discard what is to go.
+    /// Dead letters of all consumers that are no messages and therefore have no aggregate. Inspect
+    /// them, and discard them if necessary.
     pub unattributed: u64,
 }
 
 impl DeadLetters {
-    /// Deletes the dead letters of an aggregate, of all consumers, marked or not, with headers and payload, and empties the error texts in the inbox rows of their
-    /// messages. Returns how many, and how many are left. For the erasure of personal data, together with
-    /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
+    /// Deletes the dead letters of an aggregate of all consumers, marked or not, with headers and
+    /// payload, and clears the error texts in the inbox rows of their messages. Use it together
+    /// with [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
     ///
-    /// It ends them as [`Self::discard`] does: the inbox rows stay dead until they expire ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)), so a copy that is delivered until then stays
-    /// without effect. Letters that were no message for the program that kept them have no such row. And
-    /// [`Self::retry`] finds nothing. Where `discard` leaves out what an inbox is trying again, this counts it: erasure is complete when
-    /// [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0 and consumers have nothing of the aggregate left: a dead letter that is being
-    /// stored meanwhile is not seen.
+    /// As with [`Self::discard`], the inbox rows stay dead until they expire
+    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)), so a redelivered
+    /// copy has no effect until then, and [`Self::retry`] finds nothing. Letters without a decoded
+    /// message have no inbox row. Unlike `discard`, this counts letters that an inbox retries. The
+    /// erasure is complete when [`erased`](ErasedDeadLetters::erased) and
+    /// [`busy`](ErasedDeadLetters::busy) are 0 and consumers have no pending message of the
+    /// aggregate: a dead letter inserted during the call is not seen.
     ///
-    /// Reads all dead letters once, without locks, by their primary key; deletes in transactions of at most 500. After an error, what was erased stays erased; call again.
+    /// Reads all dead letters once by primary key, without locks. Deletes at most 500 per
+    /// transaction. After an error, finished transactions stay committed; call again.
     ///
-    /// **Not erased:** what the stream keeps, results of handlers, error texts of messages that are no dead letters (until
-    /// [`InboxConfig::retention`](crate::InboxConfig#structfield.retention) is over), the aggregate's id in `inbox_sequences`, logs, and backups.
+    /// **Not erased:** messages in the stream, results of handlers, error texts of messages that
+    /// are not dead-lettered (until
+    /// [`InboxConfig::retention`](crate::InboxConfig#structfield.retention) ends), the aggregate id
+    /// in `inbox_sequences`, logs, and backups.
     ///
     /// # Errors
     ///
-    /// The database's error, on SQLite also that it is locked, if a handler holds its one write lock for longer than a statement waits: call again.
+    /// The database's error. On SQLite also a lock timeout, if a handler holds the write lock too
+    /// long: call again.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future ends it after the transaction that runs.
+    /// Dropping the future ends it after the current transaction.
     pub async fn erase(&self, aggregate: &Aggregate) -> Result<ErasedDeadLetters, DbErr> {
         let (inbox, database) = (self.sql(), Database::inspect(self.db.clone()).await?);
         let (mut total, mut after) = (ErasedDeadLetters::default(), None);
@@ -58,7 +66,7 @@ impl DeadLetters {
         loop {
             let (inbox, database, whose) = (inbox.clone(), database.clone(), aggregate.clone());
             let noted = note.clone();
-            // A dropped `begin` would poison the pool.
+            // Detached: dropping `begin` would return the connection inside an open transaction.
             let work = async move { erase_batch(&database, &inbox, &whose, after, noted.as_ref()).await };
             let (batch, last) = outbox_sea_orm::detached(work).await?;
             total.erased += batch.erased;
@@ -67,7 +75,7 @@ impl DeadLetters {
             after = last;
             if after.is_none() {
                 self.end_note().await;
-                // Without the id: it may be personal data.
+                // Without the id, which may be personal data.
                 tracing::info!(
                     aggregate_type = aggregate.aggregate_type,
                     erased = total.erased,
@@ -81,7 +89,6 @@ impl DeadLetters {
     }
 }
 
-/// A dead letter of the aggregate.
 struct Found {
     id: Uuid,
     consumer: String,
@@ -89,7 +96,7 @@ struct Found {
     event_id: Option<Uuid>,
 }
 
-/// Erases what is among the next rows; returns the last of them if there may be more.
+/// Erases one page; returns its last row if there may be more.
 async fn erase_batch(
     database: &Database,
     inbox: &InboxSql,
@@ -97,7 +104,7 @@ async fn erase_batch(
     after: Option<Uuid>,
     note: Option<&Note>,
 ) -> Result<(ErasedDeadLetters, Option<Uuid>), DbErr> {
-    // Read without locks and locked by their keys, as elsewhere. Primary key, a range of it.
+    // Read without locks, then locked by key. Range of the primary key.
     let mut sql = inbox.sql(format!(
         "SELECT id, consumer, event_id, aggregate_type, {} FROM {} WHERE (aggregate_type IS NULL OR (aggregate_type = ",
         headers_column(inbox.backend()),
@@ -131,18 +138,19 @@ async fn erase_batch(
         if let Some(note) = note {
             note.count(&tx, batch.erased, &[]).await?;
         }
-        // A crash before this line changes nothing.
+        // A crash before the commit changes nothing.
         tx.commit().await?;
     }
     Ok((batch, last.filter(|_| rows.len() == LIST_MAX)))
 }
 
-/// Whether a row that was selected is of the aggregate; `None` if nothing says so. Names that the database refused stand in the headers only.
+/// Whether a row is of the aggregate; `None` if unknown. Names that the database rejected are only
+/// in the headers.
 fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result<Option<bool>, DbErr> {
     if read_name(row, backend, "aggregate_type")?.is_some() {
         return Ok(Some(true));
     }
-    // Another program may have written headers that say nothing to this one. They must not keep the others from being erased.
+    // Headers written by another program may not be decodable. They must not stop the erasure.
     let headers = match read_headers(row) {
         Err(DbErr::Json(_)) => return Ok(None),
         headers => headers?,
@@ -151,7 +159,8 @@ fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result
     Ok(message.map(|message| message.aggregate == *aggregate))
 }
 
-/// Returns how many were erased, and how many are busy. Primary key; dead letters first, then their inbox rows, as everybody who locks both.
+/// Returns the numbers of erased and busy letters. Primary key. Lock order: dead letters, then
+/// inbox rows.
 async fn erase_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -184,7 +193,7 @@ async fn erase_rows(
     sql.bind_rows([held.into_iter().map(Value::from)]);
     let erased = tx.execute_raw(sql.statement()).await?.rows_affected();
     for (consumer, ids) in rows_of.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-        // The text of a handler's error may quote the message. Status and attempts stay.
+        // An error text may quote the message. Status and attempts stay.
         let mut sql = inbox.sql(format!(
             "UPDATE {} SET last_error = NULL WHERE status = {DEAD} AND consumer = ",
             inbox.messages()
@@ -196,7 +205,7 @@ async fn erase_rows(
     Ok((erased, busy))
 }
 
-/// How many of these dead letters are there, held by others. Primary key, no lock.
+/// Counts the letters that others have locked. Primary key, no lock.
 async fn still_there(tx: &DatabaseTransaction, inbox: &InboxSql, ids: Vec<Value>) -> Result<u64, DbErr> {
     if ids.is_empty() {
         return Ok(0);

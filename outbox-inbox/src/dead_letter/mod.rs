@@ -1,9 +1,11 @@
-//! Dead letters: messages that a consumer could not handle, with everything needed to understand them and to try again.
+//! Dead letters: messages that a consumer could not handle, with the data to diagnose and retry
+//! them.
 //!
-//! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
-//! derived from consumer and event id. For a delivery that is no message it is derived from everything that was delivered (consumer,
-//! subject, stream sequence, headers, payload; the stream sequence alone would collide after a stream is created anew, and the bytes would be lost).
-//! For messages the inbox row (status dead) is written in the same transaction. Not here: the decision that a message is dead-lettered, see `runtime::fail`.
+//! Invariant: one row per message and consumer, even if a crash causes a redelivery before the
+//! acknowledgement. The key is derived from consumer and event id. For a delivery that is no
+//! message, the key is derived from the entire delivery: a stream sequence alone would collide
+//! after the stream is recreated. For messages, the inbox row (`dead`) is written in the same
+//! transaction.
 //!
 //! ```text
 //!               retry (operator)
@@ -49,36 +51,38 @@ pub(crate) use size_limit::without_payload;
 pub struct DeadLetter {
     /// Key of the row.
     pub id: Uuid,
-    /// The consumer that could not handle it.
+    /// Name of the consumer.
     pub consumer: String,
-    /// The event's id; `None` if it is no message of an outbox.
+    /// Event id; `None` if it is no outbox message.
     pub event_id: Option<EventId>,
-    /// Its event type; `None` if it is no message.
+    /// Event type; `None` if it is no message.
     pub event_type: Option<String>,
-    /// Its aggregate; `None` if it is no message.
+    /// Aggregate; `None` if it is no message.
     pub aggregate: Option<Aggregate>,
-    /// Its number within the aggregate, if it has one.
+    /// Number within the aggregate, if present.
     pub sequence: Option<u64>,
-    /// The subject it was published on, with NUL replaced; escaped and shortened if the database refuses it.
+    /// Subject of the publication, with NUL replaced; escaped and shortened if the database rejects
+    /// it.
     pub subject: String,
-    /// Stream sequence under which it was delivered.
+    /// Stream sequence of the delivery.
     pub stream_sequence: u64,
-    /// Headers as received. Nothing in them is masked.
+    /// Headers as received, unmasked.
     pub headers: Vec<(String, String)>,
     payload: Vec<u8>,
-    /// Why it was dead-lettered, the last time: at most 1,000 characters.
+    /// Error of the last attempt, at most 1,000 characters.
     pub error: String,
-    /// Failed attempts; 0 if no handler ever ran.
+    /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
-    /// Where it stands.
+    /// Whether a retry is pending.
     pub status: DeadLetterStatus,
     /// When it was dead-lettered, by the database's clock.
     pub created_at: OffsetDateTime,
 }
 
 impl DeadLetter {
-    /// The payload for people: JSON without the values of sensitive fields. What is no message, is damaged or is of an event that `fields` does not know shows its size only.
-    /// [`SensitiveFields::linked`] knows the events of this program.
+    /// The payload for display: JSON without the values of sensitive fields. If the message is
+    /// damaged, not decodable, or of an event missing in `fields`, only the size is shown.
+    /// [`SensitiveFields::linked`] contains the events of this program.
     #[must_use]
     pub fn masked_payload(&self, fields: &SensitiveFields) -> MaskedPayload {
         match codec::decode(&self.headers, Bytes::copy_from_slice(&self.payload)) {
@@ -89,8 +93,10 @@ impl DeadLetter {
         }
     }
 
-    /// The payload as received, for programs: **nothing is masked.** Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
-    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
+    /// The payload as received, for programs: **nothing is masked.** Empty if MySQL or MariaDB
+    /// rejected its size (`max_allowed_packet`). Then `error` contains the reason, the header
+    /// `outbox-payload-omitted` contains the length, and a retry fails until the message is read
+    /// from the stream by its `stream_sequence`.
     #[must_use]
     pub fn raw_payload(&self) -> &[u8] {
         &self.payload
@@ -99,7 +105,7 @@ impl DeadLetter {
 
 impl std::fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers and payload may hold personal data and stay out of logs.
+        // Headers and payload may contain personal data and stay out of logs.
         f.debug_struct("DeadLetter")
             .field("id", &self.id)
             .field("consumer", &self.consumer)
@@ -118,34 +124,31 @@ impl std::fmt::Debug for DeadLetter {
     }
 }
 
-/// Where a dead letter stands.
+/// Status of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeadLetterStatus {
-    /// Nobody has decided about it, or it failed again.
+    /// Awaits a decision, or a retry failed.
     Open,
-    /// The next inbox of its consumer tries it again.
+    /// Marked: the next inbox of its consumer retries it.
     Retry,
 }
 
-/// [`DeadLetterStatus::Open`].
 const OPEN: i16 = 0;
-/// [`DeadLetterStatus::Retry`].
 const RETRY: i16 = 1;
 
-/// A delivery that becomes a dead letter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
     /// `None`: it is no message.
     pub(crate) message: Option<&'a Message>,
     pub(crate) incoming: &'a Incoming,
-    /// Passed through [`storable_error`] already, because it is also `last_error`.
+    /// Already passed through [`storable_error`], because it is also `last_error`.
     pub(crate) error: &'a str,
     pub(crate) attempts: u32,
 }
 
 impl<'a> NewDeadLetter<'a> {
-    /// The same with the parts that fit into the database, if not all of it does.
+    /// The same with the parts that fit into the database.
     fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> NewDeadLetter<'b>
     where
         'a: 'b,
@@ -169,10 +172,11 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
     serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
+/// Inserts a dead letter if it does not exist; returns whether it did. Primary key: waits for an
+/// open transaction with the same key.
 ///
-/// If the database refuses a dead letter for its contents, it is written once more as [`Form::Plain`]: a dead letter must be kept, whatever it holds, or its message
-/// would be dead-lettered again without end.
+/// If the database rejects the contents, the letter is inserted as [`Form::Plain`]: a letter that
+/// cannot be stored would be dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -190,7 +194,7 @@ pub(crate) async fn insert(
     }
 }
 
-/// As [`insert`], in a transaction. The first try stands behind a savepoint, because PostgreSQL goes on after an error only from there.
+/// As [`insert`], in a transaction. The savepoint lets PostgreSQL continue after an error.
 pub(crate) async fn insert_in(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -211,7 +215,7 @@ pub(crate) async fn insert_in(
     }
 }
 
-/// Whether the database refuses a dead letter for its contents. A statement that took too long says nothing of them.
+/// A timeout is not a rejection of the contents.
 fn is_refusal(error: &DbErr) -> bool {
     trouble(error) == Trouble::Statement && !timed_out(error)
 }
@@ -225,11 +229,10 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
     );
 }
 
-/// How much of a dead letter is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// The delivery in ASCII, without the names that were read from it. Headers and payload still say everything.
+    /// ASCII only, without decoded names. Headers and payload still contain everything.
     Plain,
 }
 
@@ -251,7 +254,6 @@ async fn insert_as<C: ConnectionTrait>(
         .push(", ")
         .bind(inbox.key(letter.consumer))
         .push(", ");
-    // The id can be stored always.
     sql.bind(letter.message.map(|message| message.event_id.as_uuid()))
         .push(", ");
     let message = letter.message.filter(|_| form == Form::Whole);
@@ -264,11 +266,10 @@ async fn insert_as<C: ConnectionTrait>(
     }
     let sequence = message.and_then(|message| message.sequence);
     sql.bind(sequence.map(u64::cast_signed)).push(", ");
-    // The message was decoded, so its source can be read.
     let source = sequence.map(|_| codec::source(&incoming.headers).unwrap_or_default());
     sql.bind(inbox.name(source.as_deref())).push(", ");
     sql.bind(match form {
-        // PostgreSQL's text cannot hold NUL, which subjects can.
+        // PostgreSQL's text cannot hold NUL, but a subject can.
         Form::Whole => incoming.subject.replace('\0', "\u{fffd}"),
         Form::Plain => storable_error(&incoming.subject.escape_default().to_string()),
     })
@@ -294,7 +295,7 @@ async fn insert_as<C: ConnectionTrait>(
     inbox.insert_once(db, sql).await
 }
 
-/// JSON in ASCII: other characters stand in texts only, and are escaped as such.
+/// Escapes non-ASCII characters, which JSON allows only in strings.
 fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
@@ -309,7 +310,7 @@ fn escaped_json(json: &str) -> String {
     escaped
 }
 
-/// Namespace of the keys. Stored, so it never changes.
+/// Stored, so it never changes.
 const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
 
 fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
@@ -325,7 +326,6 @@ fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
     }
 }
 
-/// Key of the dead letter of a message.
 pub(crate) fn id_of_message(consumer: &str, event_id: Uuid) -> Uuid {
     derived(&[consumer.as_bytes(), event_id.as_bytes()])
 }
@@ -333,7 +333,7 @@ pub(crate) fn id_of_message(consumer: &str, event_id: Uuid) -> Uuid {
 fn derived(parts: &[&[u8]]) -> Uuid {
     let mut name = Vec::new();
     for part in parts {
-        // Lengths first, so that different parts never run into the same bytes.
+        // Length prefixes prevent collisions between different parts.
         name.extend_from_slice(&(part.len() as u64).to_be_bytes());
         name.extend_from_slice(part);
     }

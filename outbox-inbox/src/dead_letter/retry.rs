@@ -1,9 +1,10 @@
-//! The runtime's side of [`retry`](super::DeadLetters::retry): which dead letters are tried again, and how that ends.
+//! The inbox's side of [`retry`](super::DeadLetters::retry): selects marked dead letters and
+//! records how a retry ends.
 //!
-//! Invariant: a dead letter is tried by one process at a time, and it is gone if and only if its message is handled. Its lock is taken first in
-//! the handler's transaction, then the inbox row's; nobody else who holds both takes them the other way round, because whoever gives a message up
-//! finds its row failed, which it is not while its dead letter exists. Not here: decoding and running, see
-//! `runtime::retries`.
+//! Invariant: one process at a time retries a dead letter, and the dead letter is deleted only with
+//! its message handled. Lock order in the handler's transaction: dead letter, then inbox row. No
+//! other path takes both in the opposite order, because dead-lettering requires the inbox row to be
+//! `failed`, and it is not `failed` while a dead letter exists.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
@@ -18,26 +19,23 @@ use crate::columns::read_name;
 use crate::dedup::Outcome;
 use crate::dedup::sql::{InboxSql, Key, Status};
 
-/// A dead letter that is to be tried again.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredDeadLetter {
     pub(crate) id: Uuid,
-    /// As it was delivered, to be decoded again, which may give another answer than the last time. The delivery count is 1: the attempts are counted in
-    /// the dead letter.
+    /// As delivered, and decoded again at each retry. The delivery count is 1: the dead letter
+    /// counts the attempts.
     pub(crate) incoming: Incoming,
-    /// The aggregate; `None` if it is no message.
+    /// `None` if it is no message.
     pub(crate) aggregate: Option<Aggregate>,
-    /// The message's number within its aggregate, if it has one.
     pub(crate) sequence: Option<i64>,
-    /// The service that gave the number; `None` without one.
+    /// The service that numbers the aggregate; `None` without a number.
     source: Option<String>,
-    /// Failed attempts so far.
     pub(crate) attempts: u32,
 }
 
 impl StoredDeadLetter {
-    /// Whether it is of an older stream than `other`, and must be tried first: its number is smaller and its place is later. Only numbers of one service can be
-    /// compared.
+    /// Whether this letter is of an older stream than `other` and must run first: smaller number,
+    /// later stream sequence. Only numbers of one source are comparable.
     pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
         let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
         let numbers = self.sequence.zip(other.sequence);
@@ -49,15 +47,16 @@ impl StoredDeadLetter {
     }
 }
 
-/// The dead letters of a consumer that are to be tried again, in the order of the stream: at most `limit`, and no more after their payloads have reached
-/// `bytes`. The first is always among them. Index `inbox_dead_letters_retry`; no lock.
+/// The marked dead letters of a consumer in stream order: at most `limit`, and at most about
+/// `bytes` of payload, but always one. Index `inbox_dead_letters_retry`; no lock. Letters of the
+/// aggregates in `held` are skipped: this process has letters of them in memory, and the letters
+/// behind them must not fill the page.
 ///
-/// A stream that was made anew counts from 1 again, so messages of the new one would come before those of the old one. Within an aggregate the message's
-/// number tells: one is left out while an earlier one with a later place is to be tried as well (index `inbox_dead_letters_of_aggregate`). Services number
-/// their aggregates independently, so only numbers of one source are compared. One that is being tried is open and holds nothing back here: its process
-/// looks for it in its memory ([`StoredDeadLetter::is_of_older_stream_than`]).
-///
-/// Those of the aggregates in `held` are left out: letters of them are in memory, and what is behind those must hide nobody else's.
+/// A recreated stream counts from 1 again. Therefore a letter is skipped while a marked letter of
+/// its aggregate has a smaller number and a later stream sequence (index
+/// `inbox_dead_letters_of_aggregate`). Only numbers of one source are comparable. A letter that is
+/// being retried is open and skips nothing here; its process checks it with
+/// [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -87,7 +86,6 @@ pub(crate) async fn due<C: ConnectionTrait>(
     rows.iter().map(|row| read(row, inbox.backend())).collect()
 }
 
-/// The sizes of the payloads of those that are due.
 pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT CAST(LENGTH(payload) AS {}) AS bytes",
@@ -100,7 +98,6 @@ pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     sql.statement()
 }
 
-/// Those that are due.
 pub(crate) fn read_due(inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT id, subject, stream_sequence, aggregate_type, aggregate_id, sequence, source, {}, payload, attempts",
@@ -129,17 +126,18 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
     })
 }
 
-/// The end of a statement that reads those that are due.
+/// Appends the `FROM` part of a statement that reads due letters.
 ///
-/// Of the letters with a later place, the one with the smallest number tells whether any of them is earlier. It is looked for in the order of
-/// `inbox_dead_letters_of_aggregate`. The entries before it are of letters with an earlier place, which are due before this one. So a letter reads a few entries,
-/// however many of its aggregate are to be tried. `NOT EXISTS` would read all of them for each letter on MySQL and MariaDB. A letter of an aggregate in `held` is
-/// read and left out before anything is looked for.
+/// The subquery takes the smallest number of the letters with a later stream sequence, in the order
+/// of `inbox_dead_letters_of_aggregate`. It reads few entries per letter, because the entries
+/// before the result are due earlier. On MySQL and MariaDB, `NOT EXISTS` would read all marked
+/// letters of the aggregate for each letter.
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
-    // PostgreSQL would look for each letter and sort then, if its statistics are older than the marks. It does not look through a limit. One that it cannot know
-    // beforehand makes it expect a tenth of the letters, so it reads them in the order of the index; it is larger than any number of letters.
+    // With stale statistics, PostgreSQL would evaluate the subquery for every letter and then sort.
+    // A limit that the planner cannot estimate is an optimization barrier and makes PostgreSQL read
+    // in index order.
     sql.push(&match postgres {
         true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
         false => format!(" FROM {letters} l WHERE l.consumer = "),
@@ -150,8 +148,8 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
         ),
         false => format!(" AND l.status = {RETRY} AND "),
     });
-    // MySQL and MariaDB search no range by a column of the outer query: with this they would read to the end of the aggregate, and without it they stop at the
-    // first with a later place.
+    // MySQL and MariaDB cannot use a column of the outer query for a range scan: with this
+    // condition they read to the end of the aggregate.
     let range = match inbox.backend() {
         DbBackend::MySql => "",
         _ => "AND e.sequence < l.sequence ",
@@ -171,12 +169,13 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
 }
 
-/// Appends a condition: the letter `l` is of one of these aggregates. It is never an index condition; every database hashes or sorts the list once. Null for a
-/// letter without an aggregate.
+/// Appends a condition: letter `l` is of one of these aggregates. Never an index condition; NULL
+/// for a letter without an aggregate.
 fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
     sql.push("(l.aggregate_type, l.aggregate_id) IN (");
     if inbox.backend() == DbBackend::MySql {
-        // Padded to a power of two, so that the statement cache holds few distinct statements.
+        // Padded to a power of two to limit the number of distinct statements in the statement
+        // cache.
         let padded = aggregates.len().next_power_of_two();
         let last = aggregates.last().into_iter().cycle();
         let rows = aggregates.iter().chain(last).take(padded);
@@ -186,7 +185,6 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
         sql.push(")");
         return;
     }
-    // One value, however many there are.
     let names: Vec<_> = aggregates
         .iter()
         .map(|aggregate| [&aggregate.aggregate_type, &aggregate.id])
@@ -206,11 +204,12 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
         .push(end);
 }
 
-/// Takes a dead letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
-/// started again without end; the dead letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
-/// Waits for the row's lock (primary key) as long as the `LockLimit` allows, as all that follow: none is in a handler's transaction, so nothing is restored.
+/// Takes a dead letter for this process before its handler runs: open, with one more attempt. A
+/// handler that crashes the process is therefore not retried forever. Returns false if another
+/// process was first or the mark was removed. Waits for the row lock (primary key) at most the
+/// `LockLimit`. The functions below do the same; none runs in a handler's transaction.
 ///
-/// A crash after this: the dead letter is open, and its attempt counted.
+/// After a crash here, the dead letter is open and the attempt is counted.
 pub(crate) async fn begin<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -225,7 +224,7 @@ pub(crate) async fn begin<C: ConnectionTrait>(
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 
-/// Marks a dead letter again that [`begin`] took and whose handler has not run, because of a shutdown.
+/// Undoes [`begin`] for a dead letter that a shutdown kept from running.
 pub(crate) async fn put_back<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -241,9 +240,10 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// Takes a dead letter and its message for the transaction: deletes the dead letter and makes the inbox row handled, whatever it was before. `message` is what
-/// the dead letter's bytes were decoded to. [`Outcome::Skipped`]: another process tries the dead letter, or has
-/// handled or discarded it. To end a dead letter whose message took effect, **commit** what this has done.
+/// Deletes the dead letter and marks the inbox row handled, in the handler's transaction. `message`
+/// is the decoded dead letter. [`Outcome::Skipped`]: another process retries, has handled or has
+/// discarded the letter. [`Outcome::Duplicate`] must be committed too, to delete the letter of a
+/// handled message.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -252,7 +252,8 @@ pub(crate) async fn claim(
     message: &Message,
 ) -> Result<Outcome, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
-        // The row's lock, without waiting for one who runs the handler (primary key). SQLite's transaction has the only write lock.
+        // Locks the row (primary key) without waiting for a process that runs the handler. SQLite's
+        // transaction has the only write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
         sql.push(" WHERE id = ")
             .bind(letter.id)
@@ -273,8 +274,8 @@ pub(crate) async fn claim(
     if inbox.revive(tx, key).await? {
         return Ok(Outcome::Revived);
     }
-    // No row (what could not be decoded left none), one of a failed attempt, or a handled one. Primary key: waits for an open transaction with the
-    // same key.
+    // The inbox row is missing (the letter was not decodable before), failed or handled. Primary
+    // key: waits for an open transaction with the same key.
     let taken = inbox.claim(tx, key).await?
         || inbox
             .insert(tx, key, Status::Handled, letter.attempts, None)
@@ -285,8 +286,9 @@ pub(crate) async fn claim(
     })
 }
 
-/// Records why a dead letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the
-/// handler's transaction, after that was rolled back. A crash before this: the dead letter is open with its old error. Returns whether the dead letter is still there.
+/// Stores the new error and reopens later letters of the aggregate, which must not overtake. Runs
+/// after the rollback of the handler's transaction. After a crash before this, the dead letter is
+/// open with its old error. Returns whether the dead letter still exists.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -302,7 +304,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
         .bind(letter.id);
-    // MySQL counts the rows that are found here, as the others do: sqlx asks for that.
+    // On MySQL too this counts matched rows, not changed rows: sqlx sets `CLIENT_FOUND_ROWS`.
     let is_there = db.execute_raw(sql.statement()).await?.rows_affected() > 0;
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
@@ -312,9 +314,8 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     Ok(is_there)
 }
 
-/// Makes those open that stand behind a dead letter in its aggregate. Reads the marked ones of the aggregate, and no others (index
-/// `inbox_dead_letters_of_aggregate`).
-/// Waits for the lock of a row that is being tried or changed as long as the `LockLimit` allows.
+/// Reopens the marked letters behind a dead letter in its aggregate (index
+/// `inbox_dead_letters_of_aggregate`). Waits for locked rows at most the `LockLimit`.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
     letter: &StoredDeadLetter,
@@ -332,7 +333,7 @@ pub(crate) fn hold_behind(
     sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
     let place = letter.incoming.stream_sequence.cast_signed();
     match letter.sequence.zip(letter.source.as_deref()) {
-        // Where the other one has no number, or one of another service, its place has to tell.
+        // Numbers of another source are not comparable, so the stream sequence decides.
         Some((sequence, source)) => {
             sql.push(" AND CASE WHEN source = ").bind(inbox.key(source));
             sql.push(" THEN sequence > ").bind(sequence);
@@ -352,7 +353,6 @@ mod tests {
     use super::*;
     use crate::tests::database::TestDb;
 
-    /// However many are marked, memory is bounded.
     #[tokio::test]
     async fn letters_are_read_as_far_as_there_is_room_for_them() {
         for test in TestDb::open_all().await {

@@ -1,6 +1,6 @@
-//! Which dead letters, as a value and as SQL.
+//! Selects dead letters, as a value and as SQL.
 //!
-//! Invariant: an empty list of ids selects nothing, not everything. Not here: the operations on them, see [`super::admin`].
+//! Invariant: an empty list of ids selects nothing, not everything.
 
 use outbox_core::Aggregate;
 use outbox_sea_orm::Sql;
@@ -11,41 +11,41 @@ use uuid::Uuid;
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
 use crate::dedup::sql::InboxSql;
 
-/// Ids in a selection; SQLite takes 32,766 values per statement.
+/// SQLite accepts 32,766 values per statement.
 const IDS_MAX: usize = 10_000;
 
-/// Which dead letters. The default is all; each method narrows it.
+/// Filter of dead letters. The default selects all; each method narrows it.
 ///
-/// With a consumer they are found through an index; without one all dead letters are read.
+/// With a consumer, an index is used; without one, all dead letters are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeadLetterSelection {
-    /// Only those with these keys ([`DeadLetter::id`]), at most 10,000; an empty list selects nothing.
+    /// Keys ([`DeadLetter::id`]), at most 10,000; an empty list selects nothing.
     pub ids: Option<Vec<Uuid>>,
-    /// Only those of this consumer.
+    /// Consumer.
     pub consumer: Option<String>,
-    /// Only those of this event type (`order.placed`).
+    /// Event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Only those of this aggregate.
+    /// Aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only those dead-lettered at this time or later.
+    /// Dead-lettered at this time or later.
     pub from: Option<OffsetDateTime>,
-    /// Only those dead-lettered before this time.
+    /// Dead-lettered before this time.
     pub until: Option<OffsetDateTime>,
-    /// Only those that stand there.
+    /// Status.
     pub status: Option<DeadLetterStatus>,
-    /// Only those behind this one: time, stream sequence and key of it.
+    /// Position to start after: time, stream sequence and key.
     pub after: Option<(OffsetDateTime, u64, Uuid)>,
 }
 
 impl DeadLetterSelection {
-    /// All dead letters.
+    /// Selects all dead letters.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The dead letters of a consumer.
+    /// Selects the dead letters of a consumer.
     #[must_use]
     pub fn consumer(name: impl Into<String>) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl DeadLetterSelection {
         }
     }
 
-    /// Those with these keys.
+    /// Selects dead letters by key, at most 10,000.
     #[must_use]
     pub fn ids(ids: impl IntoIterator<Item = Uuid>) -> Self {
         Self {
@@ -63,42 +63,42 @@ impl DeadLetterSelection {
         }
     }
 
-    /// Only those of this event type (`order.placed`).
+    /// Filters by event type (`order.placed`).
     #[must_use]
     pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
         self.event_type = Some(event_type.into());
         self
     }
 
-    /// Only those of this aggregate.
+    /// Filters by aggregate.
     #[must_use]
     pub fn aggregate(mut self, aggregate: Aggregate) -> Self {
         self.aggregate = Some(aggregate);
         self
     }
 
-    /// Only those dead-lettered at this time or later, by the database's clock.
+    /// Filters by creation at or after this time, by the database's clock.
     #[must_use]
     pub fn from(mut self, time: OffsetDateTime) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Only those dead-lettered before this time, by the database's clock.
+    /// Filters by creation before this time, by the database's clock.
     #[must_use]
     pub fn until(mut self, time: OffsetDateTime) -> Self {
         self.until = Some(time);
         self
     }
 
-    /// Only those that stand there.
+    /// Filters by status.
     #[must_use]
     pub fn status(mut self, status: DeadLetterStatus) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// Only those behind this one: the last of a list, to go on behind it.
+    /// Starts after this dead letter, the last of the previous page.
     #[must_use]
     pub fn after(mut self, last: &DeadLetter) -> Self {
         self.after = Some((last.created_at, last.stream_sequence, last.id));
@@ -116,13 +116,12 @@ impl DeadLetterSelection {
     }
 }
 
-/// Time, stream sequence and key of a dead letter: its place in the [`ORDER`].
+/// Position in the [`ORDER`].
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
-/// Oldest first. Index on (consumer, created_at); rows that are equal in it are sorted.
+/// Oldest first. Index on (consumer, created_at); equal rows are sorted.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
-/// Counts those that are selected.
 pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT count(*) AS letters FROM {}",
@@ -160,7 +159,7 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
     }
     let of_aggregate = selection.consumer.is_some() && aggregate.is_some();
     match selection.status {
-        // In the words of the index by aggregate.
+        // Must match the index by aggregate.
         Some(DeadLetterStatus::Retry) if of_aggregate => {
             sql.push(&format!(" AND {}", is_marked(inbox, "")));
         }
@@ -173,7 +172,7 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
         }
     }
     if let Some((time, stream_sequence, id)) = selection.after {
-        // The first comparison is for the index, which row comparisons do not use everywhere.
+        // The first comparison uses the index; row comparisons do not on every database.
         sql.push(" AND created_at >= ");
         push_time(sql, time);
         sql.push(" AND (created_at, stream_sequence, id) > (");
@@ -192,11 +191,11 @@ pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
         Some(DeadLetterStatus::Open) => OPEN,
         Some(DeadLetterStatus::Retry) => RETRY,
     };
-    // A literal, so that a partial index can serve it.
+    // A literal, so that a partial index matches.
     sql.push(&format!(" AND status = {code}"));
 }
 
-/// A condition: a letter of an aggregate is marked. On PostgreSQL in the words of the index by aggregate.
+/// On PostgreSQL, the expression must match the index by aggregate.
 pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
     match inbox.backend() {
         DbBackend::Postgres => format!("{table}status::int4 = {RETRY}"),
@@ -204,10 +203,10 @@ pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
     }
 }
 
-/// A time as a column has it. Rounded up to its microsecond, which suits `>=` and `<`.
+/// Rounded up to the microsecond, which is correct for `>=` and `<`.
 fn push_time(sql: &mut Sql, time: OffsetDateTime) {
     let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
-    // Between the years 1 and 9999, which all databases have.
+    // The range that all databases support.
     let micros = i64::try_from(micros)
         .unwrap_or(i64::MAX)
         .clamp(0, 253_402_300_799_000_000);

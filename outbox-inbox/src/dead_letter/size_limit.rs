@@ -1,8 +1,8 @@
-//! Dead letters that are larger than the database takes at a time: they are kept without their payload.
+//! Dead letters above the database's packet limit are stored without their payload.
 //!
-//! MySQL and MariaDB close the connection of whoever sends them more than `max_allowed_packet`. Their answer (1153, `08S01`) is of the class of lost connections,
-//! and gets lost itself if the client is still sending. So they are asked before.
-//! Invariant: such a dead letter is kept and says what is missing; it is not tried again, because its payload is gone. Not here: other refusals, see [`super`].
+//! MySQL and MariaDB close the connection above `max_allowed_packet`. Their error (1153, `08S01`)
+//! looks like a lost connection and may not arrive, so the limit is read first. Invariant: the
+//! letter is stored with a note about the omission, and not retried.
 
 use bytes::Bytes;
 use outbox_core::Incoming;
@@ -11,13 +11,14 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 
 use super::NewDeadLetter;
 
-/// Stands among the headers of a dead letter without its payload; the value is the payload's length.
+/// Header of a dead letter without its payload; the value is the payload's length.
 const OMITTED: &str = "outbox-payload-omitted";
 
-/// More than everything else in the statement takes: names, key, subject and error.
+/// Upper bound of names, key, subject and error in the statement.
 const REST_MAX: usize = 16 * 1024;
 
-/// The delivery without the parts that do not fit, and an error that says so. `None`: all of it fits.
+/// The delivery without the parts that do not fit, with an explanation as error. `None`: everything
+/// fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
     letter: &NewDeadLetter<'_>,
@@ -56,8 +57,8 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     Ok(Some((short, storable_error(&error))))
 }
 
-/// The delivery without the header that only we may set. A sender who sets it would have the dead letter taken for one that has lost its payload. `None`: it
-/// has no such header.
+/// Removes the reserved header: a foreign one would suggest a lost payload. `None`: the header is
+/// absent.
 fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     let is_mark = |(name, _): &(String, String)| name == OMITTED;
     if !letter.incoming.headers.iter().any(is_mark) {
@@ -68,7 +69,7 @@ fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     Some((incoming, letter.error.to_owned()))
 }
 
-/// Why a dead letter cannot be tried again: its payload is not there. `None`: it is.
+/// Why a retry is impossible without the payload. `None`: the payload is present.
 pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
     let bytes = bytes.parse().ok()?;
@@ -92,7 +93,6 @@ mod tests {
     use crate::database::{Trouble, trouble};
     use crate::tests::database::TestDb;
 
-    /// A sender writes the header that says that a payload was left out.
     #[tokio::test]
     async fn a_foreign_mark_does_not_stop_a_retry() {
         for test in TestDb::open_all().await {
@@ -115,7 +115,6 @@ mod tests {
         }
     }
 
-    /// Larger than MySQL and MariaDB take at a time: they close the connection.
     #[tokio::test]
     async fn a_payload_that_the_database_cannot_take_is_left_out() {
         for test in TestDb::open_all().await {
@@ -130,7 +129,7 @@ mod tests {
             tx.commit().await.unwrap();
             let unreadable = letter(None, &large);
             if test.db.get_database_backend() == DbBackend::MySql {
-                // Not to be told from an outage, which is why the limit is asked for.
+                // Indistinguishable from an outage, therefore the limit is read first.
                 let id = unreadable.id().unwrap();
                 let whole = insert_as(&test.db, &test.sql, id, &unreadable, Form::Whole).await;
                 let error = whole.unwrap_err();

@@ -1,4 +1,4 @@
-//! Keys of dead letters, and the runtime's side of a retry on every database.
+//! Keys of dead letters, and retries, on every database.
 
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};
@@ -84,7 +84,6 @@ pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -
     }
 }
 
-/// A message that was dead-lettered, with its stream sequence.
 async fn make_dead_letter(test: &TestDb, stream_sequence: u64) -> Message {
     let message = message();
     let (headers, payload) = codec::encode(&message, "test").received();
@@ -144,7 +143,6 @@ impl TestDb {
             .unwrap()
     }
 
-    /// Status and attempts of a message's inbox row.
     async fn row(&self, message: &Message) -> Option<(Status, u32)> {
         let row = self.sql.row(&self.db, self.key(message)).await.unwrap();
         row.map(|row| (row.status, row.attempts))
@@ -250,7 +248,7 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
         assert_eq!((found.status, found.attempts), (DeadLetterStatus::Open, 4));
         assert_eq!(found.error, "x".repeat(1_000));
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
-        // A shutdown comes before the handler: it did not happen.
+        // A shutdown comes before the handler.
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         assert!(test.begin_retry(&letter).await);
         retry::put_back(&test.db, &test.sql, &letter).await.unwrap();
@@ -258,7 +256,6 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
     }
 }
 
-/// A retry that fails must not be overtaken by those behind it in its aggregate.
 #[tokio::test]
 async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
     for test in TestDb::open_all().await {
@@ -275,7 +272,6 @@ async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
     }
 }
 
-/// An operator changes its mind between the look and the claim.
 #[tokio::test]
 async fn what_was_cancelled_or_discarded_is_not_tried() {
     for test in TestDb::open_all().await {
@@ -311,7 +307,6 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
     }
 }
 
-/// Two processes look at the same time; neither waits for the other's handler, and operators wait for none. (SQLite has one writer.)
 #[tokio::test]
 async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
     for test in TestDb::open_all().await {
@@ -345,7 +340,6 @@ async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
     }
 }
 
-/// The inbox had forgotten it, or could not read it, and a copy took effect.
 #[tokio::test]
 async fn what_was_handled_meanwhile_has_no_second_effect() {
     for test in TestDb::open_all().await {
@@ -373,7 +367,6 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
     }
 }
 
-/// What was no message is one after a bug was fixed, and leaves a row like any other.
 #[tokio::test]
 async fn what_was_unreadable_can_be_handled_later() {
     for test in TestDb::open_all().await {
@@ -396,7 +389,6 @@ async fn what_was_unreadable_can_be_handled_later() {
     }
 }
 
-/// People read it, so ids have their dashes and payloads are text wherever they can be.
 #[tokio::test]
 async fn the_view_is_readable() {
     for test in TestDb::open_all().await {

@@ -1,6 +1,7 @@
-//! Work that comes again and again beside the messages, until its stop.
+//! Periodic work in the background, until a stop.
 //!
-//! Invariant: a stop ends every wait at once, and drops no statement. A statement that is dropped costs its connection, so it ends in the background.
+//! Invariant: a stop ends every wait immediately and drops no statement. A dropped statement would
+//! cost its connection, so it ends in the background.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,18 +15,19 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Pauses for a part of `every`, which is drawn anew each time, so that processes that start together do not work together. False after the stop.
+    /// Sleeps for a random part of `every`, so that processes do not run in step. False after the
+    /// stop.
     pub(crate) async fn pause(&self, part: Range<f64>) -> bool {
         let part = part.start + fastrand::f64() * (part.end - part.start);
         self.answer(sleep(self.every.mul_f64(part))).await.is_some()
     }
 
-    /// Waits for what may be dropped. `None` after the stop.
+    /// Awaits a droppable future. `None` after the stop.
     pub(crate) async fn answer<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(wait).await
     }
 
-    /// Waits for work in the database. `None` after the stop; then the work goes on to its end.
+    /// Awaits database work. `None` after the stop; the work continues to its end.
     pub(crate) async fn database<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

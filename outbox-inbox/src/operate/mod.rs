@@ -1,7 +1,4 @@
-//! Consumers as operators see them: how far they are behind.
-//!
-//! Invariant: looking changes nothing. Not here: pauses ([`crate::pauses`]), dead letters
-//! ([`crate::dead_letter`]).
+//! Consumer lag for operators. Read-only.
 
 pub(crate) mod interval;
 mod positions;
@@ -24,9 +21,9 @@ pub use rows::DEAD_LETTERS_COUNT_MAX;
 /// Longest name of a consumer, in characters.
 const NAME_MAX: usize = 64;
 
-/// The consumers of a database and a stream, as operators see them.
+/// The consumers of a database and a stream, for operators.
 ///
-/// Works in any process that reaches both, with inboxes running or not.
+/// Works in any process with access to both, while inboxes run or not.
 ///
 /// ```
 /// use outbox_inbox::{Consumers, ConsumersError};
@@ -45,24 +42,24 @@ pub struct Consumers<S> {
     names: TableNames,
 }
 
-/// How far a consumer is behind.
+/// Lag of a consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerLag {
-    /// Where it stands on the stream; `None` if the broker has no consumer of this name.
+    /// Position on the stream; `None` if the broker has no consumer of this name.
     pub on_stream: Option<ConsumerStanding>,
-    /// Dead letters about which nobody has decided; counted to 10,000.
+    /// Dead letters that await a decision; counted to 10,000.
     pub dead_letters_open: u64,
-    /// Dead letters that are to be tried again; counted to 10,000 together with the open ones.
+    /// Dead letters marked for retry; counted to 10,000 together with the open ones.
     pub dead_letters_marked: u64,
-    /// Why it is paused; `None` if it is not.
+    /// Reason of a pause; `None` if the consumer is not paused.
     pub paused: Option<String>,
-    /// Whether a table of this database has a row of the consumer. Without one, its inbox may be in
+    /// Whether a table of this database has a row of the consumer. If not, its inbox may use
     /// another database.
     pub has_rows: bool,
 }
 
-/// Why a consumer could not be looked at.
+/// Why a consumer could not be inspected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumersError {
@@ -72,13 +69,13 @@ pub enum ConsumersError {
     /// The broker's error. After [`SubscriberError::Interrupted`], call again.
     #[error(transparent)]
     Subscriber(#[from] SubscriberError),
-    /// No consumer can have this name.
+    /// Not a valid consumer name.
     #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
 }
 
 impl<S: Subscriber> Consumers<S> {
-    /// The consumers in the tables with the default names.
+    /// Uses the tables with the default names.
     pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         Self {
             db,
@@ -92,7 +89,8 @@ impl<S: Subscriber> Consumers<S> {
         fn with_names(names: TableNames);
     }
 
-    /// Says how far a consumer is behind, also while it stands still: paused, stuck, or without a process.
+    /// Returns the lag of a consumer, also while the consumer is paused, stuck, or without a
+    /// process.
     ///
     /// # Errors
     ///
@@ -105,7 +103,8 @@ impl<S: Subscriber> Consumers<S> {
         Ok(lags.remove(consumer).unwrap_or_default())
     }
 
-    /// Where a consumer stands on the stream; `None` if the broker has no consumer of this name. The database is not asked.
+    /// Returns the position of a consumer on the stream; `None` if the broker has no consumer of
+    /// this name. Does not query the database.
     ///
     /// # Errors
     ///
@@ -115,9 +114,8 @@ impl<S: Subscriber> Consumers<S> {
         Ok(self.subscriber.standing(consumer).await?)
     }
 
-    /// As [`Self::lag`], for these consumers and for those that are paused, by their names. However
-    /// many there are, the database is asked three times: for the pauses, for the dead letters of
-    /// all, and for which of them it has rows.
+    /// As [`Self::lag`], for these consumers and all paused consumers, by name. Always three
+    /// database queries: pauses, dead letters, and existing rows.
     ///
     /// # Errors
     ///
@@ -159,16 +157,16 @@ impl<S: Subscriber> Consumers<S> {
         Ok(lags)
     }
 
-    /// The reasons of all pauses, by consumer.
     async fn pauses(&self) -> Result<BTreeMap<String, String>, DbErr> {
         let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
         let paused = paused.list().await?.into_iter();
         Ok(paused.map(|paused| (paused.consumer, paused.reason)).collect())
     }
 
-    /// Reads how far consumers are in the numbers of an aggregate, for each source that numbers it. A consumer that is not in the answer does not go by numbers, or has
-    /// not met the aggregate. One statement for each hundred consumers, which reads a range of the primary key (consumer, aggregate type, aggregate id, source) for each
-    /// of them, at most 1,000 rows in all. Nothing is changed or locked.
+    /// Reads the last handled sequence of an aggregate per consumer and source. A consumer without
+    /// strategy `sequence` or without a message of the aggregate is missing in the result. One
+    /// statement per hundred consumers, a range of the primary key (consumer, aggregate type,
+    /// aggregate id, source), at most 1,000 rows in all. Takes no locks.
     ///
     /// # Errors
     ///
@@ -176,7 +174,7 @@ impl<S: Subscriber> Consumers<S> {
     ///
     /// # Cancellation
     ///
-    /// Nothing is left behind.
+    /// Read-only; can be dropped at any time.
     pub async fn positions(
         &self,
         consumers: &[String],
@@ -190,7 +188,7 @@ impl<S: Subscriber> Consumers<S> {
     }
 }
 
-/// Whether a consumer can have this name: 1 to 64 characters of `[A-Za-z0-9_-]`. Nobody is asked.
+/// Validates a consumer name: 1 to 64 characters of `[A-Za-z0-9_-]`. No I/O.
 ///
 /// # Errors
 ///
@@ -203,7 +201,6 @@ pub fn check_consumer_name(consumer: &str) -> Result<(), ConsumersError> {
     Ok(())
 }
 
-/// As much of a wrong name as a right one may have, without control characters.
 fn beginning(name: &str) -> String {
     match name.char_indices().nth(NAME_MAX) {
         Some((end, _)) => format!("{}…", name[..end].escape_debug()),

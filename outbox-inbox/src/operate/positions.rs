@@ -1,6 +1,4 @@
-//! How far consumers are in the numbers of an aggregate (strategy `sequence`).
-//!
-//! Invariant: nothing is locked or written. Not here: whose turn it is ([`crate::dedup::sequence`]).
+//! Sequences that consumers have reached in an aggregate (strategy `sequence`). Read-only.
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
@@ -8,24 +6,24 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use crate::columns::{read_consumer, read_name};
 use crate::dedup::sql::InboxSql;
 
-/// How far a consumer with strategy `sequence` is in the numbers of an aggregate: a row of `inbox_sequences`.
+/// Position of a consumer with strategy `sequence` in an aggregate: a row of `inbox_sequences`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AggregatePosition {
-    /// The consumer.
+    /// Name of the consumer.
     pub consumer: String,
-    /// The service that numbers the events (`ce-source`); empty if its messages name none.
+    /// The service that numbers the events (`ce-source`); empty if the messages have none.
     pub source: String,
-    /// This number and all earlier ones are done or were passed; 0 if none was.
+    /// Last sequence that was handled or passed, like all before it; 0 for none.
     pub last: u64,
-    /// A later number that has failed and is tried again: those behind it wait for it. A mark that was not renewed for a day does not count, and is `None`.
+    /// A later sequence that failed and is being retried; later messages wait for it. `None` if the
+    /// mark was not renewed for a day.
     pub failing: Option<u64>,
 }
 
-/// Consumers per statement.
 const CONSUMERS_MAX: usize = 100;
 
-/// Most rows of a statement: an aggregate has one for each consumer and source.
+/// Rows per statement; an aggregate has one per consumer and source.
 const ROWS_MAX: i64 = 1_000;
 
 pub(super) async fn positions(
@@ -65,7 +63,6 @@ mod tests {
     use super::*;
     use crate::tests::database::TestDb;
 
-    /// A row of order 1, or of another one, as strategy `sequence` writes it.
     async fn insert(
         test: &TestDb,
         (consumer, order, source): (&str, &str, &str),
@@ -86,7 +83,6 @@ mod tests {
         test.db.execute_raw(sql.statement()).await.unwrap();
     }
 
-    /// Where these consumers are with order 1: consumer, source, last and failing number.
     async fn read(test: &TestDb, consumers: &[&str]) -> Vec<(String, String, u64, Option<u64>)> {
         let consumers: Vec<String> = consumers.iter().map(|&name| name.to_owned()).collect();
         let found = positions(&test.db, &test.sql, &consumers, &Aggregate::new("order", "1")).await;

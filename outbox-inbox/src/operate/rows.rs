@@ -1,21 +1,19 @@
-//! What the tables of an inbox have of consumers.
+//! Reads which rows consumers have in the tables of an inbox.
 //!
-//! Invariant: each statement is bounded by its number of consumers, and locks nothing. Not here:
-//! single dead letters ([`crate::dead_letter`]).
+//! Invariant: each statement is bounded by its number of consumers and takes no locks.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
 use crate::columns::read_count;
 use crate::dedup::sql::InboxSql;
 
-/// Dead letters of a consumer are counted up to this number, so that counting stays cheap.
+/// Upper bound of the dead letters counted per consumer, which bounds the cost of counting.
 pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
 
-/// Consumers per statement.
 const CONSUMERS_MAX: usize = 100;
 
-/// Open and marked dead letters of each of these consumers. Index on (consumer, created_at), at
-/// most so many rows; one statement for each hundred consumers.
+/// Open and marked dead letters per consumer. Index on (consumer, created_at); one statement per
+/// hundred consumers.
 pub(super) async fn letters(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -51,8 +49,8 @@ pub(super) async fn letters(
     Ok(letters)
 }
 
-/// Whether any table has a row of each of these consumers. The first part of each primary key, and
-/// of the index of dead letters; one statement for each hundred of them.
+/// Whether any table has a row of each consumer. Prefix of each primary key and of the index of
+/// dead letters; one statement per hundred consumers.
 pub(super) async fn of_any(
     db: &DatabaseConnection,
     inbox: &InboxSql,

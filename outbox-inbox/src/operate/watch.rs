@@ -1,7 +1,6 @@
-//! Keeps the gauges of consumers current, whether or not anything is delivered.
+//! Updates the gauges of consumers periodically.
 //!
-//! Invariant: a gauge holds what the last look found, or NaN: never an old value after a look that failed, nor after the end of the watch. Not here: what a
-//! consumer's own process counts ([`crate::runtime`]).
+//! Invariant: a gauge has the latest value, or NaN after a failed update or the end of the watch.
 
 use std::time::Duration;
 
@@ -16,16 +15,16 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::describe;
 use crate::telemetry::{self, Watched};
 
-/// Longest wait for broker or database in one look.
+/// Timeout of one query of broker or database.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// Consumers that are watched. Dropping it makes their values unknown.
+/// Dropping it sets the gauges to NaN.
 #[derive(Debug)]
 pub(crate) struct Watch {
     db: DatabaseConnection,
     sql: InboxSql,
     consumers: Vec<String>,
-    /// Whether the last look failed: each outage is said once.
+    /// Each outage is logged once.
     is_blind: bool,
 }
 
@@ -40,7 +39,6 @@ impl Watch {
         }
     }
 
-    /// Looks every so often, until the stop.
     pub(crate) async fn run<S: Subscriber>(
         mut self,
         subscriber: &S,
@@ -94,7 +92,7 @@ impl Drop for Watch {
     }
 }
 
-/// A consumer that the broker does not know has no values.
+/// Without a consumer on the broker there are no values.
 fn on_stream(watched: &mut Watched, standing: Option<&ConsumerStanding>) {
     let Some(standing) = standing else { return };
     watched.undelivered = Some(standing.undelivered);

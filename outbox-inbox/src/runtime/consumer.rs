@@ -25,7 +25,6 @@ use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
-/// The state that all consumers of an inbox share.
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
@@ -35,7 +34,6 @@ pub(crate) struct Shared {
     pub(crate) belongs: Belongs,
 }
 
-/// What the application gives to its handlers, and what it is told of their runs.
 #[derive(Clone, Default)]
 pub(crate) struct HandlerServices {
     pub(crate) state: StateMap,
@@ -49,24 +47,23 @@ pub(crate) struct HandlerServices {
 /// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
 pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
-/// The two steps of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
-    /// Cancelled when nothing may start any more.
+    /// Nothing may start any more.
     pub(crate) soft: CancellationToken,
-    /// Cancelled when running handlers must end.
+    /// Running handlers must end.
     pub(crate) hard: CancellationToken,
 }
 
 /// Whether a handler fails for all messages.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerHealth {
-    /// Runs that failed since the last one that did not.
+    /// Consecutive failures.
     failed: AtomicU32,
 }
 
 impl HandlerHealth {
-    /// So many failures in a row are hardly the fault of single messages.
+    /// So many consecutive failures are rarely caused by single messages.
     const FAILING: u32 = 8;
 
     pub(crate) fn succeeded(&self) {
@@ -82,19 +79,15 @@ impl HandlerHealth {
     }
 }
 
-/// A consumer and its handlers.
 pub(crate) struct Consumer {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<Shared>,
-    /// Where it starts if it is new.
     start_at: StartAt,
-    /// What it notes for [`InboxHealthCheck`](super::health::InboxHealthCheck).
     pub(crate) vitals: Arc<ConsumerVitals>,
     pub(crate) routes: Routes,
     pub(crate) order: Order,
-    /// Most messages in one transaction.
     pub(crate) batch_max: usize,
-    /// Whether its messages take their turn by number.
+    /// Whether messages take turns by sequence.
     pub(crate) sequenced: bool,
     pub(crate) pause: Pause,
     pub(crate) unhandled: UnhandledTypes,
@@ -102,15 +95,14 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer with checked handlers: no two of them want the same event, and they agree on the
-    /// order.
+    /// The handlers are checked: unique per event, with one order.
     pub(crate) fn new(
         name: &'static str,
         handlers: &[Registration],
         shared: Arc<Shared>,
         start_at: StartAt,
     ) -> Self {
-        // Contradictions among them have been reported at the start.
+        // Contradictions were reported at the start.
         let linked: Vec<_> = Catalogue::linked().unwrap_or_default().iter().collect();
         let own = || handlers.iter().filter(|handler| handler.consumer == name);
         Self {
@@ -148,48 +140,44 @@ impl Consumer {
         }
     }
 
-    /// The largest number of deliveries that wait in the driver.
     pub(crate) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // Few, because deliveries in the driver are not kept alive: they wait for four handlers
-            // at most.
+            // Few, because deliveries in the driver are not kept alive: they wait for at most four
+            // handlers.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),
         }
     }
 
-    /// The largest number of deliveries in memory: enough for two batches beside each other.
+    /// Room for two concurrent batches.
     pub(crate) fn in_flight_max(&self) -> usize {
         self.shared.config.in_flight_bound().max(2 * self.batch_max)
     }
 
-    /// Decodes a delivery and finds its handler.
     pub(crate) fn routed(&self, incoming: &Incoming) -> RoutedMessage {
         self.routes.routed(&self.shared, incoming)
     }
 
-    /// Decodes a dead letter again and finds its handler.
     pub(crate) fn routed_letter(&self, letter: Arc<StoredDeadLetter>) -> RoutedMessage {
         let mut routed = self.routed(&letter.incoming);
         routed.letter = Some(letter);
         routed
     }
 
-    /// The source of a message, if numbers are the order. Otherwise all messages of an aggregate
-    /// share a lane.
+    /// The source of a message, if sequences define the order. Otherwise all messages of an
+    /// aggregate share a lane.
     pub(crate) fn numbering_source(&self, routed: &RoutedMessage) -> Option<Arc<str>> {
         self.sequenced.then(|| routed.source.clone())
     }
 
-    /// Whether messages that it has no handler for still count up the sequence of their aggregate.
+    /// Whether messages without a handler still advance the sequence of their aggregate.
     pub(crate) fn keeps_sequences(&self) -> bool {
         self.routes.interest.whole_aggregates
     }
 
-    /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing
-    /// waits for it, and it waits for nothing.
+    /// Whether a message without a handler may leave the lane of its aggregate.
     pub(crate) fn stands_alone(&self, routed: &RoutedMessage) -> bool {
         matches!(routed.route, Route::NotWanted) && !self.sequenced
     }
@@ -209,20 +197,17 @@ impl Consumer {
         }
     }
 
-    /// Longest run of a handler.
     pub(crate) fn timeout(&self, handler: Option<&Registration>) -> Duration {
         handler
             .and_then(|handler| handler.options.timeout)
             .unwrap_or(self.shared.config.handler_timeout)
     }
 
-    /// How often a delivery in memory tells the broker that it is not forgotten.
     pub(crate) fn progress_interval(&self) -> Duration {
         self.shared.config.ack_wait / 3
     }
 }
 
-/// Most messages of a handler in one transaction.
 pub(crate) fn batch_max(handler: &Registration) -> usize {
     handler.options.batch_max(handler.shape.several)
 }

@@ -4,13 +4,12 @@
 //! |---|---|
 //! | [`Receiver`] | subscribes, and receives deliveries |
 //! | [`DeadLetterPolls`] | finds dead letters to retry |
-//! | [`Unanswered`] | keeps what has no answer yet, and reports progress to the broker |
-//! | [`Scheduler`] | keeps the order, and decides what runs |
+//! | [`Unanswered`] | keeps unacknowledged messages, and reports progress to the broker |
+//! | [`Scheduler`] | keeps the order, and selects what runs |
 //! | [`Jobs`] | runs handlers |
 //!
-//! Invariants: memory is bounded; a message that failed waits in front of its lane, here or at the
-//! broker, so that no message of its aggregate overtakes it. Not here: the end
-//! ([`super::shutdown`]).
+//! Invariants: memory is bounded. A failed message stays at the front of its lane, here or at the
+//! broker, so that no message of its aggregate overtakes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +31,6 @@ use crate::dedup::{Outcome, Retry};
 use crate::handler::Order;
 use crate::telemetry;
 
-/// The loop of one consumer.
 pub(crate) struct Dispatcher<S: Subscriber> {
     pub(super) consumer: Arc<Consumer>,
     pub(super) stop: Stop,
@@ -67,7 +65,7 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// Runs until the soft stop, and then until the running jobs have ended.
     ///
-    /// Dropping it loses no message: each comes again after `ack_wait`.
+    /// Dropping it loses no message: each is redelivered after `ack_wait`.
     pub(super) async fn run(mut self) {
         let soft = self.stop.soft.clone();
         let mut progress = every(self.consumer.progress_interval());
@@ -115,7 +113,7 @@ impl<S: Subscriber> Dispatcher<S> {
         for delivery in self.receiver.step(received) {
             self.accept(delivery);
         }
-        // Deliveries that have arrived already are taken at once.
+        // Drains deliveries that have already arrived.
         while self.scheduler.has_room(self.unanswered.usage())
             && let Some(delivery) = self.receiver.arrived()
         {
@@ -123,13 +121,12 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Puts a delivery into its lane.
     fn accept(&mut self, delivery: DeliveryOf<S>) {
         let (origin, routed) = self.receiver.take_in(delivery);
         let deliveries = origin.incoming().delivery_count;
         let (key, mut in_flight) = self.unanswered.enter(origin, routed);
         let lanes = &mut self.scheduler.lanes;
-        // If no other process had the message, its state still holds.
+        // The state is still valid if no other process received the message.
         if let Some(awaited) = lanes.arrived(&key, in_flight.order_key, deliveries <= 1)
             && awaited.deliveries + 1 == deliveries
         {
@@ -138,8 +135,7 @@ impl<S: Subscriber> Dispatcher<S> {
         lanes.push(key, in_flight, Instant::now());
     }
 
-    /// Makes room for messages that may run, and returns whether there is room for another
-    /// delivery.
+    /// Returns whether there is room for another delivery.
     fn make_room(&mut self) -> bool {
         if self.scheduler.is_crowded(self.unanswered.usage()) {
             let now = Instant::now();
@@ -168,7 +164,6 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Counts what ended, and puts the rest back in front of its lane.
     fn lane_ended(&mut self, lane: EndedLane<DeliveryOf<S>>) {
         let now = Instant::now();
         let (consumer, tally) = (&self.consumer, &self.consumer.shared.tally);
@@ -182,8 +177,8 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // The dead letters behind the failed one are no longer marked. They must not run if an
-            // operator marks all of them again: the failed letter comes first, in the next poll.
+            // The dead letters behind the failed letter are unmarked. If an operator marks all
+            // again, the next poll returns the failed letter first.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -198,9 +193,8 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // It waits beside the lane of its aggregate, and so do the dead letters behind it,
-            // which must not overtake it. The aggregate has gone on without them before, and goes
-            // on. None of them goes back: the next poll would find it again.
+            // The letter and the letters behind it wait in a separate lane, because the aggregate
+            // continues without them. They stay here: the next poll would find them again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();
@@ -236,12 +230,12 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// Dead letters wait in the lane of their aggregate like any other message, or beside it with
-    /// other dead letters that are not ready yet.
+    /// Dead letters wait in the lane of their aggregate, or in a separate lane with other letters
+    /// that are not ready.
     ///
-    /// Lanes have the order of the stream, and a recreated stream counts from 1 again. So a letter
-    /// is left out as long as one is here that must be retried first. The table shows that one as
-    /// open, because its retry has begun. The next poll finds the letter again.
+    /// After a stream is recreated, lanes sort new letters before old ones. A letter is therefore
+    /// skipped while a letter that precedes it is in memory, where the table shows it as open. The
+    /// next poll finds the skipped letter again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {
@@ -260,8 +254,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Shows how much is in memory: at each end of a job, and with each progress, because no job
-    /// may end for long.
+    /// Called at each end of a job and at each progress report, because jobs can be long.
     fn show(&self) {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
         telemetry::gauge(telemetry::IN_FLIGHT, consumer, messages);

@@ -1,6 +1,4 @@
-//! What an inbox is given, and how a program starts and watches it.
-//!
-//! Not here: the way from its start to its end, see [`crate::runtime::lifecycle`].
+//! Configuration and entry points of an inbox. The lifecycle is in [`crate::runtime::lifecycle`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,9 +38,8 @@ pub struct Inbox<S> {
     pub(crate) services: HandlerServices,
     pub(crate) router: Option<Router>,
     pub(crate) consumers: Option<Vec<String>>,
-    /// Handlers and consumers without which it does not start.
+    /// Handlers and consumers required at the start.
     pub(crate) expected: Vec<String>,
-    /// By consumer.
     pub(crate) starts: HashMap<String, StartAt>,
     pub(crate) config: InboxConfig,
     pub(crate) names: TableNames,
@@ -59,19 +56,19 @@ impl<S> fmt::Debug for Inbox<S> {
     }
 }
 
-/// Why an inbox cannot start. Once it runs, only [`Self::Panicked`] ends it: it backs off from
-/// trouble and goes on.
+/// Why an inbox cannot start. A running inbox ends only with [`Self::Panicked`]: after any other
+/// error it backs off and retries.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
     /// The event types linked into this program contradict each other.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// Handlers, state or configuration do not fit together.
+    /// Handlers, state or configuration are inconsistent.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The database refuses user, password or database name, or its certificate is not trusted. It
-    /// will do so until somebody acts.
+    /// The database rejects user, password or database name, or its certificate is not trusted. A
+    /// retry cannot succeed without an operator.
     #[error(transparent)]
     Connect(ConnectError),
     /// The tables cannot be read.
@@ -80,33 +77,35 @@ pub enum InboxError {
          table names and rights"
     )]
     Tables(#[source] DbErr),
-    /// The deduplication store cannot work as it is set up.
+    /// The configuration of the deduplication store is not usable.
     #[error("deduplication store cannot be used")]
     DedupStore(#[source] DedupStoreError),
-    /// The broker cannot serve a consumer as it is set up.
+    /// The broker cannot serve a consumer with its configuration.
     #[error("consumer `{consumer}` cannot be set up")]
     Subscriber {
-        /// The consumer.
+        /// Name of the consumer.
         consumer: &'static str,
-        /// The broker's reason.
+        /// The broker's error.
         source: SubscriberError,
     },
-    /// A consumer panicked outside of its messages. The inbox stopped the other consumers as in a
+    /// A consumer panicked outside a handler. The inbox stopped the other consumers as in a
     /// shutdown; start it again.
     #[error("consumer `{consumer}` cannot go on: {reason}")]
     Panicked {
-        /// The consumer.
+        /// Name of the consumer.
         consumer: &'static str,
-        /// What panicked, and what it said.
+        /// What panicked, and the panic message.
         reason: String,
     },
 }
 
 impl<S: Subscriber> Inbox<S> {
-    /// An inbox with all linked handlers ([`Router::registered`]) and the default configuration.
+    /// Creates an inbox with all linked handlers ([`Router::registered`]) and the default
+    /// configuration.
     ///
-    /// `db` is the database that the handlers' effects go to. Its pool should have at least
-    /// [`InboxConfig::concurrency`] connections per consumer, or handlers wait for one another.
+    /// `db` is the database of the handlers' effects. Its pool should have at least
+    /// [`InboxConfig::concurrency`] connections per consumer; with fewer, handlers wait for each
+    /// other.
     pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         let config = InboxConfig::default();
         Self {
@@ -123,52 +122,47 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments; a second one of the
-    /// same type replaces the first.
+    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments. A second value of
+    /// the same type replaces the first.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.services.state.insert(value);
         self
     }
 
-    /// Sets which handlers run. Default: all that are linked into the program,
-    /// [`Router::registered`].
+    /// Sets the handlers to run. Default: all linked handlers, [`Router::registered`].
     #[must_use]
     pub fn with_router(mut self, router: Router) -> Self {
         self.router = Some(router);
         self
     }
 
-    /// Sets which consumers run in this process; other processes run the others. A second call
-    /// replaces the names of the first. Default: all that have handlers.
+    /// Sets the consumers that run in this process. A second call replaces the names. Default: all
+    /// consumers with handlers.
     #[must_use]
     pub fn with_consumers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.consumers = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Names handlers without which the inbox does not start: by crate (`my_handlers`), module,
-    /// function (`my_handlers::mail::send_receipt`) or consumer. A second call adds names.
+    /// Requires handlers at the start, by crate (`my_handlers`), module, function
+    /// (`my_handlers::mail::send_receipt`) or consumer. A second call adds names. Default: none.
     ///
-    /// The linker drops a crate that nothing names, and its handlers are missing without a word
-    /// while the others run. A program that takes handlers from several crates lists them here and
-    /// links them with [`link_handlers!`](crate::link_handlers). Default: nothing is expected.
+    /// The linker drops unreferenced crates without an error. A program with handlers in several
+    /// crates lists the crates here and links them with [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.expected.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets where a consumer starts in the stream if it is new. Default: [`StartAt::Beginning`], so
-    /// that a new consumer handles all that the stream still has. A second call for the same
-    /// consumer replaces the first.
-    ///
-    /// A consumer that exists on the broker keeps its place, whatever is set here; its log says so
-    /// if it started elsewhere. One that somebody deletes on the broker starts like a new one. With
-    /// strategy `sequence` the messages before the start are not waited for: an aggregate begins
-    /// with its first message after it.
-    ///
+    /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`], all
+    /// messages that the stream still has. A second call for the same consumer replaces the first.
     /// An unknown consumer is an error at the start of the inbox.
+    ///
+    /// A consumer that exists on the broker keeps its position; a different start is logged. A
+    /// consumer deleted on the broker is new again. Strategy `sequence` does not wait for messages
+    /// before the start.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);
@@ -184,54 +178,52 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     outbox_core::__setters! {
-        /// Sets where and within which limits handlers record follow-up events. Default:
-        /// [`OutboxConfig::default`].
+        /// Sets the table and limits for follow-up events. Default: [`OutboxConfig::default`].
         fn with_outbox(outbox: OutboxConfig, in services);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
-        /// Sets how older versions of events become those that the handlers know. Default: not at
-        /// all; see [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
+        /// Sets the conversions of older event versions. Default: none; see
+        /// [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
         fn with_upcasters(upcasters: Upcasters, in services);
     }
 
-    /// Puts code around every run of a handler. May be called several times; the first one given is
-    /// the outermost.
+    /// Adds middleware around every run of a handler. The first middleware is the outermost.
     #[must_use]
     pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
         self.services.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are
-    /// deduplicated. Only they need it.
+    /// Sets the deduplication store of handlers with the strategy
+    /// [`external`](crate::Strategy::External). Only these handlers need a store.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.services.store = Some(Arc::new(store));
         self
     }
 
-    /// Calls `hook` after each message that took effect. The inbox calls it after the commit and
-    /// once at most: a crash in between loses the call. It must not block. A panic is logged, and
-    /// changes nothing. A second call replaces the hook.
+    /// Calls `hook` after the commit of each handled message, at most once: a crash after the
+    /// commit loses the call. The hook must not block. A panic is logged and has no other effect. A
+    /// second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_handled = Some(Arc::new(hook));
         self
     }
 
-    /// Calls `hook` after each message that was dead-lettered, and after each dead letter that was
-    /// tried again and failed again, under the conditions of [`Self::on_handled`].
+    /// Calls `hook` after each dead-lettered message and after each failed retry of a dead letter,
+    /// under the conditions of [`Self::on_handled`].
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
 
-    /// Tells how the inbox is doing while it runs. Call it after [`Self::with_config`] and before
-    /// [`Self::run`]; the answer can be asked from anywhere. Of an inbox that runs several times,
-    /// it tells of the run that began last.
+    /// Returns the health of the running inbox, readable from any task. Call it after
+    /// [`Self::with_config`] and before [`Self::run`]. If the inbox runs several times, the health
+    /// is of the latest run.
     ///
-    /// With axum, liveness and readiness of a process that handles messages:
+    /// Liveness and readiness with axum:
     ///
     /// ```
     /// use axum::Router;
@@ -268,32 +260,29 @@ impl<S: Subscriber> Inbox<S> {
         self.health.clone()
     }
 
-    /// Runs until `shutdown` is cancelled. Then it waits for running handlers for
-    /// [`InboxConfig::shutdown_timeout`], cancels those that still run, and gives the rest back to
-    /// the broker. It returns at the latest two seconds after that time.
+    /// Runs until `shutdown` is cancelled. Then it waits up to [`InboxConfig::shutdown_timeout`]
+    /// for running handlers, cancels the rest, and returns their messages to the broker. It returns
+    /// at most two seconds after that timeout.
     ///
-    /// Outages of database or broker do not end it, not even at the start.
+    /// Outages of database or broker do not end the run, not even at the start.
     ///
     /// # Errors
     ///
-    /// [`InboxError`], at the start; later only [`InboxError::Panicked`].
+    /// [`InboxError`] at the start; later only [`InboxError::Panicked`].
     ///
     /// # Cancellation
     ///
     /// Dropping the future cancels the running handlers. They are rolled back in the background,
-    /// and the broker delivers their messages again.
+    /// and the broker redelivers their messages.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<InboxReport, InboxError> {
         self.run_observed(shutdown.child_token(), false).await
     }
 
-    /// Runs until no consumer has anything left to do, for tests and for jobs that run to
-    /// completion. A message that fails is waited for, through all its delays.
+    /// Runs until no consumer has work left, for tests and batch jobs. It waits for failed messages
+    /// through all their delays.
     ///
-    /// It takes up the dead letters that were marked to be tried again before it began, at most 100
-    /// per consumer.
-    ///
-    /// Handlers record follow-up events but do not publish them: drain a relay, then the inbox
-    /// again.
+    /// Dead letters marked for retry before the start are retried, at most 100 per consumer.
+    /// Follow-up events are recorded but not published: drain a relay, then the inbox again.
     ///
     /// # Errors
     ///

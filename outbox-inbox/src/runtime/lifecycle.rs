@@ -1,9 +1,7 @@
-//! The way of an inbox from its start to its end: checks, database, subscriptions, consumers,
-//! shutdown.
+//! Lifecycle of an inbox: checks, database, subscriptions, consumers, shutdown.
 //!
-//! Invariants: an inbox that cannot start has handled nothing; trouble that heals is waited for; a
-//! shutdown is bounded, whatever handlers do. Not here: what a consumer does, see
-//! [`crate::runtime::dispatcher`].
+//! Invariants: an inbox that cannot start has handled nothing. Temporary errors are retried. A
+//! shutdown is bounded, whatever handlers do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,13 +34,11 @@ use crate::start_error::{Problem, StartError};
 use crate::telemetry;
 use crate::{rights, server};
 
-/// How often the gauges of its consumers are updated.
 const WATCH_EVERY: Duration = Duration::from_secs(15);
 
-/// How long a shutdown waits for rollbacks after it has cancelled the handlers.
+/// Wait for rollbacks after a shutdown has cancelled the handlers.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
 
-/// Waits while the database cannot be reached at the start.
 const TROUBLE: Backoff = Backoff {
     min: Duration::from_millis(100),
     max: Duration::from_secs(5),
@@ -60,7 +56,7 @@ impl<S: Subscriber> Inbox<S> {
             soft,
             hard: CancellationToken::new(),
         };
-        // If this future is dropped, so are the guards, and everything stops.
+        // Dropping this future drops the guards and stops everything.
         let _guards = (stop.soft.clone().drop_guard(), stop.hard.clone().drop_guard());
         let ended = self.run_until(&stop, drain).await;
         run.ended(ended.as_ref().err().map(|error| describe(error)));
@@ -117,7 +113,7 @@ impl<S: Subscriber> Inbox<S> {
         broken.try_recv().map_or(Ok(report), Err)
     }
 
-    /// Starts the consumers. What is returned tells of those that cannot go on.
+    /// Starts the consumers. The channel returns fatal errors.
     async fn start(
         &self,
         handlers: &[Registration],
@@ -127,8 +123,8 @@ impl<S: Subscriber> Inbox<S> {
         drain: bool,
     ) -> Result<UnboundedReceiver<InboxError>, InboxError> {
         let mut idleness = drain.then(|| Idleness::of_all(consumers.len()));
-        // All are subscribed before the first receives, so that an inbox that cannot start has
-        // handled nothing.
+        // All subscribe before the first receives, so that an inbox that cannot start has handled
+        // nothing.
         let mut dispatchers = Vec::with_capacity(consumers.len());
         for consumer in consumers {
             dispatchers.push(Dispatcher::new(
@@ -153,7 +149,6 @@ impl<S: Subscriber> Inbox<S> {
         Ok(breaks)
     }
 
-    /// Deletes expired rows until `stop`.
     fn purge(
         &self,
         handlers: Vec<Registration>,
@@ -167,7 +162,7 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Waits for what runs, and cancels it if that takes too long.
+    /// Waits for running tasks, and cancels them after the timeout.
     async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
         let (limit, hurry) = (self.config.shutdown_timeout, shutdown::hurry());
         tokio::select! {
@@ -189,7 +184,7 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Finds everything that can be known to fail without asking anybody.
+    /// Checks without I/O.
     fn check(&self) -> Result<Router, InboxError> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
@@ -198,7 +193,7 @@ impl<S: Subscriber> Inbox<S> {
         let named = self.starts.keys().chain(wanted);
         problems.extend(named.filter_map(|name| router.unknown(name)));
         if let Some(wanted) = &self.consumers {
-            // What is wrong with other consumers is another process's concern.
+            // Problems of other consumers belong to other processes.
             router = router.only(wanted);
         }
         if problems.is_empty() {
@@ -222,8 +217,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok(router)
     }
 
-    /// Looks at the stream and the deduplication store. What cannot be reached now is not waited
-    /// for: it is checked again at the next start.
+    /// Checks the stream and the deduplication store, without waiting for an unreachable one: the
+    /// next start checks again.
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
@@ -256,7 +251,7 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
+    /// Connects to the database, with retries. `None`: a shutdown came first.
     async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
@@ -265,7 +260,7 @@ impl<S: Subscriber> Inbox<S> {
                 tokio::select! {
                     biased;
                     inspected = self.inspect(&sql, router) => inspected,
-                    // The pool itself tries for 30 s, and then does not say why.
+                    // The pool retries for 30 s and then hides the reason.
                     why = why_no_connection(&self.db) => Err(why),
                 }
             };
@@ -330,7 +325,7 @@ impl<S: Subscriber> Inbox<S> {
         }
         let allows_untested = self.config.allow_untested_engine;
         let mut problems = server::problems(database.pool(), allows_untested).await?;
-        // With an unfit setting, a question about rights may fail.
+        // With an unsuitable setting, the query for rights may fail.
         if problems.is_empty() {
             problems =
                 rights::problems(database.pool(), sql, &self.services.outbox, router.handlers()).await?;
@@ -343,8 +338,9 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here. A
-    /// paused consumer does not subscribe: that would recreate one that an operator has deleted.
+    /// Subscribes once. The receiving loop retries temporary errors; permanent errors are returned.
+    /// A paused consumer does not subscribe: that would recreate a consumer that an operator has
+    /// deleted.
     async fn subscribe(
         &self,
         consumer: &Consumer,
@@ -381,7 +377,7 @@ impl<S: Subscriber> Inbox<S> {
     }
 }
 
-/// Runs a consumer to its end. Its panic stops the inbox.
+/// Runs a consumer to its end. A panic stops the inbox.
 async fn run_consumer<S: Subscriber>(
     dispatcher: Dispatcher<S>,
     consumer: Arc<Consumer>,
@@ -399,7 +395,7 @@ async fn run_consumer<S: Subscriber>(
         "the inbox stops, because a consumer cannot go on"
     );
     vitals.stopped(Some(reason.clone()));
-    // Nobody listens if the caller has gone away.
+    // The receiver may be dropped.
     let _ = broken.send(InboxError::Panicked { consumer, reason });
     soft.cancel();
 }

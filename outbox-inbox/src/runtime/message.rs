@@ -1,6 +1,4 @@
 //! A message in the memory of a consumer: its handler, and its state between attempts.
-//!
-//! Not here: one attempt ([`crate::runtime::run::attempt`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,79 +9,72 @@ use tokio::time::Instant;
 use crate::dead_letter::StoredDeadLetter;
 use crate::handler::Registration;
 
-/// A message at a consumer.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedMessage {
     pub(crate) message: Result<Arc<Message>, Refused>,
-    /// The service that recorded the message; empty if that is not known.
+    /// The service that recorded the message; empty if unknown.
     pub(crate) source: Arc<str>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
-    /// The dead letter that it comes from, if the broker did not deliver it.
+    /// The source dead letter, if the broker did not deliver the message.
     pub(crate) letter: Option<Arc<StoredDeadLetter>>,
 }
 
-/// Why a delivery is not taken for a message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Refused {
-    /// It does not look like one.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// It looks like one, but came on a subject on which others are published.
+    /// Valid headers on a subject of other events.
     #[error(
         "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right \
          to publish this event; if a stream has subjects of another layout, tell the subscriber not to check them"
     )]
     Subject {
-        /// The event type in the headers. The aggregate is left out, because it may be personal
-        /// data.
+        /// Event type in the headers. The aggregate is left out, because it may be personal data.
         event_type: String,
     },
 }
 
-/// Which handler a message has.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
-    /// This handler, which takes this version of the event, or one that it can be turned into.
+    /// This handler takes this version, or a version that the message can be converted to.
     Handler {
         handler: Arc<Registration>,
-        /// The version that the message must be turned into first.
         upcast_to: Option<u32>,
     },
-    /// Handlers here take other versions of this event type only.
+    /// Handlers here take only other versions of this event type.
     UnknownVersion,
-    /// No handler here takes this event type. Whether others do is not known yet.
+    /// No handler here takes this event type. Other subscribers are not looked up yet.
     NotWanted,
-    /// No handler here takes this event type, and another program has asked for it under the
-    /// consumer's name.
+    /// No handler here takes this event type, but another program subscribed under the consumer's
+    /// name.
     UnknownEvent,
-    /// It is no message of an outbox.
     Unreadable,
 }
 
-/// What is remembered of a message while it is in this process.
+/// State of a message while it is in this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
-    /// It may have failed before, perhaps with its process: an attempt is counted before it runs.
+    /// It may have failed before, perhaps with its process: the attempt is counted before it runs.
     pub(crate) count_first: bool,
     /// The number of an attempt that is counted and has not run.
     pub(crate) counted: Option<u32>,
-    /// Times in a row that the database was in trouble.
+    /// Consecutive database errors.
     pub(crate) database_failures: u32,
-    /// Runs that a conflict or a lost connection has ended.
+    /// Runs ended by a conflict or a lost connection.
     pub(crate) interruptions: u32,
-    /// Times that handling it panicked, if it is no message. Those of a message are attempts.
+    /// Panics of a delivery that is no message. For a message, panics are attempts.
     pub(crate) panics: u32,
-    /// Its handler asked for another run at a later time, so it runs by itself.
+    /// The handler requested a later run, so the message runs alone.
     pub(crate) deferred: bool,
-    /// Its dead letter was taken for this process.
+    /// This process has taken its dead letter.
     pub(crate) begun: bool,
-    /// It waits for those before it in its aggregate.
+    /// It waits for earlier messages of its aggregate.
     pub(crate) early: Option<Early>,
 }
 
 impl Memory {
-    /// What still holds of a message that goes back to the broker and comes again.
+    /// The state that remains valid after a return to the broker and a redelivery.
     pub(crate) fn sent_away(self) -> Self {
         Self {
             counted: None,
@@ -92,24 +83,22 @@ impl Memory {
         }
     }
 
-    /// Whether the database says something of the message that must be taken back if it does not
-    /// run.
+    /// Whether the database has a count or mark to undo if the message does not run.
     pub(crate) fn is_recorded(&self) -> bool {
         self.counted.is_some() || self.begun
     }
 }
 
-/// A wait for messages that are missing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Early {
-    /// The first number that is missing.
+    /// First missing sequence.
     pub(crate) expected: u64,
     pub(crate) since: Instant,
-    /// The wait took too long, which was reported; or it is in vain, because the beginning of the
-    /// aggregate has left the stream.
+    /// The wait exceeded its bound, which was reported, or the beginning of the aggregate is no
+    /// longer on the stream.
     pub(crate) expired: bool,
-    /// Whether the beginning of the aggregate has left the stream is known, or the broker was
-    /// asked.
+    /// Whether it is settled, or the broker was queried, if the beginning of the aggregate has left
+    /// the stream.
     pub(crate) asked: bool,
 }
 
@@ -127,13 +116,12 @@ impl RoutedMessage {
         }
     }
 
-    /// Whether it may have failed before, here or elsewhere.
+    /// Whether it may have failed before, in any process.
     pub(crate) fn has_failed(&self) -> bool {
         let memory = &self.memory;
         memory.count_first || memory.deferred || memory.interruptions > 0 || self.letter.is_some()
     }
 
-    /// The handler, if it has one.
     pub(crate) fn handler(&self) -> Option<&Registration> {
         match &self.route {
             Route::Handler { handler, .. } => Some(handler),
@@ -141,8 +129,7 @@ impl RoutedMessage {
         }
     }
 
-    /// The handler, of a message that may share a transaction with others: nothing about it is in
-    /// doubt.
+    /// The handler of a message that may share a transaction, because nothing about it is in doubt.
     pub(crate) fn batchable(&self) -> Option<&Arc<Registration>> {
         match &self.route {
             Route::Handler { handler, .. } => {
@@ -154,5 +141,5 @@ impl RoutedMessage {
     }
 }
 
-/// When deliveries left for the broker. Empty until then.
+/// When deliveries were returned to the broker. Empty until then.
 pub(crate) type Left = Arc<OnceLock<Instant>>;

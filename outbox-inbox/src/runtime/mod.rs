@@ -1,22 +1,20 @@
-//! The runtime: receives messages and has each handled once.
+//! The runtime: receives messages and handles each once.
 //!
 //! | folder | stage |
 //! |---|---|
-//! | `receive` | deliveries and dead letters arrive, and stay in memory until their source has an answer |
+//! | `receive` | deliveries and dead letters arrive, and stay in memory until they are acknowledged |
 //! | `schedule` | which message runs next, and how many are in memory |
 //! | `run` | a job: attempt, claim, handler, commit, acknowledgement |
 //! | `conclude` | failures, duplicates, dead letters, returns |
-//! | `health` | how the inbox and its consumers are doing |
+//! | `health` | health of the inbox and its consumers |
 //!
 //! Invariants:
 //!
-//! * a message is acknowledged after its effect is committed, never before;
-//! * messages of one aggregate are handled one after the other, in the order of the stream (with the strategy `sequence` in that of
-//!   their numbers), and one that failed holds back those behind it, in this process;
-//! * everything that waits is bounded: deliveries, running handlers, attempts, shutdown;
-//! * trouble of database or broker pauses and uses no attempts.
-//!
-//! Not here: order across processes, which the strategy `sequence` adds.
+//! * A message is acknowledged after its effect is committed, never before.
+//! * Within a process, messages of one aggregate run one at a time, in stream order (with strategy
+//!   `sequence`, in sequence order). A failed message holds back later ones.
+//! * Deliveries, running handlers, attempts and the shutdown are bounded.
+//! * Errors of database or broker pause and use no attempts.
 
 mod conclude;
 mod consumer;

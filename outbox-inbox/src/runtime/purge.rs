@@ -1,8 +1,7 @@
-//! Whether the inbox may forget what it has handled.
+//! Decides whether the inbox may delete expired rows.
 //!
-//! Invariant: nothing is deleted that the stream may deliver again, if the stream has a retention.
-//! Not here: deleting ([`crate::retention`]), and the same question at the start, which refuses to
-//! start ([`crate::runtime::lifecycle`]).
+//! Invariant: if the stream has a retention, no row is deleted while its message can be
+//! redelivered.
 
 use outbox_core::Subscriber;
 use tokio_util::sync::CancellationToken;
@@ -11,8 +10,7 @@ use crate::config::InboxConfig;
 use crate::handler::{Registration, describe};
 use crate::preflight;
 
-/// Asks the stream whether expired rows may be deleted. They may not while the stream keeps
-/// messages for longer than the inbox remembers them, or while the stream cannot be asked.
+/// False while the stream keeps messages longer than the inbox keeps rows, or is unreachable.
 pub(crate) async fn may_forget<S: Subscriber>(
     subscriber: &S,
     handlers: &[Registration],
@@ -47,7 +45,6 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// The stream cannot be looked at.
     struct Away(MemorySubscriber);
 
     impl Subscriber for Away {
@@ -81,9 +78,9 @@ mod tests {
         let broker = MemoryBroker::new();
         for (of_stream, expected) in [
             (Some(6 * DAY), true),
-            // The setting of the stream was changed while the inbox ran.
+            // The stream's setting changed while the inbox ran.
             (Some(30 * DAY), false),
-            // Nobody can remember for as long; there was a warning at the start.
+            // Unlimited retention caused a warning at the start.
             (None, true),
         ] {
             let subscriber = broker.clone().with_retention(of_stream).subscriber();

@@ -1,36 +1,34 @@
-//! Counts the deliveries of an inbox by what happened to them.
+//! Counts the deliveries of an inbox by outcome.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::dedup::{Outcome, Retry};
 
-/// What an inbox did from its start to its end.
+/// Counters of a run of an inbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxReport {
-    /// Messages that took effect.
+    /// Handled messages.
     pub handled: u64,
-    /// Deliveries of messages that had been handled or dead-lettered before.
+    /// Deliveries of messages that were handled or dead-lettered before.
     pub duplicates: u64,
-    /// Attempts that failed; the messages are tried again.
+    /// Failed attempts with a pending retry.
     pub failed: u64,
-    /// Runs after which the handler asked for another time; the messages are tried again, and it
-    /// uses no attempts.
+    /// Runs that the handler deferred. They use no attempts.
     pub deferred: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and
-    /// deliveries that the configuration says to ignore.
+    /// Deliveries acknowledged without a handler: event types without a subscriber, and deliveries
+    /// ignored by configuration.
     pub skipped: u64,
-    /// Deliveries sent back to the broker because another version of the program is to handle them.
+    /// Deliveries sent back to the broker for another version of the program.
     pub sent_back: u64,
-    /// Deliveries given back to the broker at shutdown, unhandled.
+    /// Unhandled deliveries returned to the broker at shutdown.
     pub returned: u64,
     /// Deliveries received.
     pub received: u64,
 }
 
-/// The counters behind an [`InboxReport`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<InboxReport>);
 

@@ -1,6 +1,4 @@
 //! Finds the handler of a message.
-//!
-//! Not here: the contradictions between handlers, which the start reports ([`crate::router`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,17 +12,16 @@ use crate::handler::Registration;
 use crate::interest::Interest;
 use crate::upcast::Upcasters;
 
-/// The handlers of a consumer.
 #[derive(Debug)]
 pub(crate) struct Routes {
     /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
     /// Handlers of undecoded messages, the narrowest selection first.
     raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
-    /// By the handler's name.
+    /// By handler name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     pub(crate) interest: Interest,
-    /// The fixed subjects of each event type that this program knows.
+    /// Fixed subjects per event type of this program.
     fixed_subjects: HashMap<String, Vec<&'static str>>,
 }
 
@@ -69,14 +66,13 @@ impl Routes {
         routes
     }
 
-    /// Decodes a delivery and finds its handler.
     pub(crate) fn routed(&self, shared: &Shared, incoming: &Incoming) -> RoutedMessage {
         let unreadable = |refused| RoutedMessage::new(Err(refused), Route::Unreadable, false);
         let message = match codec::decode(&incoming.headers, incoming.payload.clone()) {
             Ok(message) => message,
             Err(error) => return unreadable(error.into()),
         };
-        // A dead letter is checked again, because it was stored as it came.
+        // A dead letter is checked too: it was stored as delivered.
         let fixed = self.fixed_subjects.get(&message.event_type);
         if !(shared.belongs)(&message, &incoming.subject, fixed.map(Vec::as_slice)) {
             let event_type = message.event_type;
@@ -84,12 +80,10 @@ impl Routes {
         }
         let route = self.route(&message, &shared.services.upcasters);
         let mut routed = RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1);
-        // It was decoded with the rest.
         routed.source = codec::source(&incoming.headers).unwrap_or_default().into();
         routed
     }
 
-    /// The health of the handler of a message.
     pub(crate) fn health_of(&self, routed: &RoutedMessage) -> Option<Arc<HandlerHealth>> {
         self.health.get(routed.handler()?.handler).cloned()
     }
@@ -116,7 +110,6 @@ impl Routes {
         }
     }
 
-    /// The route of a message without a handler for its decoded event.
     fn raw_route(&self, message: &Message) -> Route {
         let mut raw = self.raw.iter();
         let found = raw.find(|(event, _)| event.selects(&message.event_type));

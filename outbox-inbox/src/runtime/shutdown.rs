@@ -1,12 +1,11 @@
-//! The end of a consumer: unhandled deliveries go back to the broker in order, and no answer is
-//! left on its way.
+//! Shutdown of a consumer: unhandled deliveries are returned to the broker in order, and pending
+//! answers are sent.
 //!
-//! Invariants: until the hard stop, no delivery of an aggregate goes back while a message of it
-//! still runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
-//! everything goes back; the process that receives a message then waits for the end of its claim.
-//! Deliveries go back in the order of the stream, without a delay. Every wait is bounded: an answer
-//! that is too late is lost, and its message comes again after `ack_wait`. Not here: cancelling
-//! running handlers, see [`crate::runtime::lifecycle`].
+//! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of it
+//! runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
+//! everything is returned; the process that receives a message then waits for its claim. Deliveries
+//! are returned in stream order, without a delay. Every wait is bounded; a lost answer causes a
+//! redelivery after `ack_wait`.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -29,28 +28,25 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry;
 
-/// How long after the hard stop a job may take to roll back; then its messages go back without it.
-/// Shorter than `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second to give
-/// back.
+/// Time for rollbacks after the hard stop; then messages are returned without them. Shorter than
+/// `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second for the return.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// The deliveries without an answer at the end.
 struct Rest<D> {
-    /// Not begun, or ended without an effect.
+    /// Not started, or ended without an effect.
     unstarted: Vec<InFlight<D>>,
     /// The lanes of running messages, by local id.
     running: HashMap<u64, LaneKey>,
 }
 
 impl<S: Subscriber> Dispatcher<S> {
-    /// Waits for running jobs, and gives back the rest.
     pub(crate) async fn shut_down(mut self, mut progress: Interval) {
         let deliveries = self.receiver.close();
         let mut rest = self.rest();
         self.log_what_runs(&rest);
         let mut subscription = None;
         {
-            // Deliveries on their way back come first: they may stand before those that are here.
+            // Deliveries on their way back may precede the deliveries here.
             let returned = self.unanswered.returned();
             let mut stopping = pin!(async { join!(deliveries.stop(), returned).0 });
             let hard = self.stop.hard.clone();
@@ -61,7 +57,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let mut is_stopped = false;
             loop {
                 if is_stopped {
-                    // Not earlier: fetched deliveries may come before the deliveries in memory.
+                    // Not earlier: fetched deliveries may precede the deliveries in memory.
                     self.give_back_what_is_free(&mut rest).await;
                     if !self.scheduler.has_jobs() {
                         break;
@@ -84,8 +80,8 @@ impl<S: Subscriber> Dispatcher<S> {
                 }
             }
         }
-        // Running messages go back too: their transactions are cancelled, and the process that gets
-        // the message waits for the end of its claim.
+        // Running messages are returned too: their transactions are cancelled, and the next process
+        // waits for the claim.
         self.give_back_all(rest).await;
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
@@ -98,7 +94,6 @@ impl<S: Subscriber> Dispatcher<S> {
         tracing::debug!(consumer = self.consumer.name, "consumer stopped");
     }
 
-    /// The messages that wait, and those that run.
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
         let unstarted = self.scheduler.drain();
         for _ in &unstarted {
@@ -171,14 +166,14 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Gives back the deliveries that wait for no running message.
+    /// Returns the deliveries that wait for no running message.
     async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
         let (wait, free) = std::mem::take(&mut rest.unstarted)
             .into_iter()
             .partition(|in_flight| {
                 match self.unanswered.lane_of(&in_flight.routed) {
-                    // Nothing waits for it, nor it for anything.
+                    // No other message waits for it.
                     LaneKey::Alone(_) => false,
                     key => busy.contains(&key),
                 }
@@ -199,8 +194,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // An attempt is counted before it begins. What did not run is uncounted before it goes
-        // back; otherwise the next process may find the attempts used up. After a crash or an
+        // An attempt is counted before it begins. Messages that did not run are uncounted before
+        // the return; otherwise the next process may find the attempts used up. After a crash or an
         // outage here they stay counted.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;

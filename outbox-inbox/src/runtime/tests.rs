@@ -1,4 +1,4 @@
-//! The parts of the loop, each by itself: on a broker in memory and a database in memory.
+//! The parts of the loop, each alone, with broker and database in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,6 @@ fn routed(order: &str) -> RoutedMessage {
     RoutedMessage::new(Ok(Arc::new(message(order))), route, false)
 }
 
-/// Deliveries of these many messages, which nothing has decoded.
 async fn deliveries(consumer: &Consumer, count: usize) -> Vec<Origin<Delivery>> {
     let broker = MemoryBroker::new();
     let mut subscription = broker.subscriber().subscribe(&consumer.spec()).await.unwrap();
@@ -106,7 +105,6 @@ fn unanswered(consumer: &Arc<Consumer>) -> Unanswered<Delivery> {
     Unanswered::new(consumer.clone(), Stop::default(), TaskTracker::new())
 }
 
-/// A scheduler in which these orders wait.
 async fn scheduled(consumer: &Arc<Consumer>, orders: &[&str]) -> Scheduler<Delivery> {
     let (mut unanswered, mut scheduler) = (unanswered(consumer), Scheduler::new(consumer.clone()));
     for (origin, order) in deliveries(consumer, orders.len()).await.into_iter().zip(orders) {
@@ -121,7 +119,6 @@ fn order(job: &Job<Delivery>) -> String {
     message.aggregate.id.clone()
 }
 
-/// Ends a successful job.
 fn end(scheduler: &mut Scheduler<Delivery>, job: Job<Delivery>) {
     let lanes = job.lanes.into_iter().map(|(key, items)| EndedLane {
         key,

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A dead letter of an aggregate, with its inbox row. `plain`: as it is kept if the database refused it.
 async fn make(test: &TestDb, aggregate_id: &str, stream_sequence: u64, form: Form) -> Message {
     let message = Message {
         aggregate: Aggregate::new("order", aggregate_id),
@@ -62,7 +61,7 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
 
         let aggregate = Aggregate::new("order", "1");
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
-        // A try that ends afterwards must not tell of it.
+        // A retry that ends afterwards must not store the payload again.
         assert!(!test.is_there_when_it_fails(&due[0], "ada@example.org").await);
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
 
@@ -73,7 +72,7 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
         assert!(test.due().await.is_empty());
         for message in [&open, &marked, &plain] {
             assert_eq!(last_error(&test, message).await, None);
-            // A copy of it stays without effect.
+            // A redelivered copy has no effect.
             assert_eq!(test.row(message).await, Some((Status::Dead, 3)));
         }
         for message in [&other, &other_plain] {
@@ -85,7 +84,6 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
     }
 }
 
-/// One row that nobody can read used to stop each erasure.
 #[tokio::test]
 async fn headers_of_another_program_keep_nothing_from_being_erased() {
     for test in TestDb::open_all().await {
@@ -110,12 +108,11 @@ async fn headers_of_another_program_keep_nothing_from_being_erased() {
     }
 }
 
-/// An inbox is trying it again: whether it will be gone is not known yet.
 #[tokio::test]
 async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
-            // Has one writer at a time, for whom erasing waits.
+            // SQLite has one writer; erasing waits for it.
             continue;
         }
         let (letters, aggregate) = (test.letters(), Aggregate::new("order", "1"));
@@ -132,7 +129,6 @@ async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
     }
 }
 
-/// More than one transaction takes.
 #[tokio::test]
 async fn an_aggregate_with_many_dead_letters_is_erased_in_one_call() {
     let test = TestDb::open_all().await.remove(0);

@@ -1,8 +1,7 @@
-//! Dead letters of a stream that was made anew, whose places begin at 1 again.
+//! Dead letters of a recreated stream, with positions that begin at 1 again.
 
 use super::*;
 
-/// Writes a dead letter of this number within the aggregate, at this place of the stream.
 async fn make(test: &TestDb, aggregate: &str, sequence: Option<u64>, stream_sequence: u64) {
     let message = Message {
         aggregate: Aggregate::new("order", aggregate),
@@ -14,7 +13,7 @@ async fn make(test: &TestDb, aggregate: &str, sequence: Option<u64>, stream_sequ
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-/// The places of those that are due, in order.
+/// Stream sequences of due letters, in order.
 async fn due(test: &TestDb) -> Vec<u64> {
     let due = test.due().await;
     due.iter().map(|letter| letter.incoming.stream_sequence).collect()
@@ -44,7 +43,6 @@ async fn those_of_a_stream_made_anew_come_behind_those_of_the_old_one() {
     }
 }
 
-/// Those of the new stream must not overtake it, and those before it are not behind it.
 #[tokio::test]
 async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back() {
     for test in TestDb::open_all().await {
@@ -87,7 +85,6 @@ async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back(
     }
 }
 
-/// More than one page of letters is held back, by the first of them or by one of the old stream.
 #[tokio::test]
 async fn letters_of_an_aggregate_in_memory_hide_no_others() {
     for test in TestDb::open_all().await {

@@ -1,4 +1,4 @@
-//! Dead letters that the database refuses for their contents.
+//! Dead letters with contents that the database rejects.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,6 @@ use outbox_testing::{eventually, not_applicable};
 
 use super::*;
 
-/// Whatever was delivered, and whatever was read from it: dead-lettered, it is kept.
 #[tokio::test]
 async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
     for test in TestDb::open_all().await {
@@ -63,7 +62,6 @@ async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
     }
 }
 
-/// The row is locked, which says nothing of the dead letter: written plain, it would lose what was read from it.
 #[tokio::test]
 async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
     for test in TestDb::open_all().await {
@@ -98,7 +96,8 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
             outcome
         };
         let end = async {
-            // It fails after 400 ms. Written plain, it would begin anew then, and succeed with the end of this transaction.
+            // The insert fails after 400 ms. A second, plain insert would succeed after this
+            // transaction.
             let mut begun = BTreeSet::new();
             eventually("an outcome, or a second try", async || {
                 for row in test.db.query_all_raw(waiting.clone()).await.unwrap() {

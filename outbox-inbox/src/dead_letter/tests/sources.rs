@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Writes a dead letter with this number of this service, at this place of the stream.
 async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) {
     let message = Message {
         sequence: Some(sequence),
@@ -16,13 +15,12 @@ async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) 
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-/// The places of those that are due, in order.
+/// Stream sequences of due letters, in order.
 async fn due(test: &TestDb) -> Vec<u64> {
     let due = test.due().await;
     due.iter().map(|letter| letter.incoming.stream_sequence).collect()
 }
 
-/// Numbers of two services say nothing about each other, and a stream that was made anew is found by the numbers of one.
 #[tokio::test]
 async fn dead_letters_of_two_services_come_in_the_order_of_the_stream() {
     for test in TestDb::open_all().await {

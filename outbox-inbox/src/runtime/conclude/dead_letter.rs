@@ -1,8 +1,6 @@
-//! A dead letter that is retried: how its attempt begins, fails and ends.
+//! Begins, fails and ends the retry of a dead letter.
 //!
-//! Invariant: the dead letter is taken for this process before its handler runs. Not here: finding
-//! dead letters to retry ([`crate::runtime::receive::dead_letters`]), and their rows
-//! ([`crate::dead_letter::retry`]).
+//! Invariant: the dead letter is taken for this process before its handler runs.
 
 use outbox_core::store::storable_error;
 use sea_orm::DbErr;
@@ -16,8 +14,7 @@ use crate::hook::DeadDelivery;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// Takes the dead letter that the message comes from, if it comes from one. `Some`: the attempt is
-/// over.
+/// Takes the dead letter of the message, if there is one. `Some`: the attempt is over.
 pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     let letter = attempt.routed.letter.clone()?;
     if !attempt.routed.memory.begun {
@@ -32,7 +29,7 @@ pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     Some(fail(attempt, &letter, &error).await)
 }
 
-/// A dead letter failed again: it stays, and so do the dead letters behind it in its aggregate.
+/// The dead letter stays open, and so do later dead letters of its aggregate.
 pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLetter, error: &str) -> Outcome {
     let (consumer, shared) = (attempt.consumer, &attempt.consumer.shared);
     let message = attempt.routed.message.as_ref().ok().cloned();
@@ -58,7 +55,6 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
     Outcome::DeadLettered
 }
 
-/// Ends the dead letter of a message that took effect.
 pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Result<(), DbErr> {
     let shared = &attempt.consumer.shared;
     let _turn = shared.database.turn().await;
@@ -67,7 +63,7 @@ pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Res
     finish(tx, claim).await.map(drop)
 }
 
-/// Calls the hook for a new dead letter. Its record is committed.
+/// Called after the commit of the record.
 pub(crate) fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
     let dead = DeadDelivery {
         consumer: consumer.name,

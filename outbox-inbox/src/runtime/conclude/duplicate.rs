@@ -1,8 +1,8 @@
-//! Messages that took effect before: how they are recognised, and which of their rows end.
+//! Detects and concludes messages that were handled before.
 //!
-//! Invariants: the strategy is asked before an attempt is counted, so that a message that is done,
-//! early or running elsewhere uses no attempt. The row of a message's attempts and its dead letter
-//! end before the message is acknowledged. Not here: claims ([`crate::dedup::claim`]).
+//! Invariants: the strategy is checked before an attempt is counted, so that a message that is
+//! done, early or running elsewhere uses no attempt. The row of attempts and the dead letter end
+//! before the acknowledgement.
 
 use super::dead_letter;
 use crate::database::roll_back;
@@ -12,8 +12,8 @@ use crate::runtime::run::attempt::Attempt;
 use crate::runtime::run::attempt::Input;
 use crate::runtime::run::{external, transaction};
 
-/// Asks the strategy whether the message may run now, and leaves no trace. `Ok`: it may, or the
-/// strategy cannot tell.
+/// Checks the strategy in a transaction that is rolled back. `Ok`: the message may run, or the
+/// strategy cannot decide.
 pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), Outcome> {
     let consumer = attempt.consumer;
     if matches!(input.claimant.strategy, Strategy::External) {
@@ -33,7 +33,6 @@ pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), 
     }
 }
 
-/// Ends the dead letter, or the row of attempts, of a message that took effect before.
 pub(crate) async fn conclude(attempt: &mut Attempt<'_>) -> Outcome {
     let ended = match attempt.routed.letter.clone() {
         Some(letter) => dead_letter::end(attempt, &letter).await,
@@ -41,7 +40,7 @@ pub(crate) async fn conclude(attempt: &mut Attempt<'_>) -> Outcome {
         None if attempt.routed.memory.count_first => attempt.attempts().end().await,
         None => Ok(()),
     };
-    // A crash before this: the next delivery or the next retry finds that the message took effect.
+    // After a crash before this, the next delivery or retry finds the duplicate again.
     match ended {
         Ok(()) => Outcome::Duplicate,
         Err(error) => attempt.later(&describe(&error)),

@@ -1,8 +1,7 @@
-//! What happens to a message that failed: it is recorded, and retried or dead-lettered.
+//! Records a failed message, and retries or dead-letters it.
 //!
-//! Invariants: a failure is recorded after the rollback and outside of it; what the database
-//! prevents uses no attempt; hooks are called after the commit. Not here: counting
-//! ([`crate::dedup::attempts`]).
+//! Invariants: a failure is recorded after the rollback. Database errors use no attempt. Hooks are
+//! called after the commit.
 
 use std::time::Duration;
 
@@ -18,11 +17,9 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::RoutedMessage;
 use crate::runtime::run::attempt::Attempt;
 
-/// Longest wait for the database to uncount attempts that did not happen, of all messages together.
+/// Total wait for the database to uncount attempts that did not happen.
 pub(crate) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
 
-/// Records a failure, after the rollback and outside of it, and decides whether the message comes
-/// again.
 pub(crate) async fn record(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -70,8 +67,7 @@ pub(crate) async fn record(
     }
 }
 
-/// The handler asked for another run after `wait`, which is no failure: the attempt is uncounted.
-/// After a crash before that, the attempt stays counted.
+/// A deferral is no failure: the attempt is uncounted. After a crash before this, it stays counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -79,7 +75,7 @@ pub(crate) async fn defer(
     error: &str,
 ) -> Outcome {
     let (consumer, message) = (attempt.consumer, attempt.message);
-    // A dead letter stays counted while it is retried, and no message waits for it.
+    // A retried dead letter stays counted, and no message waits for it.
     if attempt.routed.letter.is_none() {
         let pool = consumer.shared.database.pool();
         if let Some(claimant) = claimant
@@ -92,8 +88,8 @@ pub(crate) async fn defer(
             match attempt.until_done(|| attempts.take_back()).await {
                 Ok(()) => attempt.routed.memory.counted = None,
                 Err(Outcome::Returned) => return Outcome::Returned,
-                // The handler asked for a wait, so it is not run sooner. The next run is the
-                // attempt that is counted already.
+                // The requested wait still applies. The next run uses the attempt that is already
+                // counted.
                 Err(_) => {}
             }
         }
@@ -106,7 +102,7 @@ pub(crate) async fn defer(
     }
 }
 
-/// Keeps a message that no handler takes as a dead letter, when its turn has come.
+/// Dead-letters a message without a handler, in its turn.
 pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outcome {
     if let Some(outcome) = attempt.wait_for_turn().await {
         return outcome;
@@ -115,8 +111,7 @@ pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outco
     record(attempt, keeper.as_ref(), Count::Nothing, true, error).await
 }
 
-/// Uncounts the attempt of a message that was not handled, and marks its dead letter for a retry
-/// again.
+/// Uncounts the attempt of a message that did not run, and marks its dead letter for retry again.
 pub(crate) async fn take_back(consumer: &Consumer, routed: &mut RoutedMessage, message: &Message) {
     let shared = &consumer.shared;
     if let Some(letter) = &routed.letter

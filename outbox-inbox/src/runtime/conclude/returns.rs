@@ -1,8 +1,8 @@
-//! Returns deliveries to the broker in tasks of their own: first the database uncounts their
-//! attempts, then the broker gets the answer.
+//! Returns deliveries to the broker in separate tasks: first the database uncounts their attempts,
+//! then the broker receives the answer.
 //!
-//! Invariants: progress is reported until the answer; a stop waits for all returns, for a bounded
-//! time. Not here: messages that wait for them ([`crate::runtime::schedule::lanes`]).
+//! Invariants: progress is reported until the answer. A stop waits for all returns, for a bounded
+//! time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,6 @@ use crate::runtime::receive::origin::Origin;
 use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::run::job::ANSWERS_MAX;
 
-/// Deliveries on their way back, by local id.
 #[derive(Debug)]
 pub(crate) struct Returns<D> {
     tasks: TaskTracker,
@@ -38,14 +37,14 @@ impl<D> Default for Returns<D> {
 }
 
 impl<D: Delivery> Returns<D> {
-    /// Those that the broker has not been told of yet.
+    /// Deliveries that are not returned yet.
     pub(crate) fn origins(&self) -> Vec<Origin<D>> {
         let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
         origins.values().cloned().collect()
     }
 
-    /// Gives deliveries back in their order, to be delivered again after `wait`. The database may
-    /// be away: it is waited for, until a stop.
+    /// Returns deliveries in order, for redelivery after `wait`. Waits for an unavailable database
+    /// until a stop.
     pub(crate) fn give_back(
         &self,
         mut in_flight: Vec<InFlight<D>>,
@@ -69,7 +68,7 @@ impl<D: Delivery> Returns<D> {
                 () = late => tracing::debug!(consumer = consumer.name, "attempts stay counted that did not happen"),
             }
             for InFlight { local_id, origin, .. } in in_flight {
-                // Whoever stops here leaves the message to the others.
+                // After a stop, another process takes the message immediately.
                 let wait = if stop.soft.is_cancelled() { Duration::ZERO } else { wait };
                 let told = guard_async("broker's driver", || origin.give_back(wait)).await;
                 if let Err(error) = told {
@@ -83,18 +82,17 @@ impl<D: Delivery> Returns<D> {
         (left, task)
     }
 
-    /// Waits until the broker has been told of all of them. Call it after the stop has begun.
+    /// Waits until all are returned. Call it after the stop has begun.
     pub(crate) fn done(&self) -> impl Future<Output = ()> + Send + use<D> {
         let tasks = self.tasks.clone();
         tasks.close();
         async move {
-            // What takes longer comes again after `ack_wait`.
+            // The rest is redelivered after `ack_wait`.
             let _ = timeout(CORRECTIONS_MAX + ANSWERS_MAX, tasks.wait()).await;
         }
     }
 }
 
-/// What was counted for messages that did not run is taken back.
 async fn take_back<D>(consumer: &Consumer, in_flight: &mut [InFlight<D>]) {
     let recorded = in_flight
         .iter_mut()

@@ -1,10 +1,8 @@
-//! Event types and versions that no handler of this process takes: no program wants them, or
-//! another version of this program does, or another program.
+//! Event types and versions without a handler in this process: handled by no program, by another
+//! version of this program, or by another program.
 //!
-//! Invariant: an event type that another program has asked for under the consumer's name is not
-//! acknowledged in silence. Its messages go back to the broker, are kept, or are skipped by
-//! configuration. Not here: the interest of other programs
-//! ([`outbox_core::Delivery::is_asked_for`]).
+//! Invariant: an event type with another subscriber under the consumer's name is never silently
+//! acknowledged. Its messages are returned, dead-lettered, or skipped by configuration.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -21,22 +19,19 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// Most event types and versions that are logged. A foreign sender may make up any number of
-/// versions.
+/// A foreign sender can produce any number of versions.
 const LOGGED_MAX: usize = 1_000;
 
-/// Wait before the broker is asked again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Event types and versions without a handler that were logged, so that each is logged once.
+/// Logged event types and versions, so that each is logged once.
 #[derive(Debug, Default)]
 pub(crate) struct UnhandledTypes(Mutex<HashSet<String>>);
 
-/// Whether to log an event type or version without a handler.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     Yes,
-    /// And log that nothing more is logged.
+    /// Also log that logging ends.
     Last,
     No,
 }
@@ -55,7 +50,7 @@ impl UnhandledTypes {
     }
 }
 
-/// Acknowledges a message that no program wants. Where sequences are kept it still counts.
+/// Acknowledges a message without any subscriber. With sequences it still counts.
 pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
     let consumer = attempt.consumer;
@@ -65,7 +60,8 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
         return Outcome::Skipped;
     };
-    // A crash after the commit: the message comes again, and its number is passed already.
+    // After a crash behind the commit, the message is redelivered and its sequence is already
+    // passed.
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
@@ -79,7 +75,6 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     }
 }
 
-/// Other versions of the event type have a handler here.
 pub(crate) async fn unknown_version(attempt: &mut Attempt<'_>) -> Outcome {
     let (event_type, version) = (&attempt.message.event_type, attempt.message.event_version);
     let error = format!(
@@ -98,7 +93,6 @@ pub(crate) async fn unknown_version(attempt: &mut Attempt<'_>) -> Outcome {
     }
 }
 
-/// Another version of the program, or another program, is to handle this.
 pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
     let (consumer, event_type) = (attempt.consumer, &attempt.message.event_type);
     match consumer.shared.config.unknown_event {
@@ -123,11 +117,10 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
     }
 }
 
-/// Another version of the program gets the message. `what` it is that has no handler here.
 async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     let consumer = attempt.consumer;
-    // Where numbers are the order, later messages must not pass this one in any process, or it
-    // would be stale. A crash after this: it is delivered again, and noted again.
+    // With sequences, later messages must not pass this message in any process, or it would be
+    // stale. After a crash, the mark is repeated.
     let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
     if let Some(place) = keeper.as_ref().and_then(Claimant::place)
         && let Err(error) = place.note_failing(consumer.shared.database.pool()).await
@@ -149,13 +142,12 @@ async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     }
 }
 
-/// It is unknown whether another program has asked for the message, so it must not be acknowledged.
+/// Another subscriber may exist, so the message must not be acknowledged.
 pub(crate) fn unknown_wishes(consumer: &Consumer, error: &SubscriberError) -> Outcome {
     tracing::warn!(consumer = consumer.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
     Outcome::postponed(ASK_AGAIN_AFTER)
 }
 
-/// Whether an event type or version without a handler has not been logged yet.
 fn is_new(consumer: &Consumer, what: &str) -> bool {
     let news = consumer.unhandled.meet(what);
     if news == News::Last {

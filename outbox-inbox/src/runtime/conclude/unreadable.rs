@@ -1,7 +1,6 @@
-//! Deliveries that are no message of an outbox.
+//! Deliveries that are no outbox message.
 //!
-//! Invariant: unless the configuration says otherwise they are kept as dead letters, byte for byte.
-//! Not here: dead letters ([`crate::dead_letter`]).
+//! Invariant: by default they are dead-lettered byte for byte.
 
 use outbox_core::store::storable_error;
 
@@ -54,9 +53,9 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
     }
 }
 
-/// A delivery that is no message has no attempts, so its panics and deliveries are counted here. At
-/// the limit it ends, whatever else its policy is. If even writing the dead letter panics, it is
-/// retried at the longest delay: it must not be lost.
+/// Such a delivery has no row of attempts, so panics and deliveries are counted here. The limit
+/// ends any policy. If even the dead letter causes a panic, the delivery is retried at the longest
+/// delay, so that it is not lost.
 pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     if let Some(letter) = attempt.routed.letter.clone() {
         return dead_letter::fail(&mut attempt, &letter, error).await;
@@ -75,7 +74,6 @@ pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outco
     }
 }
 
-/// Keeps the delivery as a dead letter.
 async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     let error = storable_error(error);
     let (consumer, shared) = (attempt.consumer, &attempt.consumer.shared);
@@ -86,8 +84,7 @@ async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
         error: &error,
         attempts: 0,
     };
-    // A crash after this and before the acknowledgement: it comes again, and the dead letter is
-    // there already.
+    // After a crash before the acknowledgement, it is redelivered, and the dead letter exists.
     let insert = || insert(shared.database.pool(), &shared.sql, &letter);
     match attempt.until_done(insert).await {
         Ok(_) => {

@@ -1,8 +1,6 @@
-//! How an inbox and its consumers are doing, for probes and people.
+//! Health of an inbox and its consumers, for probes and display.
 //!
-//! The runtime notes what happens in small records, and a check reads them at any time. Invariant:
-//! neither waits for the other. The verdict is a [`Health`], as that of a relay. Not here: what the
-//! runtime does about trouble, see [`crate::runtime::dispatcher`].
+//! Invariant: the inbox and a health check never wait for each other.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +14,7 @@ use tokio::time::Instant;
 
 pub(crate) use vitals::ConsumerVitals;
 
-/// Answers for an inbox that runs elsewhere, without waiting for it. Clones are alike; see
+/// Reports the health of a running inbox without blocking. Clones are equivalent; see
 /// [`Inbox::health`](crate::Inbox::health).
 #[derive(Debug, Clone)]
 pub struct InboxHealthCheck {
@@ -24,33 +22,33 @@ pub struct InboxHealthCheck {
     stuck_after: Duration,
 }
 
-/// How a consumer of an inbox is doing.
+/// Health of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerHealth {
-    /// Its name.
+    /// Name of the consumer.
     pub consumer: &'static str,
     /// Whether it runs.
     pub state: ConsumerState,
-    /// The verdict.
+    /// Its health.
     pub health: Health,
 }
 
-/// Whether a consumer runs.
+/// State of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// It runs, or gives back what it has not handled after the stop of its inbox.
+    /// Running, or returning unhandled messages after the stop of its inbox.
     Running,
-    /// Somebody has paused it ([`PausedConsumers`](crate::PausedConsumers)): it receives and begins
-    /// nothing. The verdict does not change by that.
+    /// Paused by an operator ([`PausedConsumers`](crate::PausedConsumers)): receives and starts
+    /// nothing. A pause does not affect the health.
     Paused {
-        /// Since this process noticed.
+        /// Time since this process detected the pause.
         paused_for: Duration,
     },
-    /// It has stopped.
+    /// Stopped.
     Stopped {
-        /// What stopped it; `None` for the stop of its inbox.
+        /// Reason; `None` after the stop of its inbox.
         reason: Option<String>,
     },
 }
@@ -63,13 +61,16 @@ impl InboxHealthCheck {
         }
     }
 
-    /// How the inbox is doing now.
+    /// Returns the current health of the inbox.
     ///
-    /// * [`Health::Alive`]: all its consumers run and receive.
-    /// * [`Health::Degraded`]: it starts, it stops, or a subscription is away for less than [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
-    /// * [`Health::Stuck`]: for `stuck_after` a subscription is away, the database cannot be reached at the start, or nothing happens to the messages that were begun.
-    /// * [`Health::Stopped`]: it does not run (not started, stopped, or ended with an error); a consumer has stopped or has not done anything for 90 s; or a handler is
-    ///   5 s beyond its time limit.
+    /// * [`Health::Alive`]: all consumers run and receive.
+    /// * [`Health::Degraded`]: starting, stopping, or a subscription is down for less than
+    ///   [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
+    /// * [`Health::Stuck`]: for `stuck_after`, a subscription is down, the database is unreachable
+    ///   at the start, or started messages make no progress.
+    /// * [`Health::Stopped`]: not running (not started, stopped, or ended with an error); a
+    ///   consumer has stopped or made no progress for 90 s; or a handler exceeds its timeout by 5
+    ///   s.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.lock();
@@ -94,8 +95,8 @@ impl InboxHealthCheck {
         }
     }
 
-    /// How its consumers are doing, in the order of their names: those of the current run, or of
-    /// the last one. Empty before all are subscribed.
+    /// Returns the health of the consumers of the current or last run, by name. Empty before all
+    /// are subscribed.
     #[must_use]
     pub fn consumers(&self) -> Vec<ConsumerHealth> {
         let consumers = self.lock().consumers.clone();
@@ -105,7 +106,6 @@ impl InboxHealthCheck {
             .collect()
     }
 
-    /// Notes that a run begins, until what is returned is dropped.
     pub(super) fn begin(&self) -> Run {
         *self.lock() = InboxVitals {
             phase: Phase::Starting {
@@ -120,7 +120,6 @@ impl InboxHealthCheck {
         }
     }
 
-    /// Notes why the start cannot go on.
     pub(super) fn cannot_start(&self, reason: &str) {
         if let Phase::Starting { trouble, .. } = &mut self.lock().phase {
             *trouble = Some(reason.to_owned());
@@ -142,7 +141,6 @@ impl InboxHealthCheck {
     }
 }
 
-/// What an inbox notes of itself.
 #[derive(Debug, Default)]
 struct InboxVitals {
     phase: Phase,
@@ -151,7 +149,6 @@ struct InboxVitals {
 
 #[derive(Debug, Default)]
 enum Phase {
-    /// It was never run.
     #[default]
     New,
     Starting {
@@ -161,12 +158,11 @@ enum Phase {
     Running,
     Stopping,
     Stopped {
-        /// An error, if it did not end as it was asked to.
         reason: Option<String>,
     },
 }
 
-/// A run of an inbox. Dropped, it has ended.
+/// A run, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Run {
     check: InboxHealthCheck,
@@ -174,7 +170,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Notes how it ended: `None` if it was asked to.
+    /// `None`: ended as requested.
     pub(super) fn ended(mut self, reason: Option<String>) {
         self.reason = reason;
     }
@@ -205,7 +201,6 @@ fn degraded(reason: impl Into<String>) -> Health {
     }
 }
 
-/// Whole seconds, for people.
 fn whole(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }

@@ -1,4 +1,4 @@
-//! What health says of consumers in each state, on a paused clock.
+//! Health of consumers in each state, on a paused clock.
 
 use super::vitals::{FORGOTTEN_AFTER, OVERDUE, SILENCE_MAX};
 use super::*;
@@ -6,7 +6,6 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(300);
 
-/// An inbox that runs one consumer, which is subscribed.
 fn running() -> (InboxHealthCheck, Run, Arc<ConsumerVitals>) {
     let check = InboxHealthCheck::new(STUCK_AFTER);
     let run = check.begin();
@@ -68,14 +67,14 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
     assert_eq!(check.now(), Health::Alive);
     books.trouble("it was deleted");
     books.subscribing();
-    // Longer than an interruption of an open subscription is remembered.
+    // Longer than an interruption of an open subscription is kept.
     let away_for = FORGOTTEN_AFTER + 10 * SECOND;
     pass(&books, away_for).await;
     assert_text(
         &check,
         &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: it was deleted"),
     );
-    // What the last subscription had fetched says nothing of the next one.
+    // Deliveries of the last subscription prove nothing about the next.
     books.received();
     books.trouble("no answer");
     pass(&books, STUCK_AFTER - away_for).await;

@@ -1,7 +1,6 @@
-//! What a consumer notes of itself, and what follows from it.
+//! Recorded state of a consumer, and the health derived from it.
 //!
-//! Invariant: a note takes no longer than a lock that nobody holds for long. Not here: the inbox as
-//! a whole, see [`super`].
+//! Invariant: a record takes only a short lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,18 +12,16 @@ use tokio::time::Instant;
 use super::{ConsumerHealth, ConsumerState, degraded, not_running, stuck, whole};
 use crate::dedup::Outcome;
 
-/// A loop that has not turned for this long does not run. An idle one turns every 5 s.
+/// A loop without an iteration for this long is stopped. An idle loop iterates every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// How far beyond its limit a handler may be before the inbox counts as stopped: timers of a busy
-/// machine are late.
+/// Tolerated excess of a handler timeout: timers of a busy machine are late.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// An interruption of an open subscription that was not noted again for this long is over: a
-/// consumer tries again every 10 s at least.
+/// An interruption of an open subscription ends after this long without a new error: retries come
+/// at least every 10 s.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
-/// What a consumer notes of itself.
 #[derive(Debug)]
 pub(crate) struct ConsumerVitals {
     name: &'static str,
@@ -33,19 +30,18 @@ pub(crate) struct ConsumerVitals {
 
 #[derive(Debug)]
 struct Vitals {
-    /// The last turn of the loop.
     turned_at: Instant,
-    /// Set at its end; with what ended it, unless it was asked to.
+    /// The inner value is the reason; `None` after a requested stop.
     stopped: Option<Option<String>>,
     paused_at: Option<Instant>,
     is_subscribed: bool,
     away: Option<Away>,
-    /// It failed under a message, and no message has taken effect since.
+    /// It failed during a message, and no message was handled since.
     database_failing: bool,
     jobs: usize,
-    /// The last time that a job or a handler began or ended.
+    /// The last start or end of a job or handler.
     active_at: Instant,
-    /// By the order in which they began.
+    /// In order of start.
     handlers: BTreeMap<u64, Running>,
     last_ticket: u64,
 }
@@ -88,7 +84,6 @@ impl ConsumerVitals {
         }
     }
 
-    /// The loop turns.
     pub(in crate::runtime) fn turned(&self) {
         self.lock().turned_at = Instant::now();
     }
@@ -97,20 +92,17 @@ impl ConsumerVitals {
         self.lock().stopped = Some(reason);
     }
 
-    /// It has a new subscription.
     pub(in crate::runtime) fn subscribed(&self) {
         let mut vitals = self.lock();
         vitals.is_subscribed = true;
         vitals.away = None;
     }
 
-    /// Whether somebody has paused it.
     pub(in crate::runtime) fn paused(&self, is_paused: bool) {
         let mut vitals = self.lock();
         vitals.paused_at = is_paused.then(|| vitals.paused_at.unwrap_or_else(Instant::now));
     }
 
-    /// It has no subscription and asks for one.
     pub(in crate::runtime) fn subscribing(&self) {
         let mut vitals = self.lock();
         if vitals.away().is_none() {
@@ -119,7 +111,7 @@ impl ConsumerVitals {
         vitals.is_subscribed = false;
     }
 
-    /// It received something, maybe from a subscription that is over.
+    /// Something was received, maybe from an ended subscription.
     pub(in crate::runtime) fn received(&self) {
         let mut vitals = self.lock();
         if vitals.is_subscribed {
@@ -127,7 +119,7 @@ impl ConsumerVitals {
         }
     }
 
-    /// The broker does not do what it is asked for. Returns whether that is news.
+    /// Records a broker error. Returns whether it is new.
     pub(in crate::runtime) fn trouble(&self, reason: &str) -> bool {
         let mut vitals = self.lock();
         let is_known = vitals.away().is_some_and(|away| away.reason == reason);
@@ -135,13 +127,11 @@ impl ConsumerVitals {
         !is_known
     }
 
-    /// The database failed under a message. Returns whether that is news: one outage fails under
-    /// many messages, again and again.
+    /// Records a database error. Returns whether it is new: one outage affects many messages.
     pub(in crate::runtime) fn database_failed(&self) -> bool {
         !std::mem::replace(&mut self.lock().database_failing, true)
     }
 
-    /// The broker can forget a message.
     pub(in crate::runtime) fn ended(&self, outcome: &Outcome) {
         if *outcome == Outcome::Handled {
             if std::mem::take(&mut self.lock().database_failing) {
@@ -150,7 +140,7 @@ impl ConsumerVitals {
         }
     }
 
-    /// Notes that a job begins, until what is returned is dropped.
+    /// Records a job until the guard is dropped.
     pub(in crate::runtime) fn begin_job(&self) -> Begun<'_> {
         let mut vitals = self.lock();
         vitals.active_at = Instant::now();
@@ -161,7 +151,7 @@ impl ConsumerVitals {
         }
     }
 
-    /// Notes that a handler begins, until what is returned is dropped.
+    /// Records a handler run until the guard is dropped.
     pub(in crate::runtime) fn begin_handler(&self, handler: &'static str, limit: Duration) -> Begun<'_> {
         let mut vitals = self.lock();
         let at = Instant::now();
@@ -200,7 +190,7 @@ impl ConsumerVitals {
 }
 
 impl Vitals {
-    /// What keeps it from receiving, as far as that lasts.
+    /// Why it does not receive, while valid.
     fn away(&self) -> Option<&Away> {
         self.away
             .as_ref()
@@ -243,7 +233,7 @@ impl Vitals {
             ));
         }
         match self.away() {
-            // On purpose.
+            // A pause is intentional.
             _ if self.paused_at.is_some() => Health::Alive,
             None => Health::Alive,
             Some(Away { since, reason, .. }) => {
@@ -259,11 +249,10 @@ impl Vitals {
     }
 }
 
-/// A job or a handler that has begun. Dropped, it has ended.
 #[derive(Debug)]
 pub(in crate::runtime) struct Begun<'a> {
     vitals: &'a ConsumerVitals,
-    /// Its ticket; `None` for a job.
+    /// `None` for a job.
     handler: Option<u64>,
 }
 

@@ -1,7 +1,4 @@
-//! Finds the dead letters that an operator wants to be tried again.
-//!
-//! Not here: their place in the lanes ([`crate::runtime::dispatcher`]), how one is taken for this
-//! process, and what becomes of it ([`crate::dead_letter::retry`]).
+//! Finds the dead letters that an operator marked for retry.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,47 +13,37 @@ use crate::dead_letter::{StoredDeadLetter, retry};
 use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 
-/// How often a consumer reads the dead letters that are to be tried again.
 const EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of dead letters per poll.
 const MAX: u32 = 100;
-/// Aggregates of a poll that are left out. MySQL takes 65,535 values in a statement. Letters of
-/// others are dropped when they are found in memory.
+/// Aggregates excluded from a poll; MySQL accepts 65,535 values per statement. Other letters in
+/// memory are dropped from the result.
 const HELD_MAX: usize = 16_384;
 
-/// When to poll. The first poll is at once, so that a process that starts takes up the dead letters
-/// that were marked while none ran.
+/// The first tick is immediate: letters may have been marked while no process ran.
 pub(crate) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     times
 }
 
-/// The dead letters in memory when a poll begins.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// The letters.
     pub(crate) known: HashSet<Uuid>,
-    /// Their aggregates, where these are the order. The poll leaves out all letters of these
-    /// aggregates, because letters behind one that cannot run yet must not hide the letters of
-    /// other aggregates.
+    /// Aggregates excluded from the poll, if aggregates define the order. Letters behind a letter
+    /// that cannot run must not hide letters of other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
-    /// How many of these may still run at once. A poll takes so many fewer, so that letters do not
-    /// fill the memory.
+    /// Aggregates with a runnable letter. They reduce the page, to bound memory.
     pub(crate) ready: usize,
-    /// Free bytes.
     pub(crate) room: usize,
 }
 
-/// Polls for dead letters that are to be retried.
 pub(crate) struct DeadLetterPolls {
     consumer: Arc<Consumer>,
 
     find: mpsc::UnboundedSender<Vec<StoredDeadLetter>>,
     found: mpsc::UnboundedReceiver<Vec<StoredDeadLetter>>,
-    /// Polls whose results have not arrived.
     polls: usize,
-    /// A result has arrived.
     has_polled: bool,
 }
 
@@ -72,7 +59,7 @@ impl DeadLetterPolls {
         }
     }
 
-    /// The dead letters that a poll has found. Cancel-safe.
+    /// Cancel-safe.
     pub(crate) async fn found(&mut self) -> Option<Vec<StoredDeadLetter>> {
         let letters = self.found.recv().await?;
         self.polls = self.polls.saturating_sub(1);
@@ -80,15 +67,13 @@ impl DeadLetterPolls {
         Some(letters)
     }
 
-    /// Whether the dead letters that were due at the start have been found, and no poll is under
-    /// way.
+    /// Whether the letters due at the start were found, and no poll runs.
     pub(crate) fn is_settled(&self) -> bool {
         self.has_polled && self.polls == 0
     }
 
-    /// Reads the due dead letters that are not in memory. The future is to run in a task of its
-    /// own, and the result arrives in [`Self::found`]. If they cannot be read, the next poll may
-    /// find them.
+    /// Reads due dead letters that are not in memory. Spawn the future; its result arrives in
+    /// [`Self::found`]. After an error the next poll repeats the query.
     pub(crate) fn poll(&mut self, held: Held) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let (find, consumer) = (self.find.clone(), self.consumer.clone());

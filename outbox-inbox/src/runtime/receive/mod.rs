@@ -1,5 +1,4 @@
-//! Receives deliveries and dead letters that are retried, and keeps them until the broker has an
-//! answer.
+//! Receives deliveries and retried dead letters, and keeps them until they are acknowledged.
 
 pub(crate) mod dead_letters;
 pub(crate) mod origin;

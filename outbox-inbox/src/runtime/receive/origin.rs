@@ -1,7 +1,6 @@
 //! The source of a message, and the answers to the source.
 //!
-//! Invariant: a delivery that went back to the broker reports no more progress. Not here: when an
-//! answer is due ([`crate::runtime::run::job`]).
+//! Invariant: a returned delivery reports no more progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +10,17 @@ use tokio::sync::Mutex;
 
 use crate::dead_letter::StoredDeadLetter;
 
-/// The source of a message, which takes the answer to it.
 #[derive(Debug)]
 pub(crate) enum Origin<D> {
     Broker(Arc<Delivered<D>>),
-    /// A dead letter that is tried again. Its row says what became of it.
+    /// A retried dead letter; its row has the outcome.
     DeadLetter(Arc<StoredDeadLetter>),
 }
 
-/// A delivery that the broker has had no answer to.
 #[derive(Debug)]
 pub(crate) struct Delivered<D> {
     delivery: D,
-    /// Whether it went back. Locked while the broker is told.
+    /// Locked while an answer is sent.
     is_returned: Mutex<bool>,
 }
 
@@ -50,7 +47,6 @@ impl<D: Delivery> Origin<D> {
         }))
     }
 
-    /// The dead letter, if it is one.
     pub(crate) fn letter(&self) -> Option<&Arc<StoredDeadLetter>> {
         match self {
             Self::Broker(_) => None,
@@ -65,7 +61,7 @@ impl<D: Delivery> Origin<D> {
         }
     }
 
-    /// Its approximate size in memory.
+    /// Approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let incoming = self.incoming();
         let headers = incoming
@@ -79,19 +75,17 @@ impl<D: Delivery> Origin<D> {
         if let Self::Broker(message) = self
             && let Err(error) = message.delivery.ack().await
         {
-            // Normal in an outage of the broker: the message comes again, and its row says what
-            // became of it.
+            // Normal in a broker outage: the message is redelivered, and its row is found.
             tracing::debug!(%error, stream_sequence = self.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 
-    /// Tells the broker that the delivery is not forgotten. No progress is reported for a delivery
-    /// that went back, because that would undo its redelivery delay.
+    /// No progress for a returned delivery, because that would undo its redelivery delay.
     pub(crate) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
         if !*is_returned && let Err(error) = message.delivery.progress().await {
-            // A lost one at worst makes the broker deliver again, which the row absorbs.
+            // At worst the broker redelivers, and the row is found.
             tracing::debug!(%error, "progress was not acknowledged");
         }
     }
@@ -114,8 +108,6 @@ mod tests {
 
     use super::*;
 
-    /// Progress that is told of all deliveries of a process takes some time, and some of them go
-    /// back meanwhile.
     #[tokio::test(start_paused = true)]
     async fn progress_does_not_undo_the_time_of_what_went_back() {
         let broker = MemoryBroker::new();

@@ -1,7 +1,7 @@
 //! Follows the pauses of consumers ([`crate::pauses`]).
 //!
-//! Invariants: one statement a second for all consumers of a process, and none per message; if the
-//! table cannot be read, the last state stays. Not here: operators ([`crate::pauses`]).
+//! Invariants: one statement per second for all consumers of a process. If the table cannot be
+//! read, the last state stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,11 +15,9 @@ use crate::pauses::paused;
 use crate::runtime::consumer::{Consumer, Shared};
 use crate::runtime::run::attempt::TROUBLE;
 
-/// How often a process looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks until it is known which consumers are paused, so that none of them begins. `false`: a stop
-/// came first.
+/// Reads the pauses before any consumer starts, with retries. `false`: a stop came first.
 pub(crate) async fn first_look(
     shared: &Shared,
     consumers: &[Arc<Consumer>],
@@ -44,7 +42,6 @@ pub(crate) async fn first_look(
     }
 }
 
-/// Looks once a second, until the stop.
 pub(crate) async fn follow(shared: Arc<Shared>, consumers: Vec<Arc<Consumer>>, stop: CancellationToken) {
     let mut is_known = true;
     while stop.run_until_cancelled(sleep(EVERY)).await.is_some() {
@@ -54,7 +51,7 @@ pub(crate) async fn follow(shared: Arc<Shared>, consumers: Vec<Arc<Consumer>>, s
         if let Err(error) = &looked
             && is_known
         {
-            // Once for each outage.
+            // Once per outage.
             tracing::warn!(
                 error,
                 "which consumers are paused is not known, those that run go on"
@@ -75,11 +72,9 @@ async fn look(shared: &Shared, consumers: &[Arc<Consumer>]) -> Result<(), String
     Ok(())
 }
 
-/// Whether a consumer is paused.
 #[derive(Debug)]
 pub(crate) struct Pause {
     is_paused: watch::Sender<bool>,
-    /// When the last pause ended.
     resumed_at: Mutex<Option<Instant>>,
 }
 
@@ -109,7 +104,7 @@ impl Pause {
             .send_if_modified(|before| std::mem::replace(before, is_paused) != is_paused);
     }
 
-    /// When the last pause ended. A message that is missing could not come before that time.
+    /// A missing message cannot have arrived before this.
     pub(crate) fn resumed_at(&self) -> Option<Instant> {
         *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }

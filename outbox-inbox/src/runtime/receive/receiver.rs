@@ -1,9 +1,9 @@
-//! Receives the deliveries of a consumer, and handles a broker that is in trouble, falls silent, or
-//! has nothing more.
+//! Receives the deliveries of a consumer, and handles broker errors, silence and the end of the
+//! backlog.
 //!
-//! Invariant: trouble of the broker pauses and never ends the loop; what a subscription had fetched
-//! when it ended is taken in before the next one begins. A paused consumer has no subscription.
-//! Waiting for the next step can be cancelled at any time and loses nothing.
+//! Invariant: a broker error pauses the loop and never ends it. Deliveries fetched by an ended
+//! subscription are accepted before the next subscription begins. A paused consumer has no
+//! subscription. Waiting for the next step is cancel-safe.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,61 +22,50 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::RoutedMessage;
 use crate::telemetry;
 
-/// Waits after trouble with the broker.
 pub(crate) const TROUBLE: Backoff = Backoff {
     min: Duration::from_millis(100),
     max: Duration::from_secs(10),
 };
 
-/// A subscription that has been silent for so long, although the broker has messages, is opened
-/// anew.
+/// A subscription without deliveries for this long, although the broker has messages, is reopened.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How often a consumer that has nothing to do asks the broker whether there is more (`drain`
-/// only).
+/// Interval of backlog checks of an idle consumer (`drain` only).
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
-/// Most time that one wait counts: a process that stood still for longer did not receive meanwhile.
+/// Upper bound of one counted wait: a process suspended for longer did not receive meanwhile.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
 type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
-/// A subscription that is over, and what it had fetched.
+/// An ended subscription with its fetched deliveries.
 pub(crate) type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
 
-/// The state of a consumer's subscription.
 pub(crate) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// The subscription is ending, because it fell silent or its consumer is paused. The next one
-    /// begins after that.
+    /// The subscription is ending, after silence or a pause. The next one begins afterwards.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
-    /// After trouble: nothing is received until this time.
+    /// After a broker error: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
-    /// The consumer is paused, and receives nothing until it is resumed. The subscription that has
-    /// ended can still be flushed.
+    /// The consumer is paused. The ended subscription can still be flushed.
     Closed(Option<S::Subscription>),
 }
 
-/// The next step of the deliveries.
 pub(crate) enum Received<S: Subscriber> {
     Delivery(DeliveryOf<S>),
-    /// Nothing has come for a moment.
     Nothing,
-    /// The consumer was paused or resumed.
     PauseChanged,
     Subscribed(S::Subscription),
-    /// A subscription is over; what it had fetched.
     Ended(Ended<S>),
-    /// A pause is over.
     Resume(Option<S::Subscription>),
     Trouble(SubscriberError),
 }
 
 impl<S: Subscriber> Deliveries<S> {
-    /// Ends the subscription. Returns it, if there is one, and what it had fetched.
+    /// Ends the subscription, and returns it with its fetched deliveries.
     pub(crate) async fn stop(self) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
         match self {
             Self::Open(mut subscription) | Self::Paused(_, Some(mut subscription)) => {
@@ -88,12 +77,12 @@ impl<S: Subscriber> Deliveries<S> {
                 (Some(subscription), fetched)
             }
             Self::Closed(subscription) => (subscription, Vec::new()),
-            // One that begins has not received anything yet.
+            // A subscription in progress has received nothing yet.
             Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
         }
     }
 
-    /// Waits for the next step, and adds the time of waiting for an open subscription to `waited`.
+    /// Waits for the next step; adds the time of waiting for an open subscription to `waited`.
     /// Cancel-safe.
     pub(crate) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
@@ -127,7 +116,6 @@ impl<S: Subscriber> Deliveries<S> {
     }
 }
 
-/// Adds the time from its start until it is dropped.
 struct Stopwatch<'a>(Instant, &'a mut Duration);
 
 impl Drop for Stopwatch<'_> {
@@ -136,18 +124,16 @@ impl Drop for Stopwatch<'_> {
     }
 }
 
-/// Longest wait for the broker's answer while nothing else goes on.
+/// Longest wait for the broker's answer; the loop makes no other progress meanwhile.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
-/// The receiving side of a consumer.
 pub(crate) struct Receiver<S: Subscriber> {
     subscriber: Arc<S>,
     consumer: Arc<Consumer>,
     deliveries: Deliveries<S>,
     paused: watch::Receiver<bool>,
-    /// The last state of `paused` that was followed.
+    /// The last processed state of `paused`.
     is_paused: bool,
-    /// Failures in a row.
     failures: u32,
     /// Time spent waiting for deliveries, since the last [`Self::take_waited`].
     waited: Duration,
@@ -188,7 +174,7 @@ impl<S: Subscriber> Receiver<S> {
         std::mem::take(&mut self.waited)
     }
 
-    /// Waits for the next event. `receives`: whether deliveries are taken. Cancel-safe.
+    /// Waits for the next event. `receives`: whether deliveries are accepted. Cancel-safe.
     pub(crate) async fn next(&mut self, receives: bool) -> Received<S> {
         let with_pauses = self.idleness.is_some();
         tokio::select! {
@@ -199,8 +185,8 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Follows an event of the subscription, and returns the deliveries to take in. There may be
-    /// more than there is room for.
+    /// Processes an event and returns the deliveries to accept, possibly more than there is room
+    /// for.
     pub(crate) fn step(&mut self, received: Received<S>) -> Vec<DeliveryOf<S>> {
         match received {
             Received::Subscribed(subscription) => {
@@ -232,7 +218,6 @@ impl<S: Subscriber> Receiver<S> {
         Vec::new()
     }
 
-    /// A delivery that has arrived already.
     pub(crate) fn arrived(&mut self) -> Option<DeliveryOf<S>> {
         while let Deliveries::Open(subscription) = &mut self.deliveries {
             match subscription.next().now_or_never()? {
@@ -246,7 +231,6 @@ impl<S: Subscriber> Receiver<S> {
         None
     }
 
-    /// Takes a delivery in: decodes it and finds its handler.
     pub(crate) fn take_in(&mut self, delivery: DeliveryOf<S>) -> (Origin<DeliveryOf<S>>, RoutedMessage) {
         self.heard_at = Instant::now();
         if let Some(idleness) = &self.idleness {
@@ -260,8 +244,8 @@ impl<S: Subscriber> Receiver<S> {
         (Origin::broker(delivery), routed)
     }
 
-    /// Subscribes again if the subscription has fallen silent although the broker has more than the
-    /// `unanswered` messages. An unnecessary subscription costs nothing.
+    /// Reopens a subscription that is silent although the broker has more than the `unanswered`
+    /// messages. An unnecessary reopening is harmless.
     pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
         if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
             return;
@@ -281,8 +265,8 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Ends an open subscription. The next subscription begins after that, so that the broker sends
-    /// nothing to the old one.
+    /// Ends an open subscription. The next one begins afterwards, so that the broker sends nothing
+    /// to the old one.
     fn end(&mut self) {
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
@@ -296,15 +280,14 @@ impl<S: Subscriber> Receiver<S> {
         };
     }
 
-    /// Whether the consumer and all others of the inbox are idle (`drain` only). `has_jobs`,
-    /// `has_messages`: whether jobs run and messages wait. `letters_found`: the first poll for dead
-    /// letters, which belong to the work, was answered.
+    /// Whether all consumers of the inbox are idle (`drain` only). `letters_found`: the first poll
+    /// for dead letters has completed.
     pub(crate) async fn all_idle(&mut self, has_jobs: bool, has_messages: bool, letters_found: bool) -> bool {
         let Some(idleness) = &self.idleness else {
             return false;
         };
         if self.is_paused {
-            // It has nothing to do, whatever is on the stream.
+            // A paused consumer is idle, whatever is on the stream.
             return idleness.set(!has_jobs);
         }
         if !letters_found {
@@ -313,8 +296,8 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // Bounded, because the loop must report progress of the messages in memory. Without an
-        // answer the loop asks again.
+        // Bounded, because the loop must report progress to the broker. The loop repeats an
+        // unanswered request.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -325,7 +308,7 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Begins or ends a pause, if the table has changed.
+    /// Begins or ends a pause after a change of the table.
     pub(crate) fn follow_pause(&mut self) {
         let is_paused = *self.paused.borrow_and_update();
         let consumer = self.consumer.name;
@@ -353,13 +336,12 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Other processes of an inbox that knows no pauses may go on, so the broker must not
-            // send anything here. Fetched deliveries are taken in.
+            // Processes of older inboxes without pauses may continue, so the broker must not send
+            // here. Fetched deliveries are accepted.
             _ => self.end(),
         }
     }
 
-    /// Ends the subscription for good.
     pub(crate) fn close(&mut self) -> Deliveries<S> {
         std::mem::replace(&mut self.deliveries, Deliveries::Closed(None))
     }
@@ -370,7 +352,7 @@ impl<S: Subscriber> Receiver<S> {
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
 
-    /// Pauses, longer with each trouble in a row, and keeps the subscription if it is still good.
+    /// Backs off after an error, and keeps the subscription if it is still usable.
     fn trouble(&mut self, error: &SubscriberError) {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
@@ -403,7 +385,6 @@ impl<S: Subscriber> Receiver<S> {
     }
 }
 
-/// Whether one consumer is idle, among all consumers of its inbox.
 #[derive(Debug)]
 pub(crate) struct Idleness {
     consumers: Arc<[AtomicBool]>,
@@ -411,7 +392,6 @@ pub(crate) struct Idleness {
 }
 
 impl Idleness {
-    /// One for each of so many consumers.
     pub(crate) fn of_all(consumers: usize) -> impl Iterator<Item = Self> {
         let all: Arc<[_]> = (0..consumers).map(|_| AtomicBool::new(false)).collect();
         (0..consumers).map(move |own| Self {

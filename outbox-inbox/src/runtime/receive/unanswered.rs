@@ -1,8 +1,7 @@
-//! Every message in memory that its source has no answer to.
+//! All unacknowledged messages in memory.
 //!
-//! Invariant: from receipt to answer the broker hears of each delivery every third of `ack_wait`,
-//! whatever its handler does to its thread. Not here: the order of the messages
-//! ([`crate::runtime::schedule::lanes`]).
+//! Invariant: until its answer, each delivery reports progress to the broker every third of
+//! `ack_wait`, even if its handler blocks a thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,16 +21,13 @@ use crate::runtime::consumer::{Consumer, HandlerHealth, Stop};
 use crate::runtime::message::{Left, RoutedMessage};
 use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Queue};
 
-/// A message in memory.
 #[derive(Debug)]
 pub(crate) struct InFlight<D> {
-    /// Number of the message in this process.
     pub(crate) local_id: u64,
-    /// Its place in its lane.
+    /// Position in its lane.
     pub(crate) order_key: u64,
     pub(crate) origin: Origin<D>,
     pub(crate) routed: RoutedMessage,
-    /// The health of its handler, if it has one.
     pub(crate) health: Option<Arc<HandlerHealth>>,
 }
 
@@ -64,7 +60,6 @@ impl<D> Clone for InFlight<D> {
 }
 
 impl<D> InFlight<D> {
-    /// Records the outcome of a run in the handler's health.
     pub(crate) fn note_health(&self, outcome: &Outcome) {
         let Some(health) = &self.health else { return };
         match (outcome, outcome.retry()) {
@@ -80,21 +75,19 @@ impl<D> InFlight<D> {
     }
 }
 
-/// How much is in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
 }
 
-/// The messages of a consumer that have no answer yet.
 pub(crate) struct Unanswered<D> {
     consumer: Arc<Consumer>,
     stop: Stop,
     tasks: TaskTracker,
     /// By local id.
     origins: HashMap<u64, Origin<D>>,
-    /// Deliveries that go back to the broker at this moment. No longer among `origins`.
+    /// Deliveries on their way back to the broker, no longer in `origins`.
     returns: Returns<D>,
     bytes: usize,
     last_local_id: u64,
@@ -148,8 +141,8 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// The message's number, where the consumer keeps sequences. Numbers are the order then: in the
-    /// order of the stream, a message could wait behind messages that wait for it.
+    /// The sequence, if the consumer keeps sequences. It replaces the stream order: in stream
+    /// order, a message could wait behind messages that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -167,15 +160,15 @@ impl<D: Delivery> Unanswered<D> {
         }
     }
 
-    /// The source has an answer, or one is on its way to it.
+    /// The source has or will receive an answer.
     pub(crate) fn answered(&mut self, local_id: u64) -> Option<Origin<D>> {
         let origin = self.origins.remove(&local_id)?;
         self.bytes -= origin.bytes();
         Some(origin)
     }
 
-    /// Returns deliveries to the broker in a task of its own: the database may have to be asked,
-    /// and the loop must report progress of the other deliveries.
+    /// Returns deliveries to the broker in a task, because that may wait for the database while the
+    /// loop reports progress.
     pub(crate) fn give_back(&mut self, in_flight: Vec<InFlight<D>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -186,12 +179,12 @@ impl<D: Delivery> Unanswered<D> {
         left
     }
 
-    /// Waits until the broker has all deliveries that go back. Call it after the stop has begun.
+    /// Waits until the broker has all returned deliveries. Call it after the stop has begun.
     pub(crate) fn returned(&self) -> impl Future<Output = ()> + Send + use<D> {
         self.returns.done()
     }
 
-    /// Reports progress of everything in memory to the broker, beside the loop.
+    /// Reports progress of all messages, concurrently with the loop.
     pub(crate) fn report_progress(&mut self) {
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
@@ -205,8 +198,7 @@ impl<D: Delivery> Unanswered<D> {
         }));
     }
 
-    /// The dead letters in memory. `apart`: the number of lanes of dead letters that cannot run
-    /// yet.
+    /// The dead letters in memory. `apart`: number of lanes of letters that cannot run yet.
     pub(crate) fn held_letters(&self, apart: usize) -> Held {
         let mut held = Held::default();
         let is_of_aggregates = self.consumer.order == Order::Aggregate;
@@ -217,7 +209,7 @@ impl<D: Delivery> Unanswered<D> {
         }
         held.ready = held.aggregates.len().saturating_sub(apart);
         if is_of_aggregates {
-            // The table shows them as open until they have gone back.
+            // The table shows them as open until they are returned.
             let leaving = self.returns.origins();
             let leaving = leaving.iter().filter_map(Origin::letter);
             held.aggregates
@@ -232,9 +224,8 @@ impl<D: Delivery> Unanswered<D> {
         held
     }
 
-    /// Whether a dead letter of the same aggregate that must be retried first is in memory: a
-    /// letter of an older stream, or a letter that goes back at this moment and is marked again
-    /// soon.
+    /// Whether a letter that must be retried first is in memory: a letter of an older stream, or a
+    /// returning letter that is marked again soon.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

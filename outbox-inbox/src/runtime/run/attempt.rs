@@ -1,9 +1,7 @@
-//! One attempt at a message: taken, counted, run, and concluded.
+//! One attempt at a message: claimed, counted, run, and concluded.
 //!
-//! Invariants: a failure for which the handler is not responsible uses no attempt; a message that
-//! may have failed before, perhaps with its process, is counted before it runs. Not here: the run
-//! itself ([`super::transaction`]), recording a failure ([`crate::runtime::conclude::failure`]),
-//! and several messages in one transaction ([`super::batch`]).
+//! Invariants: a failure outside the handler uses no attempt. A message that may have failed
+//! before, perhaps with its process, is counted before it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,21 +21,20 @@ use crate::runtime::conclude::{dead_letter, duplicate, failure, unknown_event, u
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
 
-/// Waits while the database is unavailable.
 pub(crate) const TROUBLE: Backoff = Backoff {
     min: Duration::from_millis(50),
     max: Duration::from_secs(5),
 };
 
-/// Tries of a write before the message waits for its turn again. In an outage each takes as long as
-/// the pool waits.
+/// Tries of a write before the message is requeued. In an outage, each try takes the pool's acquire
+/// timeout.
 const WRITES_MAX: u32 = 5;
 
-/// Interruptions of one message (conflict, lost connection) before the next one counts as a
-/// failure, so that a handler that causes them reaches its limit.
+/// Interruptions of one message (conflict, lost connection) before the next counts as a failure, so
+/// that a handler that causes them reaches its limit.
 const INTERRUPTIONS_MAX: u32 = 5;
 
-/// One attempt at a delivery. `M` is its message, or nothing if the delivery has not been decoded.
+/// `M`: the message, or `()` for a delivery that is not decoded.
 pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) consumer: &'a Consumer,
     pub(crate) incoming: &'a Incoming,
@@ -48,18 +45,16 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) stop: &'a Stop,
 }
 
-/// A message that its handler can be called with. Code of the application that makes it (an upcaster, a
-/// business key) fails as a handler does, also by a panic.
+/// A message ready for its handler. Application code that creates it (upcaster, business key) fails
+/// as a handler does, also by a panic.
 pub(crate) struct Input<'a> {
     pub(crate) handler: &'a Registration,
-    /// The message, in the version that the handler takes.
+    /// In the version that the handler takes.
     pub(crate) message: Arc<Message>,
-    /// The key under which the message takes effect.
     pub(crate) claimant: Claimant<'a>,
 }
 
 impl<'a> Input<'a> {
-    /// `upcast_to`: the version that the handler takes, if it is another one.
     pub(crate) fn new(
         consumer: &'a Consumer,
         message: &'a Arc<Message>,
@@ -91,8 +86,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Handles a message once. Run it in a task that is never aborted. `panic`: the text of a panic in
-/// an earlier call, which counts as a failed attempt.
+/// Handles a message once. Run it in a task that is never aborted. `panic`: the message of an
+/// earlier panic, which counts as a failed attempt.
 pub(crate) async fn handle(
     consumer: &Consumer,
     incoming: &Incoming,
@@ -157,26 +152,24 @@ impl Attempt<'_> {
         outcome
     }
 
-    /// Records a panic.
     async fn panicked(mut self, error: &str) -> Outcome {
         let keeper = self.keeper_of_sequence();
         let count = self.count_of_failure();
         failure::record(&mut self, keeper.as_ref(), count, false, error).await
     }
 
-    /// Runs the handler once, if it may run, and records the result.
     async fn run(&mut self, handler: &Registration, upcast_to: Option<u32>) -> Outcome {
         let input = Input::new(self.consumer, self.message, self.source, handler, upcast_to);
         let claimant = match &input {
             Ok(input) => Some(input.claimant),
-            // It cannot be handled. It is dead-lettered when its turn has come.
+            // It cannot be handled, and is dead-lettered in its turn.
             Err(_) => match self.wait_for_turn().await {
                 Some(outcome) => return outcome,
                 None => self.keeper_of_sequence(),
             },
         };
         let mut ran = self.run_once(&input).await;
-        // The attempts of a dead letter are counted in the dead letter.
+        // The dead letter counts its attempts itself.
         if ran == Err(Outcome::Uncounted) && self.routed.letter.is_none() {
             self.routed.memory.count_first = true;
             ran = self.run_once(&input).await;
@@ -184,8 +177,8 @@ impl Attempt<'_> {
         self.conclude(ran, claimant.as_ref()).await
     }
 
-    /// Runs the handler, counted first if it may have failed before. `input`: the message with its
-    /// handler, or why the handler cannot take it.
+    /// Counts first if the message may have failed before. `input`: why the handler cannot take it,
+    /// if so.
     async fn run_once(&mut self, input: &Result<Input<'_>, HandlerError>) -> Result<(), Outcome> {
         let memory = &self.routed.memory;
         if memory.count_first && memory.counted.is_none() {
@@ -197,7 +190,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Counts the attempt, after the strategy was asked.
+    /// Counts the attempt after the strategy allowed it.
     async fn count(&mut self, input: Option<&Input<'_>>) -> Result<(), Outcome> {
         if let Some(input) = input {
             duplicate::ask(self, input).await?;
@@ -209,7 +202,6 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Concludes a run, and records a failure.
     async fn conclude(&mut self, ran: Result<(), Outcome>, claimant: Option<&Claimant<'_>>) -> Outcome {
         let outcome = match ran {
             Ok(()) => return self.handled().await,
@@ -246,14 +238,13 @@ impl Attempt<'_> {
         failure::record(self, claimant, count, fatal, &error).await
     }
 
-    /// The message took effect now.
     async fn handled(&mut self) -> Outcome {
         let is_recorded = match self.routed.handler() {
             Some(handler) => runs_in_transaction(self.routed, handler),
             None => true,
         };
-        // Without a transaction, the counted row has not ended. A crash before that: the message
-        // comes again, and may run again.
+        // Without a transaction, the counted row has not ended. After a crash before this, the
+        // message is redelivered and can run again.
         if self.routed.memory.counted.is_some() && !is_recorded {
             let attempts = self.attempts();
             if let Err(outcome) = self.until_done(|| attempts.end()).await {
@@ -273,14 +264,12 @@ impl Attempt<'_> {
 }
 
 impl<'a> Attempt<'a> {
-    /// The count of the message's failed attempts.
     pub(crate) fn attempts(&self) -> Attempts<'a> {
         self.consumer.attempts(self.message, self.routed.handler())
     }
 }
 
 impl<M> Attempt<'_, M> {
-    /// The message is tried again soon, because the database is unavailable.
     pub(crate) fn later(&mut self, error: &str) -> Outcome {
         let memory = &mut self.routed.memory;
         memory.database_failures += 1;
@@ -296,8 +285,8 @@ impl<M> Attempt<'_, M> {
         Outcome::postponed(after)
     }
 
-    /// Repeats a write until the database accepts it. After a few tries, or if a shutdown comes
-    /// first, the message waits for its turn again.
+    /// Repeats a write until it succeeds. After a few tries or at a shutdown, the message is
+    /// requeued.
     pub(crate) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Outcome>
     where
         F: Future<Output = Result<T, DbErr>>,

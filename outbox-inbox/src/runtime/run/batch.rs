@@ -1,10 +1,8 @@
 //! Handles several messages in one transaction.
 //!
-//! Invariant: all of them take effect, or none does and each is handled by itself. A failing
-//! message costs the others a second run and no attempt. After a deferral, the handler is not
-//! called again at once for the deferred messages. Not here: the choice of messages
-//! ([`crate::runtime::schedule::scheduler`]), and single messages
-//! ([`crate::runtime::run::attempt`]).
+//! Invariant: all effects commit, or none does and each message is handled alone. A failing message
+//! costs the others a second run and no attempt. After a deferral, deferred messages do not run
+//! again immediately.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -24,25 +22,23 @@ use crate::hook::Handled;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::{Route, RoutedMessage};
 
-/// Messages of one handler, none of which has failed before. There is at least one.
 struct Batch<'a> {
     call: Call<'a>,
     members: Vec<Input<'a>>,
-    /// What the claim of each member does about numbers that are missing before it.
     gaps: Vec<Gaps>,
-    /// The members for which the handler asked for another time, and that time.
+    /// The members that the handler deferred, and the delay.
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// Handles messages of one handler together. None of them has failed before. `None`: handle the
-/// message, or all messages, one by one; nothing has happened.
+/// `None`: handle the message, or all messages, one by one; nothing has happened. No message may
+/// have failed before.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
     handler: &Registration,
     stop: &Stop,
 ) -> Option<Vec<Option<Outcome>>> {
-    // A store is asked for one message at a time.
+    // A store claims one message at a time.
     if matches!(handler.options.strategy, Strategy::External) {
         return None;
     }
@@ -96,7 +92,7 @@ impl Batch<'_> {
         let tx = self.call.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some(mine) => {
-                // Whether it is committed may be unknown. One by one they find out.
+                // The result of the commit may be unknown. Single runs find the rows.
                 transaction::commit(tx, &recorded).await.ok()?;
                 Some(self.done(&mine))
             }
@@ -107,7 +103,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Claims, runs, and looks whether everything holds. Returns which members are claimed.
+    /// Returns which members are claimed.
     async fn in_transaction(&self, tx: &DatabaseTransaction, recorded: &Recorded) -> Option<Vec<bool>> {
         let mine = self.claim(tx).await?;
         let ours: Vec<_> = self
@@ -126,12 +122,12 @@ impl Batch<'_> {
             let emitted = transaction::emit(consumer, tx, claimant.message, events, recorded);
             emitted.await.ok()?;
         }
-        // What ends a transaction ends all its claims.
+        // Whatever ends a transaction ends all its claims.
         let holds = !recorded.in_doubt() || ours[0].claimant.still_holds(tx).await.ok()?;
         holds.then_some(mine)
     }
 
-    /// Which members are ours; the others took effect before. `None`: one is in doubt.
+    /// False: already handled. `None`: a member is in doubt.
     async fn claim(&self, tx: &DatabaseTransaction) -> Option<Vec<bool>> {
         let strategy = self.call.handler.options.strategy;
         if strategy.keeps_rows() {
@@ -140,7 +136,7 @@ impl Batch<'_> {
         }
         let mut mine = Vec::with_capacity(self.members.len());
         for (member, gaps) in self.members.iter().zip(&self.gaps) {
-            // Without bookkeeping one question about the transaction answers for all.
+            // Without bookkeeping, one check of the transaction is valid for all.
             if !matches!(strategy, Strategy::Sequence { .. }) && !mine.is_empty() {
                 mine.push(true);
                 continue;
@@ -157,8 +153,8 @@ impl Batch<'_> {
         Some(mine)
     }
 
-    /// Calls a handler of several messages once, another once for each. One effect per call, in
-    /// order; the effect for several messages belongs to the first.
+    /// One effect per call, in order. The effect of a call with several messages belongs to the
+    /// first.
     async fn effects(
         &self,
         members: &[&Input<'_>],
@@ -187,7 +183,6 @@ impl Batch<'_> {
         Some(effects)
     }
 
-    /// The places of the members of one call among all members.
     fn places(&self, ours: &[&Input<'_>], first: usize, each: usize) -> Range<usize> {
         if self.call.handler.shape.several {
             return 0..self.members.len();
@@ -197,8 +192,7 @@ impl Batch<'_> {
         place..place + each
     }
 
-    /// Deferred messages wait; the others are handled one by one. No attempt is counted for a
-    /// batch.
+    /// Deferred messages wait; the others are handled one by one. A batch counts no attempt.
     async fn wait(&self) -> Option<Vec<Option<Outcome>>> {
         let (waiting, after) = self.deferred.get()?;
         for member in &self.members[waiting.clone()] {

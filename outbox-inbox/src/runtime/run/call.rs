@@ -1,8 +1,7 @@
-//! Calls a handler: with its surroundings, within its time, and with its panics caught.
+//! Calls a handler with its context and timeout, and catches panics.
 //!
-//! Invariant: however the handler ends, the call ends with an effect or an [`Outcome`]; nothing of
-//! the handler is used after a panic. Not here: beginning and ending the transaction
-//! ([`super::transaction`], [`super::batch`]).
+//! Invariant: a call always ends with an effect or an [`Outcome`]. No value of the handler is used
+//! after a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,17 +20,15 @@ use crate::panics::{guard, text_of};
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::telemetry;
 
-/// A handler that is about to be called.
 pub(crate) struct Call<'a> {
     pub(crate) consumer: &'a Consumer,
     pub(crate) handler: &'a Registration,
-    /// Which attempt this is, from 1.
+    /// From 1.
     pub(crate) attempt: u32,
     pub(crate) stop: &'a Stop,
 }
 
 impl Call<'_> {
-    /// Calls the handler, with one message or with several.
     pub(crate) async fn run(
         &self,
         messages: &[Arc<Message>],
@@ -39,7 +36,7 @@ impl Call<'_> {
         recorded: &Recorded,
     ) -> Result<Effect, Outcome> {
         if self.stop.hard.is_cancelled() {
-            // Not even the part before its first await.
+            // Not even the part before the first await.
             return Err(Outcome::Returned);
         }
         let (consumer, handler) = (self.consumer, self.handler);
@@ -56,7 +53,7 @@ impl Call<'_> {
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.services.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
-        // Unwind safety: after a panic nothing of the handler is used again, and its transaction is
+        // Unwind safety: no value of the handler is used after a panic, and its transaction is
         // rolled back.
         let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
         let started = Instant::now();
@@ -112,8 +109,8 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
 const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
                          through the handler's `Tx`";
 
-/// Whether the handler returns a conflict that its own transaction has not reported. If the
-/// handler's own transaction holds the lock, every run fails, so the run counts as an attempt.
+/// Whether the handler returns a conflict of another connection. If its own transaction holds the
+/// lock, every run fails, so the run counts as an attempt.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
     let integrity = recorded.integrity();
     !integrity.has_conflict()
@@ -121,7 +118,6 @@ fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
         && guard(ERROR, || trouble_in(error.source())).is_ok_and(|trouble| trouble == Some(Trouble::Conflict))
 }
 
-/// Follow-up events of one message pass on its correlation and trace, and name it as their cause.
 /// Follow-up events of a batch have no single cause.
 fn follow_up_context(messages: &[Arc<Message>]) -> MessageContext {
     match messages {

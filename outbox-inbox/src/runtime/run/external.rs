@@ -1,8 +1,7 @@
 //! Strategy *external*: the handler runs under a claim in a store outside the database.
 //!
-//! Invariant: the store is told of an effect after it has happened, for as long as the claim lasts.
-//! A crash between the effect and its record lets it happen again. Not here: the store
-//! ([`outbox_core::DedupStore`]).
+//! Invariant: the store is updated after the effect, while the claim lasts. After a crash in
+//! between, the effect can happen again.
 
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ use crate::handler::describe;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::RoutedMessage;
 
-/// Added to the handler's timeout for the time that its transaction takes beside it.
+/// Time for the transaction in addition to the handler's timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
-/// Asks the store whether a message may run now, and leaves no trace.
+/// Checks whether a message may run now, without a lasting claim.
 pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Outcome> {
     let Some(store) = &consumer.shared.services.store else {
         return Ok(());
@@ -28,13 +27,12 @@ pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Ou
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let token = granted(store.claim(&key, lease).await, lease)?;
-    // Counting may take longer than the lease has to spare, so the run claims anew. If the release
-    // is lost, the next claim waits for the end of the lease.
+    // Counting may take longer than the lease, so the run claims again. If the release is lost, the
+    // next claim waits for the end of the lease.
     let released = store.release(&key, token).await;
     released.map_err(|error| Outcome::unavailable(&error))
 }
 
-/// Runs the handler under a claim in the store.
 pub(crate) async fn run(
     consumer: &Consumer,
     routed: &RoutedMessage,
@@ -52,7 +50,7 @@ pub(crate) async fn run(
     let key = DedupKey::new(consumer.name, event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let claimed = Instant::now();
-    // A crash from here to the completion: the claim ends with its lease, and the effect may happen
+    // After a crash before the completion, the claim ends with its lease, and the effect can happen
     // again.
     let token = granted(store.claim(&key, lease).await, lease)?;
     let outcome = transaction::run_once(consumer, routed, input, stop).await;
@@ -89,8 +87,8 @@ fn granted(claim: Result<StoreClaim, DedupStoreError>, lease: Duration) -> Resul
     }
 }
 
-/// Repeats the completion while the lease lasts, because the effect has happened, and completing
-/// may be repeated.
+/// Retries the completion while the lease lasts, because the effect has happened. Completion is
+/// idempotent.
 async fn until_completed<F>(
     mut complete: impl FnMut() -> F,
     end: Instant,

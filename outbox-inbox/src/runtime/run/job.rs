@@ -1,7 +1,7 @@
-//! Runs messages that the scheduler has chosen together, and answers the broker.
+//! Runs messages that the scheduler selected together, and acknowledges them.
 //!
-//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did
-//! not end. Not here: which messages these are ([`crate::runtime::schedule`]).
+//! Invariant: the acknowledgement follows the commit. In a lane, nothing runs after a message that
+//! did not end.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,23 +25,19 @@ use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 
-/// The panicking part, in the error of a panic that no other code caught.
+/// Names the panicking part if no other code caught the panic.
 const PANICKED: &str = "the inbox, or what it called for this message,";
 
-/// Longest wait for the connection to take the answers of all messages together.
+/// Longest wait for the connection to send all answers.
 pub(crate) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
-/// Messages that run together, by lane.
 pub(crate) type Taken<D> = Vec<(Arc<LaneKey>, Vec<InFlight<D>>)>;
 
-/// Messages that run together.
 pub(crate) struct Job<D> {
-    /// The queue that it counts for.
     pub(crate) from: Queue,
     pub(crate) lanes: Taken<D>,
 }
 
-/// A job is over.
 pub(crate) struct EndedJob<D> {
     pub(crate) from: Queue,
     pub(crate) lanes: Vec<EndedLane<D>>,
@@ -49,20 +45,17 @@ pub(crate) struct EndedJob<D> {
     pub(crate) took: Duration,
 }
 
-/// The messages of one lane at the end of their job.
 pub(crate) struct EndedLane<D> {
     pub(crate) key: Arc<LaneKey>,
-    /// Messages that the broker can forget, or that went back to it.
+    /// Messages acknowledged or returned.
     pub(crate) over: Vec<(u64, Outcome)>,
-    /// The highest order key among the messages that the broker can forget.
+    /// The highest order key among acknowledged messages.
     pub(crate) over_to: u64,
-    /// The message that did not end.
     pub(crate) stopped: Option<(InFlight<D>, Outcome)>,
-    /// The messages behind it, which did not run.
+    /// Later messages, which did not run.
     pub(crate) rest: Vec<InFlight<D>>,
 }
 
-/// The jobs of a consumer.
 pub(crate) struct Jobs<D> {
     consumer: Arc<Consumer>,
     stop: Stop,
@@ -106,13 +99,13 @@ impl<D: Delivery> Jobs<D> {
         });
     }
 
-    /// The next job that ends. Cancel-safe.
+    /// Cancel-safe.
     pub(crate) async fn ended(&mut self) -> Option<EndedJob<D>> {
         self.ended.recv().await
     }
 }
 
-/// Handles the messages: together if they are several, and one by one if that fails.
+/// Runs the messages as a batch, or one by one if the batch fails.
 async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> Vec<EndedLane<D>> {
     let together = together(consumer, &taken, stop).await;
     let mut outcomes = together.map(Vec::into_iter);
@@ -134,12 +127,11 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
             }
             let outcome = match outcome {
                 Some(outcome) => outcome,
-                // Messages that have not begun go back: a failed batch would delay the stop by one
-                // run per message.
+                // After a failed batch, single runs would delay the stop.
                 None if stop.soft.is_cancelled() => Outcome::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
-            // A recorder of metrics is the application's.
+            // The metrics recorder is application code.
             if let Err(error) = guard("recorder of metrics", || {
                 report(consumer, &in_flight.routed, &outcome)
             }) {
@@ -148,15 +140,15 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
             in_flight.note_health(&outcome);
             in_flight.routed.memory.deferred |= is_deferred(&outcome);
             if let Outcome::SentBack { after } = outcome {
-                // Nothing was done that a crash here could leave behind.
+                // A crash here leaves nothing behind.
                 let told = guard_async("broker's driver", || in_flight.origin.give_back(after)).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
                 }
                 lane.over.push((in_flight.local_id, outcome));
             } else if outcome.is_final() {
-                // A crash before the answer arrives: the message comes again, and its row says what
-                // became of it.
+                // If a crash loses the acknowledgement, the message is redelivered and its row is
+                // found.
                 let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
@@ -172,8 +164,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
     ended
 }
 
-/// The result of a job that panicked where no code catches it: all its messages are retried, one by
-/// one, and counted before they run. Messages that took effect are then found as duplicates.
+/// Outcome of a job with an uncaught panic: all messages are retried one by one, and counted before
+/// they run. Committed messages are then duplicates.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {
@@ -209,7 +201,7 @@ async fn together<D: Delivery>(
     let messages = members.iter().filter_map(|routed| routed.message.as_ref().ok());
     let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
     let handling = batch::handle(consumer, &members, handler, stop).instrument(span);
-    // The runtime's own code panicking must not take the lanes with it.
+    // A panic of the inbox must not lose the lanes.
     AssertUnwindSafe(handling).catch_unwind().await.ok().flatten()
 }
 
@@ -220,7 +212,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         Err(panic) => panic.to_string(),
     };
     // A panic counts as a failure, so that retries end. An open transaction is rolled back; a
-    // committed one is found by its row.
+    // committed message has its row.
     let failing = guard_async(PANICKED, async || {
         tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
         let incoming = in_flight.origin.incoming();
@@ -233,7 +225,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
     if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || message.delivery().is_asked_for()).await {
-            // Unknown, so the message goes back like an event that another program has asked for.
+            // Unknown, so the message is returned like an event with another subscriber.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return unknown_event::unknown_wishes(consumer, &error),
@@ -269,7 +261,6 @@ fn is_deferred(outcome: &Outcome) -> bool {
     outcome.retry() == Some(Retry::Deferred)
 }
 
-/// Counts the outcome of a message.
 fn report(consumer: &Consumer, routed: &RoutedMessage, outcome: &Outcome) {
     let event_type = match (&routed.message, &routed.route) {
         (Err(_), _) => telemetry::UNREADABLE,
@@ -286,7 +277,7 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, outcome: &Outcome) {
         }
         (Outcome::Duplicate | Outcome::Buried, _) => telemetry::DUPLICATES,
         (Outcome::DeadLettered, _) => telemetry::DEAD_LETTERS,
-        // Of a dead letter, it is not the event that was skipped.
+        // For a dead letter, the event itself was not skipped.
         (Outcome::Skipped, _) if routed.letter.is_none() => telemetry::SKIPPED,
         (Outcome::SentBack { .. }, _) => telemetry::SENT_BACK,
         (_, Some(Retry::Failed)) => telemetry::RETRIES,

@@ -1,10 +1,9 @@
-//! Order across processes: messages that wait for earlier messages of their aggregate (strategy
+//! Order across processes: messages wait for earlier messages of their aggregate (strategy
 //! `sequence`).
 //!
-//! Invariant: a failing message is waited for as long as its attempts last; a gap is waited for a
-//! bounded time, reported, and then passed. If the beginning of an aggregate has left the stream
-//! before a new consumer started, nothing is missing; the broker is asked. Not here: the sequences
-//! ([`crate::dedup::sequence`]).
+//! Invariant: a message waits for a failing predecessor until its attempts end, and for a gap for a
+//! bounded time; then the gap is reported and passed. If the beginning of an aggregate left the
+//! stream before a new consumer started, nothing is missing.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -25,16 +24,15 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::{Early, RoutedMessage};
 use crate::telemetry;
 
-/// Interval at which a message claims its turn again while earlier messages are missing.
-/// [`crate::runtime::schedule::predecessors`] notices much earlier that they have come.
+/// Fallback interval of claims while earlier messages are missing.
+/// [`crate::runtime::schedule::predecessors`] detects them much earlier.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-/// Pause after the broker could not answer. Without the permission each question would take a
-/// second of a slot.
+/// Pause after the broker returned an error. Without the permission, each request would block a
+/// slot for a second.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
-/// Whether a consumer may ask the broker for the beginnings of aggregates: the broker could not answer, and is
-/// not asked before this time.
+/// Rate limit of broker requests for the beginnings of aggregates.
 #[derive(Debug, Default)]
 pub(crate) struct LateBeginnings(Mutex<Option<Instant>>);
 
@@ -51,14 +49,14 @@ impl LateBeginnings {
 }
 
 impl<'a> Attempt<'a> {
-    /// Claims the number of a message that no handler takes, or that is dead-lettered before a
-    /// handler could take it. `None`: the consumer does not count it.
+    /// Claims the sequence of a message without a handler run. `None`: the consumer does not count
+    /// it.
     pub(crate) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
         self.consumer.keeper_of_sequence(self.message, self.source)
     }
 
-    /// Where sequences are kept, a message is dead-lettered in its turn only, or earlier messages
-    /// would be late. `None`: it is its turn.
+    /// With sequences, a message is dead-lettered only in its turn, or earlier messages would be
+    /// late. `None`: it is its turn.
     pub(crate) async fn wait_for_turn(&mut self) -> Option<Outcome> {
         if self.routed.letter.is_some() {
             return None;
@@ -79,22 +77,21 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The message must wait for earlier messages, from the number `expected` on. `failing`: one of
-    /// them is retried.
+    /// The message must wait for messages from sequence `expected` on. `failing`: one of them is
+    /// being retried.
     pub(crate) fn early(&mut self, expected: u64, failing: bool) -> Outcome {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
         let resumed_at = self.consumer.pause.resumed_at();
         let waits = &mut self.routed.memory.early;
         let is_news = waits.is_none_or(|early| early.expected != expected);
-        // A failing message is waited for, however long its attempts take. While earlier messages
-        // take effect, nothing is missing.
+        // A failing predecessor resets the wait, and so does progress.
         if failing || is_news {
             *waits = Some(Early {
                 expected,
                 since: now,
                 expired: false,
-                // What fails is there, or was a moment ago.
+                // A failing predecessor exists.
                 asked: failing,
             });
         }
@@ -116,7 +113,7 @@ impl<'a> Attempt<'a> {
         }
         Outcome::Retry {
             after: match wait {
-                // Gaps are normal, so it waits for one that fails.
+                // Gaps are normal here, so a predecessor is failing.
                 Duration::ZERO => CLAIM_AGAIN / 4,
                 _ => CLAIM_AGAIN.min(wait / 4),
             },
@@ -126,15 +123,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What a claim does about numbers that are missing before the message.
     pub(crate) fn gaps(&self) -> Gaps {
         self.consumer.gaps(self.routed, self.routed.handler())
     }
 }
 
 impl Consumer {
-    /// Claims the number of a message for which no handler does. `None`: the consumer does not
-    /// count it.
+    /// Claims the sequence of a message without a handler run. `None`: the consumer does not count
+    /// it.
     pub(crate) fn keeper_of_sequence<'a>(
         &'a self,
         message: &'a Message,
@@ -162,19 +158,19 @@ impl Consumer {
         }
     }
 
-    /// Whether a message waits for the beginning of its aggregate, this consumer has handled
-    /// nothing of it, and the broker was not asked.
+    /// Whether the message waits for the first sequence of its aggregate and the broker was not
+    /// queried yet.
     pub(crate) fn may_begin_late(&self, outcome: &Outcome, routed: &RoutedMessage) -> bool {
         let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
         let is_early = matches!(outcome.retry(), Some(Retry::Early { .. }));
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// Takes the broker's answer whether there are earlier messages of the aggregate; returns
-    /// whether the message need not wait for them.
+    /// Records whether the stream has earlier messages of the aggregate; returns true if it has
+    /// none, so the message need not wait.
     ///
-    /// An earlier message that was delivered to another process, and left the stream before this,
-    /// comes too late then and is dead-lettered.
+    /// An earlier message that is in another process and no longer on the stream is then late and
+    /// dead-lettered.
     pub(crate) fn begins_late(
         &self,
         has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,
@@ -201,11 +197,10 @@ impl Consumer {
         false
     }
 
-    /// How long a gap is waited for.
     fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
-            // Its handlers say that gaps are normal.
+            // Handlers of this consumer ignore gaps.
             None if !self.keeps_sequences() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }

@@ -1,9 +1,8 @@
-//! One run of a handler: begin, claim, run, commit; or roll back.
+//! One run of a handler: begin, claim, run, commit or roll back.
 //!
-//! Invariants: the record that a message took effect and the handler's effects commit together;
-//! every transaction that begins here ends, and so do its row locks. It must run in tasks that are
-//! never aborted, because a dropped `begin` poisons the pool. Not here: the consequences of an
-//! outcome, see [`super::attempt`].
+//! Invariants: the inbox row and the handler's effects commit together. Every transaction that
+//! begins here ends. Run it in tasks that are never aborted: a dropped `begin` would return the
+//! connection inside an open transaction.
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -22,10 +21,8 @@ use crate::panics::guard;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::RoutedMessage;
 
-/// The name of a handler's error in the report about a panic of that error.
 pub(crate) const ERROR: &str = "error of the handler";
 
-/// Runs the handler as its strategy demands.
 pub(crate) async fn run(
     consumer: &Consumer,
     routed: &RoutedMessage,
@@ -38,7 +35,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs the handler, in a transaction unless it needs none.
+/// Runs the handler, in a transaction if it needs one.
 pub(crate) async fn run_once(
     consumer: &Consumer,
     routed: &RoutedMessage,
@@ -56,13 +53,13 @@ pub(crate) async fn run_once(
         return call.run(messages, None, &Recorded::default()).await.map(drop);
     }
     let database = &consumer.shared.database;
-    // A crash here has done nothing: the message is delivered again.
+    // After a crash here, the message is redelivered.
     let _turn = database.turn().await;
     let tx = database
         .begin()
         .await
         .map_err(|error| Outcome::unavailable(&error))?;
-    // From here to the commit a crash rolls back row, effects and follow-up events together.
+    // Until the commit, a crash rolls back row, effects and follow-up events together.
     if let Err(outcome) = claim(consumer, &tx, routed, input).await {
         roll_back(tx).await;
         return Err(outcome);
@@ -77,8 +74,8 @@ pub(crate) async fn run_once(
         Err(outcome) => {
             let connected = roll_back(tx).await;
             Err(match outcome {
-                // The handler may have wrapped the error beyond recognition. That its connection is
-                // gone is enough, unless a save has closed it because the transaction had failed.
+                // The handler may have hidden the cause of the error. A lost connection is an
+                // interruption, unless a save closed it after the transaction failed.
                 Outcome::Failed {
                     error,
                     cause: Cause::Handler,
@@ -107,7 +104,7 @@ pub(crate) async fn claim(
     Outcome::granted(claimant.claim_again(tx, was_dead, gaps).await)
 }
 
-/// Records the events of the handler, and makes sure that the transaction and its claim still exist.
+/// Records the returned events, and verifies that the transaction and its claim still exist.
 async fn finish(
     consumer: &Consumer,
     tx: &DatabaseTransaction,
@@ -119,7 +116,7 @@ async fn finish(
     let intact = recorded.integrity().verify(tx).await;
     intact.map_err(|error| gone(&error))?;
     emit(consumer, tx, claimant.message, effect.events, recorded).await?;
-    // If every statement has succeeded, the transaction still exists.
+    // If every statement succeeded, the transaction still exists.
     if !recorded.in_doubt() {
         return Ok(());
     }
@@ -133,19 +130,16 @@ async fn finish(
 pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
     match tx.commit().await {
         Ok(()) => {
-            // A crash from here to the acknowledgement: the message is delivered again and found
-            // handled.
+            // After a crash before the acknowledgement, the message is redelivered as a duplicate.
             recorded.wake();
             Ok(())
         }
-        // The outcome may be unknown. The next run finds it: if the row is there, the message is a
-        // duplicate.
+        // The result of the commit may be unknown. The next run finds the row if it was committed.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }
 }
 
-/// Records the events that a handler returned.
 pub(crate) async fn emit(
     consumer: &Consumer,
     transaction: &DatabaseTransaction,
@@ -173,28 +167,27 @@ pub(crate) async fn emit(
     outcome.map_err(|error| outcome_of(&error))
 }
 
-/// Whether the handler runs in a transaction of ours, which records whether the message took
-/// effect.
+/// Whether the handler runs in a transaction of the inbox, which records the outcome.
 pub(crate) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
     let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
     !may_do_without || needs_transaction(handler) || routed.letter.is_some()
 }
 
-/// Whether a handler of a strategy without bookkeeping runs in a transaction all the same.
+/// Whether a handler of a strategy without bookkeeping needs a transaction.
 pub(crate) fn needs_transaction(handler: &Registration) -> bool {
     handler.shape.transactional || handler.shape.emits
 }
 
 pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
     let fatal = error.is_fatal();
-    // Its text and its causes are the application's code.
+    // Error text and causes are application code.
     let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
     if let Some(wait) = error.waits() {
         let error = described.map_or_else(|panicked| panicked.to_string(), |(text, _)| text);
         return Outcome::Deferred { wait, error };
     }
     let error = match described {
-        // A fatal error is meant as such, whatever caused it.
+        // A fatal error stays fatal, whatever caused it.
         Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => {
             return Outcome::interrupted(text);
         }
@@ -205,7 +198,6 @@ pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
     Outcome::Failed { error, cause }
 }
 
-/// The outcome if a transaction cannot be committed.
 fn gone(error: &DbErr) -> Outcome {
     match trouble(error) {
         Trouble::Statement => swallowed(Some(error)),

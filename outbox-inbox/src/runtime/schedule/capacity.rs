@@ -1,17 +1,15 @@
-//! Bounds the memory of a consumer, and chooses the deliveries that go back to the broker.
+//! Bounds the memory of a consumer, and selects deliveries to return to the broker.
 //!
-//! | bound | on what |
-//! |---|---|
-//! | `in_flight_max`, and what can be handled within half of `ack_wait` | deliveries that may run, and those behind them in their aggregates |
-//! | `blocked_max` | deliveries that are set aside: their aggregate is blocked, or its first message has failed before or is likely to |
-//! | `buffer_bytes` | all of them together |
+//! - `in_flight_max`, and what can be handled within half of `ack_wait`: runnable deliveries and
+//!   the deliveries behind them in their aggregates.
+//! - `blocked_max`: deliveries set aside, because their aggregate is blocked, or its first message
+//!   has failed or is likely to fail.
+//! - `buffer_bytes`: all deliveries together.
 //!
-//! Invariant: as long as there are free slots and no message that may run, another delivery is
-//! received, whatever stands still: the deliveries that lose the least time go back to the broker
-//! instead. Messages whose predecessors take effect in other processes at this moment do not stand
-//! still: a process ahead of the others would fill its memory with late messages. Where sequences
-//! are kept, a process receives in runs ([`Refill`]). Not here: which lanes are set aside
-//! ([`crate::runtime::schedule::lanes`]).
+//! Invariant: while slots are free and no message is runnable, the consumer keeps receiving and
+//! returns blocked deliveries with the least loss of time. Messages with predecessors running in
+//! other processes do not count as blocked: otherwise a process ahead of the others would fill its
+//! memory with late messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +24,14 @@ use crate::runtime::message::Left;
 use crate::runtime::receive::origin::Origin;
 use crate::runtime::receive::unanswered::{InFlight, Usage};
 
-/// Shortest absence of a delivery that goes back to the broker for want of room.
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest absence of a delivery that waits for a slot and not for a time.
+/// Longest absence of a delivery that waits for a slot.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane that is blocked for longer leaves memory as a whole: it costs no time, because it could
-/// not run anyway.
+/// A lane blocked for longer leaves memory completely. This costs no time, because the lane could
+/// not run.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
-/// If a bound is reached, deliveries leave memory until so much of it is used.
+/// If a bound is reached, deliveries leave memory down to this share.
 const EVICT_TO: f64 = 0.875;
 
 #[expect(
@@ -47,8 +44,8 @@ fn part_of(bound: usize, part: f64) -> usize {
     (bound as f64 * part) as usize
 }
 
-/// Deliveries that `concurrency` jobs handle within half of `ack_wait`, at `mean` seconds each;
-/// without bound while nothing is known.
+/// Deliveries that `concurrency` jobs handle within half of `ack_wait`, at `mean` seconds each.
+/// Zero: no measurement yet, no bound.
 fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     if mean <= 0.0 {
         return usize::MAX;
@@ -59,30 +56,29 @@ fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     timely
 }
 
-/// Deliveries that leave memory for want of room, with the time for which they are absent.
+/// Deliveries that leave memory, with the duration of their absence.
 pub(crate) struct Departure<D> {
     pub(crate) items: Vec<InFlight<D>>,
     pub(crate) absence: Duration,
     key: Arc<LaneKey>,
-    /// Items that the items behind them wait for, by order key.
+    /// Items that later items wait for, by order key.
     awaited: Vec<(u64, Awaited)>,
 }
 
 impl<D: Delivery> Scheduler<D> {
-    /// Whether there is room for another delivery, in a process that receives in runs where
-    /// sequences are kept.
+    /// Whether to receive another delivery. Consumers that keep sequences receive in runs
+    /// ([`Refill`]).
     pub(crate) fn may_receive(&mut self, usage: Usage) -> bool {
         let patience = match self.consumer.keeps_sequences() {
             // Deliveries in the driver are not kept alive during the wait.
             true if !self.is_starving() => self.consumer.shared.config.ack_wait / 4,
-            // Slots stay free, and the next delivery may fill one.
+            // Slots are free, and the next delivery may fill one.
             _ => Duration::ZERO,
         };
         let (has_room, flows, bound) = (self.has_room(usage), self.flows(usage), self.flows_bound());
         self.refill.may_receive(has_room, flows, bound, patience)
     }
 
-    /// Whether another delivery may be received as things are.
     pub(crate) fn has_room(&self, usage: Usage) -> bool {
         let config = &self.consumer.shared.config;
         (usage.messages == 0 || usage.bytes < config.buffer_bytes)
@@ -90,14 +86,13 @@ impl<D: Delivery> Scheduler<D> {
             && self.flows(usage) < self.flows_bound()
     }
 
-    /// Whether more stands still in memory than the bounds allow, so that others find no room.
+    /// Whether blocked deliveries exceed the bounds.
     pub(crate) fn is_crowded(&self, usage: Usage) -> bool {
         self.is_crowded_to(usage, 1.0)
     }
 
-    /// Deliveries that leave memory next, of a crowded process. Some at a time, so that the search
-    /// for them does not cost more than they do. They go back to the broker, and [`Self::departed`]
-    /// follows.
+    /// The next deliveries to return if memory is crowded. One search returns several. The caller
+    /// returns them to the broker and calls [`Self::departed`].
     pub(crate) fn next_departure(&mut self, usage: Usage, now: Instant) -> Option<Departure<D>> {
         if !self.is_crowded_to(usage, EVICT_TO) {
             return None;
@@ -107,7 +102,7 @@ impl<D: Delivery> Scheduler<D> {
             items,
             blocked_until,
         } = self.lanes.evict(now + LONG_BLOCKED, self.is_starving(), now)?;
-        // For no longer than they could not run anyway.
+        // At least as long as the lane is blocked.
         let blocked = blocked_until.map_or(Duration::ZERO, |until| until - now);
         let absence = blocked.max(self.suspect_wait()).max(ABSENCE_MIN);
         let is_awaited = |in_flight: &&InFlight<D>| {
@@ -136,8 +131,7 @@ impl<D: Delivery> Scheduler<D> {
         })
     }
 
-    /// Deliveries go back to the broker, which has them from the time `left` on. The deliveries
-    /// behind them wait for them.
+    /// Records that the broker has the deliveries since `left`. Later deliveries wait for them.
     pub(crate) fn departed(&mut self, departure: Departure<D>, left: &Left, now: Instant) {
         for (order_key, awaited) in departure.awaited {
             let left = left.clone();
@@ -147,7 +141,7 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// Most deliveries that may run, with the deliveries behind them.
+    /// Most runnable deliveries, with the deliveries behind them.
     fn flow_max(&self) -> usize {
         let consumer = &self.consumer;
         let config = &consumer.shared.config;
@@ -156,13 +150,12 @@ impl<D: Delivery> Scheduler<D> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory: all of them wait for a time, or
-    /// behind others.
+    /// Whether slots are free although deliveries are in memory.
     fn has_free_slots(&self) -> bool {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
 
-    /// Whether slots stay free. A lane that moves needs one in a moment.
+    /// Whether slots stay free. A moving lane needs a slot soon.
     fn is_starving(&self) -> bool {
         let soon = self.jobs + self.lanes.moving();
         self.has_free_slots() && soon < self.consumer.shared.config.concurrency
@@ -173,20 +166,18 @@ impl<D: Delivery> Scheduler<D> {
         usage.messages.saturating_sub(self.lanes.set_aside())
     }
 
-    /// The current bound of [`Self::flows`].
     fn flows_bound(&self) -> usize {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // Ready messages may be behind the moving ones. But moving messages must never fill
-            // memory, or they go back to the broker, and the order is lost.
+            // Ready messages may be behind the moving messages. But moving messages must never fill
+            // memory: they would be returned to the broker and lose their order.
             true => config.blocked_max / 2,
             false => 0,
         };
         self.flow_max() + more
     }
 
-    /// Whether more stands still in memory than a part of its bounds.
     fn is_crowded_to(&self, usage: Usage, part: f64) -> bool {
         let config = &self.consumer.shared.config;
         let (set_aside, starving) = (self.lanes.set_aside(), self.is_starving());
@@ -195,8 +186,8 @@ impl<D: Delivery> Scheduler<D> {
             part_of(config.buffer_bytes, part),
         );
         set_aside > blocked_max
-            // Suspects that wait for a slot stay: memory is full at other times than slots are
-            // free.
+            // Deliveries likely to fail stay while they wait for a slot: memory and slots are not
+            // full at the same times.
             || usage.bytes >= buffer_bytes && (starving || set_aside > self.slots.most_suspects(true))
             || starving && usage.messages >= self.flow_max() + blocked_max
     }
@@ -208,20 +199,20 @@ impl<D: Delivery> Scheduler<D> {
     }
 }
 
-/// When a process that has filled its memory receives again.
+/// When a process with full memory receives again.
 ///
-/// Where sequences are kept, it waits until half of its room is free. So the broker sends it many
-/// messages in a row, among them successive messages of each hot aggregate. If it took one for each
-/// that ends, processes would receive in turns, and each message of an aggregate would wait for one
-/// in another process.
+/// A consumer that keeps sequences waits until half of its room is free. The broker then sends many
+/// messages in a row, including successive messages of each hot aggregate. With one delivery per
+/// free place, processes would alternate, and each message of an aggregate would wait for another
+/// process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,
 }
 
 impl Refill {
-    /// Whether to receive, with `flows` deliveries where there is room for `bound`. `patience`:
-    /// longest wait until half of it is free; zero for none.
+    /// `flows`: deliveries in memory, out of `bound`. `patience`: longest wait until half of the
+    /// room is free; zero for no wait.
     pub(crate) fn may_receive(
         &mut self,
         has_room: bool,
@@ -262,7 +253,6 @@ mod tests {
         assert!(may_receive(50, Duration::MAX));
         assert!(may_receive(99, Duration::MAX));
         assert!(!may_receive(100, Duration::MAX));
-        // The wait is over, or slots stay free.
         assert!(may_receive(99, Duration::ZERO));
     }
 }

@@ -11,11 +11,9 @@
 //! | `Blocked` | may not run before a time: it failed, or earlier items are awaited |
 //! | `Nowhere` | is running, or does not exist |
 //!
-//! Invariants: items leave a lane in order, and none leaves while another one runs or the lane is
-//! blocked. An item that arrives late goes before later items that already wait. An item that was
-//! returned to the broker precedes everything behind it even if the broker delivers it later, but
-//! the wait for it is bounded. Not here: time (callers pass it), bounds
-//! ([`crate::runtime::schedule::capacity`]), and running items.
+//! Invariants: items leave a lane in order, and none leaves while another item runs or the lane is
+//! blocked. A late item goes before later items that already wait. An item returned to the broker
+//! precedes later items even if it is redelivered after them, for a bounded time.
 
 mod absence;
 mod eviction;
@@ -33,64 +31,51 @@ use self::absence::Reception;
 pub(crate) use self::eviction::Evicted;
 use self::lane::{Counts, Due, Lane, Place};
 
-/// Maximum number of lanes examined for the members of a batch. Examining more would cost more than
-/// smaller batches do.
+/// Lanes examined for the members of a batch. A longer search costs more than a smaller batch.
 const BATCH_LOOKS: usize = 64;
 
-/// Identifies a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
-    /// All messages of one aggregate; with the source that numbers them, where numbers are the
-    /// order.
+    /// All messages of one aggregate. The source is part of the key if numbers define the order.
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// The dead letters of this lane that wait beside it, because the first of them is not ready to
-    /// be handled.
+    /// Dead letters of this lane that wait in a separate lane, because the first of them is not
+    /// ready.
     Letters(Arc<LaneKey>),
     /// A single message that no other message waits for, by its local id.
     Alone(u64),
-    /// All messages of the consumer.
     All,
 }
 
-/// An item of a lane.
 pub(crate) trait LaneItem {
-    /// Its position among the items of its lane.
+    /// Position among the items of the lane.
     fn order_key(&self) -> u64;
 
-    /// The queue in which its lane waits for a slot when the item may run.
     fn queue(&self) -> Queue;
 }
 
-/// A queue of lanes whose first item may run.
+/// Queues of lanes with a runnable first item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// The item is not expected to fail.
     Ready,
     /// The item has not run yet, but its handler currently fails for every message.
     Doubtful,
-    /// The item has failed before.
     Retries,
 }
 
 /// Lanes by time. The number distinguishes equal times.
 type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 
-/// The lanes of a consumer.
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     lanes: HashMap<Arc<LaneKey>, Lane<T>>,
-    /// Indexed by [`Queue`]; each holds lanes in the order of their arrival.
+    /// Indexed by [`Queue`], in order of arrival.
     queues: [VecDeque<Arc<LaneKey>>; 3],
-    /// Blocked lanes by the end of their block.
     block_ends: Timers,
-    /// Empty lanes that await returned items, by the time at which they can be forgotten.
+    /// Empty lanes that await returned items, by the time at which they can be removed.
     awaiting: Timers,
-    /// The deliveries that this process has received.
     reception: Reception,
-    /// Number of timers set so far.
     timers: u64,
     waiting: usize,
-    /// The sums over all lanes.
     counts: Counts,
 }
 
@@ -111,7 +96,7 @@ impl<T> Lanes<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// Inserts an item into its lane, after all items with the same or a smaller order key.
+    /// Inserts an item after all items with the same or a smaller order key.
     pub(crate) fn push(&mut self, key: LaneKey, item: T, now: Instant) {
         let key = self.lane(key);
         let Some(lane) = self.lanes.get_mut(&key) else {
@@ -124,12 +109,11 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Records that this process has waited for deliveries for `time`, with room for them.
+    /// Records time spent waiting for deliveries, with room for them.
     pub(crate) fn received_for(&mut self, time: Duration) {
         self.reception.waited(time);
     }
 
-    /// Records that an item was returned to the broker.
     pub(crate) fn expect_back(&mut self, key: LaneKey, order_key: u64, awaited: Awaited, now: Instant) {
         let key = self.lane(key);
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -138,8 +122,8 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Records the arrival of an item, and returns what is known of it if it was here before.
-    /// `is_new`: this is the broker's first delivery of it. Call [`Self::push`] next.
+    /// Records an arrival, and returns the state of an item that was here before. `is_new`: the
+    /// broker's first delivery. Call [`Self::push`] next.
     pub(crate) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
         let lane = self.lanes.get_mut(key);
         let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
@@ -147,8 +131,8 @@ impl<T: LaneItem> Lanes<T> {
         awaited
     }
 
-    /// Takes the first item that may run, and items that may run in the same transaction, at most
-    /// `max(&first)` in all. The lanes of these items stand still until [`Self::finish`].
+    /// Takes the first runnable item, and items for the same transaction, at most `max(&first)` in
+    /// all. Their lanes pause until [`Self::finish`].
     pub(crate) fn take(
         &mut self,
         from: Queue,
@@ -169,7 +153,7 @@ impl<T: LaneItem> Lanes<T> {
                 continue;
             };
             if front.queue() != from {
-                // Its handler has begun to fail, or to work again, while the item waited.
+                // The handler's failure state changed while the item waited.
                 self.settle(&key, now);
                 self.reconsider(from, now);
                 continue;
@@ -211,8 +195,8 @@ impl<T: LaneItem> Lanes<T> {
         taken
     }
 
-    /// Ends the run of the items taken from a lane. `back`: items without effect, which return to
-    /// the lane in order. `blocked_until`: the lane is blocked until then.
+    /// Ends a run. `back`: items without effect, which return to the lane in order.
+    /// `blocked_until`: end of the lane's block.
     pub(crate) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
@@ -236,8 +220,8 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(key, now);
     }
 
-    /// Records whether the items that a blocked lane waits for take effect in other processes at
-    /// this moment. It holds until the lane runs again.
+    /// Records whether other processes currently handle the items that a blocked lane waits for.
+    /// Valid until the lane runs again.
     pub(crate) fn set_moving(&mut self, key: &Arc<LaneKey>, is_moving: bool, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key)
             && lane.is_moving != is_moving
@@ -247,7 +231,7 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// Inserts items into a lane that does not run, which is blocked until then.
+    /// Inserts items into a lane that does not run and blocks it.
     pub(crate) fn set_apart(&mut self, key: LaneKey, items: Vec<T>, blocked_until: Instant, now: Instant) {
         let key = self.lane(key);
         self.finish(&key, items, Some(blocked_until), now);
@@ -257,13 +241,11 @@ impl<T: LaneItem> Lanes<T> {
         self.lanes.contains_key(key)
     }
 
-    /// Number of lanes of dead letters that wait beside those of their aggregates.
     pub(crate) fn apart(&self) -> usize {
         let is_apart = |key: &&Arc<LaneKey>| matches!(***key, LaneKey::Letters(_));
         self.lanes.keys().filter(is_apart).count()
     }
 
-    /// Ends the block that [`Self::finish`] put on a lane.
     pub(crate) fn unblock(&mut self, key: &Arc<LaneKey>, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key) {
             lane.blocked_until = None;
@@ -271,7 +253,6 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// Reconsiders the lanes whose time has come.
     pub(crate) fn release(&mut self, now: Instant) {
         let first = |timers: &Timers| {
             timers
@@ -288,7 +269,6 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// The next time at which [`Self::release`] has something to do.
     pub(crate) fn next_release(&self) -> Option<Instant> {
         let first = |timers: &Timers| timers.first_key_value().map(|((until, _), _)| *until);
         [first(&self.block_ends), first(&self.awaiting)]
@@ -297,19 +277,17 @@ impl<T: LaneItem> Lanes<T> {
             .min()
     }
 
-    /// Order key of the first waiting item of a lane.
     pub(crate) fn first_order_key(&self, key: &LaneKey) -> Option<u64> {
         self.lanes.get(key)?.queue.front().map(LaneItem::order_key)
     }
 
-    /// Order key of the first item of a blocked lane; `None` if the lane is not blocked.
+    /// `None` if the lane is not blocked.
     pub(crate) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
         lane.queue.front().map(LaneItem::order_key)
     }
 
-    /// Removes the selected items from a lane and returns them.
     pub(crate) fn withdraw(
         &mut self,
         key: &Arc<LaneKey>,
@@ -327,33 +305,29 @@ impl<T: LaneItem> Lanes<T> {
         withdrawn.into()
     }
 
-    /// Number of lanes that wait for a slot in a queue.
     pub(crate) fn waiting_in(&self, queue: Queue) -> usize {
         self.queues[queue as usize].len()
     }
 
-    /// Number of lanes that wait for a slot and are likely to fail.
+    /// Lanes that wait for a slot and are likely to fail.
     pub(crate) fn suspects(&self) -> usize {
         self.waiting_in(Queue::Doubtful) + self.waiting_in(Queue::Retries)
     }
 
-    /// Number of items that wait in lanes which are blocked and not moving, or likely to fail.
+    /// Items in lanes that are blocked and not moving, or likely to fail.
     pub(crate) fn set_aside(&self) -> usize {
         self.counts.set_aside
     }
 
-    /// Number of lanes whose first item waits for items that take effect in other processes at this
-    /// moment.
+    /// Lanes with a first item that waits for items being handled in other processes.
     pub(crate) fn moving(&self) -> usize {
         self.counts.moving
     }
 
-    /// Number of items that wait in blocked lanes.
     pub(crate) fn blocked(&self) -> usize {
         self.counts.blocked
     }
 
-    /// Number of waiting items.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -368,7 +342,6 @@ impl<T: LaneItem> Lanes<T> {
         lanes.into_values().flat_map(|lane| lane.queue).collect()
     }
 
-    /// Finds or creates a lane.
     fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
         if let Some((key, _)) = self.lanes.get_key_value(&key) {
             return key.clone();
@@ -378,8 +351,7 @@ impl<T: LaneItem> Lanes<T> {
         key
     }
 
-    /// Moves the lanes of a queue that belong elsewhere. Called after one of them turned out to be
-    /// misplaced.
+    /// Moves the misplaced lanes of a queue.
     fn reconsider(&mut self, queue: Queue, now: Instant) {
         let misplaced = self.queues[queue as usize].iter().filter(|key| {
             let front = self.lanes.get(*key).and_then(|lane| lane.queue.front());
@@ -390,8 +362,7 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// Moves a lane to its place after a change, and forgets the lane if it has nothing to
-    /// remember.
+    /// Moves a lane to its place after a change, and removes a lane without state.
     fn settle(&mut self, key: &Arc<LaneKey>, now: Instant) {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
@@ -445,7 +416,7 @@ impl<T: LaneItem> Lanes<T> {
     }
 }
 
-/// Removes a lane that is not at the front: usually the last one.
+/// The lane is not at the front, usually at the back.
 fn remove(queue: &mut VecDeque<Arc<LaneKey>>, key: &Arc<LaneKey>) {
     if queue.back().is_some_and(|last| Arc::ptr_eq(last, key)) {
         queue.pop_back();

@@ -1,12 +1,9 @@
-//! Watches the aggregates whose next message another process handles, and releases the lanes that
-//! wait for it (strategy `sequence`).
+//! Polls aggregates with a next message in another process, and releases the lanes that wait for it
+//! (strategy `sequence`).
 //!
 //! One statement reads the last sequences of many aggregates, every few milliseconds while they
-//! rise. Without the polls, each waiting message would begin transactions repeatedly, and an
-//! aggregate spread over processes would advance at the pace of these transactions. Invariant: a
-//! poll only ends a wait. The claim decides whether the message runs, so a poll that fails costs
-//! time and nothing else. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap
-//! is waited for ([`crate::runtime::run::sequence`]).
+//! rise. Without polls, each waiting message would repeatedly begin transactions. Invariant: a poll
+//! only ends a wait. The claim decides whether the message runs, so a failed poll costs only time.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,29 +17,24 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Lanes};
 
-/// Pause between two polls while a sequence rises. It doubles after each poll that ends no wait.
+/// Interval of polls while a sequence rises. It doubles after each poll that ends no wait.
 const POLL_MIN: Duration = Duration::from_millis(2);
-/// Longest pause between two polls.
 const POLL_MAX: Duration = Duration::from_millis(250);
-/// Maximum number of aggregates in one poll.
 const LANES_MAX: usize = 128;
-/// An aggregate moves in other processes as long as its last sequence rises at least this often.
+/// An aggregate is moving if its last sequence rises at least this often.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lanes, with the last sequence of their aggregate that took effect.
+/// Lanes with the last handled sequence of their aggregate.
 type LastSequences = Vec<(Arc<LaneKey>, u64)>;
 
-/// What the polls have shown of an aggregate that is watched.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     /// `None`: not polled yet.
     last: Option<u64>,
-    /// When `last` was last seen to rise. `None`: never.
     rose_at: Option<Instant>,
 }
 
 impl Progress {
-    /// Whether the aggregate moves, after a poll that found the sequence `last`.
     fn moves(&mut self, last: u64, now: Instant) -> bool {
         if self.last.replace(last).is_some_and(|before| before < last) {
             self.rose_at = Some(now);
@@ -51,14 +43,14 @@ impl Progress {
     }
 }
 
-/// The lanes whose first message waits for its predecessors in other processes.
+/// Lanes with a first message that waits for predecessors in other processes.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
-    /// In the order in which they are polled. Lanes that are no longer watched may linger.
+    /// In poll order. Lanes that are no longer watched may remain.
     lanes: VecDeque<Arc<LaneKey>>,
     watched: HashMap<Arc<LaneKey>, Progress>,
     pause: Duration,
-    /// `None` while a poll is under way, or nothing waits.
+    /// `None` during a poll or if nothing waits.
     next_poll: Option<Instant>,
     is_polling: bool,
     found: (
@@ -81,8 +73,8 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// Watches the aggregate of a lane whose first message waits for its predecessors. `last`: the
-    /// last sequence of the aggregate, if it has just risen.
+    /// Watches the aggregate of a lane. `last`: the last sequence of the aggregate, if it has just
+    /// risen.
     pub(crate) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
         if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
             entry.insert(Progress {
@@ -100,9 +92,8 @@ impl Predecessors {
         }
     }
 
-    /// Watches the aggregate of a lane if there is a gap between the sequence `done`, which just
-    /// took effect, and `next`, the first sequence in the lane: other processes have the messages
-    /// of the gap. The message with `next` must not claim its turn before the returned time.
+    /// Watches the aggregate if other processes have the messages between `done`, just handled, and
+    /// `next`, the first in the lane. Before the returned time, `next` must not claim its turn.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -116,7 +107,6 @@ impl Predecessors {
         })
     }
 
-    /// A lane has run, so it no longer waits.
     pub(crate) fn forget(&mut self, key: &Arc<LaneKey>) {
         self.watched.remove(key);
     }
@@ -125,13 +115,13 @@ impl Predecessors {
         self.next_poll
     }
 
-    /// The result of a poll. Cancel-safe.
+    /// Cancel-safe.
     pub(crate) async fn found(&mut self) -> Option<LastSequences> {
         self.found.1.recv().await
     }
 
-    /// Reads the last sequences of the aggregates that are watched. The future is to run in a task
-    /// of its own, and its result arrives in [`Self::found`]. `None`: nothing waits.
+    /// Reads the last sequences of the watched aggregates. Spawn the future; its result arrives in
+    /// [`Self::found`]. `None`: nothing waits.
     pub(crate) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
@@ -148,19 +138,19 @@ impl Predecessors {
         self.lanes.rotate_left(count);
         let found = self.found.0.clone();
         Some(async move {
-            // Nobody listens after the end of the loop.
+            // The receiver is gone after the end of the loop.
             let _ = found.send(last_sequences(&consumer, lanes).await);
         })
     }
 
-    /// Lets the lanes go on whose turn has come, and plans the next poll.
+    /// Releases the lanes with a due message, and schedules the next poll.
     pub(crate) fn accept<T: LaneItem>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
         let now = Instant::now();
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
             let Some(progress) = self.watched.get_mut(key) else {
-                // The lane ran meanwhile. If it is blocked now, it is for another reason.
+                // The lane ran meanwhile. If it is blocked now, it has another reason.
                 continue;
             };
             match lanes.blocked_order_key(key) {
@@ -188,8 +178,7 @@ impl Predecessors {
     }
 }
 
-/// The last sequences of the aggregates of these lanes. If they cannot be read, zero for each,
-/// which ends no wait.
+/// On a read error, zero for each lane, which ends no wait.
 async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),
@@ -210,7 +199,7 @@ async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSe
             }
             _ => None,
         };
-        // No message of the aggregate took effect yet.
+        // No message of the aggregate was handled yet.
         (key.clone(), last.unwrap_or(0))
     };
     lanes.iter().map(last_of).collect()
@@ -224,7 +213,6 @@ mod tests {
     fn an_aggregate_moves_as_long_as_its_last_sequence_rises() {
         let (start, mut progress) = (Instant::now(), Progress::default());
         let at = |millis| start + Duration::from_millis(millis);
-        // The first poll has nothing to compare with.
         assert!(!progress.moves(5, at(0)));
         assert!(!progress.moves(5, at(10)));
         assert!(progress.moves(6, at(20)));

@@ -1,7 +1,6 @@
-//! Which job has its turn when a slot is free.
+//! Selects the next job for a free slot.
 //!
-//! Invariant: suspects share the slots that [`super::slots`] gives them. Not here: how much is in
-//! memory ([`super::capacity`]), and running a job ([`crate::runtime::run::job`]).
+//! Invariant: suspects share the slots that [`super::slots`] gives them.
 
 use std::sync::Arc;
 
@@ -16,17 +15,14 @@ use crate::runtime::consumer::{Consumer, batch_max};
 use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::run::job::{EndedJob, Job, Taken};
 
-/// The waiting messages of a consumer, and the slots in which they run.
 pub(crate) struct Scheduler<D> {
     pub(super) consumer: Arc<Consumer>,
     pub(crate) lanes: Lanes<InFlight<D>>,
     pub(crate) predecessors: Predecessors,
     pub(super) slots: Slots,
     pub(super) refill: Refill,
-    /// Jobs that run.
     pub(super) jobs: usize,
-    /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may
-    /// take as long as a handler may.
+    /// Mean seconds of a message in a job. Failures are excluded: they may take the whole timeout.
     pub(super) mean: f64,
 }
 
@@ -43,7 +39,7 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// The next job, if there is a slot for it. It must begin.
+    /// The caller must start the returned job.
     pub(crate) fn step(&mut self) -> Option<Job<D>> {
         if !self.has_slot() {
             return None;
@@ -56,7 +52,7 @@ impl<D: Delivery> Scheduler<D> {
         Some(Job { from, lanes })
     }
 
-    /// A job has ended. Its lanes stand still until the caller finishes them.
+    /// The lanes stay paused until the caller finishes them.
     pub(crate) fn ended(&mut self, ended: &EndedJob<D>) {
         self.jobs -= 1;
         match ended.from {
@@ -77,21 +73,19 @@ impl<D: Delivery> Scheduler<D> {
         self.jobs > 0
     }
 
-    /// Whether messages wait.
     pub(crate) fn has_messages(&self) -> bool {
         self.lanes.waiting() > 0
     }
 
-    /// Removes all messages that wait.
     pub(crate) fn drain(&mut self) -> Vec<InFlight<D>> {
         self.lanes.drain()
     }
 
-    /// The time before which the first message of a lane must not claim its turn after the sequence
-    /// `done` took effect, because other processes have the messages between them.
+    /// Time before which the first message of a lane must not claim its turn after sequence `done`,
+    /// because other processes have the messages between.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
-        // With `done` 0, nothing took effect that tells where the aggregate is.
+        // With `done` 0, the position of the aggregate is unknown.
         let next = self
             .lanes
             .first_order_key(key)
@@ -105,7 +99,7 @@ impl<D: Delivery> Scheduler<D> {
             let from = self.next_queue();
             let taken = self.take(from, now);
             if taken.is_empty() {
-                // What stood there may belong elsewhere by now.
+                // A lane of this queue may have moved.
                 if self.next_queue() == from {
                     return None;
                 }
@@ -115,8 +109,8 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// Dead letters that waited beside the lane of their aggregate go back to it, to have their
-    /// turn there. `None`: these are such.
+    /// Moves dead letters from their separate lane back to the lane of their aggregate. `None`:
+    /// they were moved.
     fn letters_come_back(&mut self, mut taken: Taken<D>, now: Instant) -> Option<Taken<D>> {
         let of = match taken.as_slice() {
             [(key, _)] => match &**key {
@@ -151,7 +145,7 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.take(from, max, together, now)
     }
 
-    /// Which queue has its turn. Suspects get their share, and their two queues take turns.
+    /// Suspects get their share, and their two queues alternate.
     fn next_queue(&self) -> Queue {
         let waiting = |queue| self.lanes.waiting_in(queue) > 0;
         if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {

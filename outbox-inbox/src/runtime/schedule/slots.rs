@@ -1,35 +1,27 @@
-//! Decides when a slot of a consumer may run a suspect: a message that has failed before, or whose
-//! handler fails for every message.
+//! Decides when a slot may run a suspect: a message that has failed before, or with a handler that
+//! fails for every message.
 //!
-//! A suspect is likely to fail again and to take long: a handler that waits for another system
-//! fails after its whole timeout. While other messages wait, suspects get one slot in eight and an
-//! eighth of the time. While none wait, suspects whose runs are long get half of the slots, so that
-//! a message that arrives finds a free one. Invariant: suspects are never shut out, and never get
-//! more than that. Not here: which messages are suspects ([`crate::runtime::schedule::lanes`]).
+//! A suspect is likely to fail again after its whole timeout. While other messages wait, suspects
+//! get one slot in eight and an eighth of the time. Otherwise, suspects with long runs get half of
+//! the slots, so that a new message finds a free slot. Invariant: suspects always get their share,
+//! and never more.
 
 use std::time::Duration;
 
-/// While others wait, one part in so many is for suspects.
 const SHARE: usize = 8;
-/// Runs longer than this, in seconds, leave half of the slots free.
+/// In seconds. Longer runs leave half of the slots free.
 const LONG: f64 = 0.25;
-/// Most time that is owed to others, in seconds, so that the time that suspects used while nobody
-/// waited is soon forgotten.
+/// In seconds. Bounds the debt of suspects that ran while no other message waited.
 const OWED_MAX: f64 = 60.0;
-/// Weight of the last run in a mean.
 pub(crate) const MEAN_WEIGHT: f64 = 0.1;
 
-/// The slots in use.
 #[derive(Debug)]
 pub(crate) struct Slots {
     concurrency: usize,
     suspects: usize,
-    /// Suspects that have begun so far.
     begun: u64,
-    /// Time that is owed to others, in seconds: while they wait, no suspect begins before they have
-    /// had it.
+    /// Seconds owed to other messages: while they wait, no suspect starts before this is zero.
     owed: f64,
-    /// Mean time of a suspect's run, in seconds.
     suspect_mean: f64,
 }
 
@@ -44,7 +36,6 @@ impl Slots {
         }
     }
 
-    /// Most suspects at a time.
     pub(crate) fn most_suspects(&self, others_wait: bool) -> usize {
         let part = match others_wait {
             true => SHARE,
@@ -54,7 +45,6 @@ impl Slots {
         (self.concurrency / part).max(1)
     }
 
-    /// Whether the next free slot may go to a suspect.
     pub(crate) fn may_begin_suspect(&self, others_wait: bool) -> bool {
         self.suspects < self.most_suspects(others_wait) && !(others_wait && self.owed > 0.0)
     }
@@ -77,18 +67,16 @@ impl Slots {
         self.owed = (self.owed - took.as_secs_f64()).max(0.0);
     }
 
-    /// Two kinds of suspects take turns. Whether the first kind is next.
+    /// Two kinds of suspects alternate.
     pub(crate) fn is_first_kind(&self) -> bool {
         self.begun.is_multiple_of(2)
     }
 
-    /// Mean time of a suspect's run, in seconds.
     pub(crate) fn suspect_mean(&self) -> f64 {
         self.suspect_mean
     }
 }
 
-/// A count for reckoning with times and means.
 pub(crate) fn to_f64(number: usize) -> f64 {
     u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
@@ -118,7 +106,7 @@ mod tests {
         assert!(!slots.may_begin_suspect(false));
     }
 
-    /// Counted in slots alone, a single slot would be shared half and half, or not at all.
+    /// By slots alone, a single slot would be shared half and half, or not at all.
     #[test]
     fn a_suspect_is_paid_for_with_seven_times_its_time() {
         let mut slots = Slots::new(1);

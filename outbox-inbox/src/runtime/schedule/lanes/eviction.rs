@@ -1,5 +1,4 @@
-//! Chooses the items that leave memory when there are too many. Not here: when that is
-//! ([`crate::runtime::schedule::capacity`]).
+//! Selects the items that leave memory when a bound is reached.
 
 use std::sync::Arc;
 
@@ -17,13 +16,12 @@ pub(crate) struct Evicted<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// Evicts the items from memory that lose the least time by it. The first of these that exists:
+    /// Evicts the items that lose the least time. The first of these that exists:
     ///
     /// - the whole lane that is blocked longest, if it is blocked until `far` or longer
-    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if `any`
+    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if
+    ///   `any`
     /// - the whole last lane that is set aside
-    ///
-    /// `None`: there is nothing to evict.
     pub(crate) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
             .block_ends
@@ -39,7 +37,7 @@ impl<T: LaneItem> Lanes<T> {
                 .len()
                 .saturating_sub(usize::from(lane.running.is_none()))
         };
-        // If no lane set aside has several items, there is no need to examine each.
+        // If no lane set aside has several items, the search is unnecessary.
         let lanes_aside = self.suspects() + self.block_ends.len();
         let longest = (any || self.counts.set_aside > lanes_aside)
             .then(|| {
@@ -64,7 +62,7 @@ impl<T: LaneItem> Lanes<T> {
         self.cut(key, 0, now)
     }
 
-    /// Removes all but the first `stay` items of a lane and returns them.
+    /// Removes all but the first `stay` items.
     fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
         let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);

@@ -1,4 +1,4 @@
-//! One lane: its waiting items, and the place where it belongs.
+//! One lane: its waiting items, and its place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,35 +11,29 @@ use super::{Awaited, LaneItem, Queue};
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     pub(super) queue: VecDeque<T>,
-    /// The queue from which its running items were taken.
+    /// The queue of its running items.
     pub(super) running: Option<Queue>,
-    /// The first item may not run before this time.
     pub(super) blocked_until: Option<Instant>,
-    /// The lane is blocked because its first item waits for earlier items, which take effect in
-    /// other processes at this moment.
+    /// Blocked, but other processes currently handle the awaited items.
     pub(super) is_moving: bool,
     /// Items returned to the broker, by order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
-    /// The counts of this lane that the sums of [`super::Lanes`] contain.
+    /// Contribution to the sums of [`super::Lanes`].
     pub(super) counted: Counts,
 }
 
-/// Counts of one lane, or of all lanes together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Items that wait in lanes which are set aside: blocked and not moving, or likely to fail.
+    /// Items in lanes that are blocked and not moving, or likely to fail.
     pub(super) set_aside: usize,
-    /// Items that wait in blocked lanes.
     pub(super) blocked: usize,
-    /// Items returned to the broker that are awaited.
+    /// Awaited items returned to the broker.
     pub(super) away: usize,
-    /// Lanes whose first item waits for items that take effect in other processes at this moment.
     pub(super) moving: usize,
 }
 
 impl Counts {
-    /// Replaces what a lane contributes to a sum.
     pub(super) fn replace(&mut self, before: Self, now: Self) {
         self.set_aside = self.set_aside + now.set_aside - before.set_aside;
         self.blocked = self.blocked + now.blocked - before.blocked;
@@ -56,7 +50,6 @@ pub(super) enum Place {
     Awaiting((Instant, u64)),
 }
 
-/// Where a lane belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Nowhere,
@@ -78,8 +71,7 @@ impl<T: LaneItem> Lane<T> {
         }
     }
 
-    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see
-    /// [`Awaited::next_check`].
+    /// Removes items that are no longer awaited. `away`: see [`Awaited::next_check`].
     pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
@@ -103,7 +95,7 @@ impl<T: LaneItem> Lane<T> {
                 }
                 break;
             }
-            // Items that were returned together were due together.
+            // Items returned together were due together.
             let ended = first.remove();
             self.awaited
                 .retain(|_, awaited| !Arc::ptr_eq(&awaited.left, &ended.left));
@@ -114,19 +106,16 @@ impl<T: LaneItem> Lane<T> {
         }
     }
 
-    /// The first item that was returned to the broker and that an order key waits for.
     fn awaited_before(&self, order_key: u64) -> Option<&Awaited> {
         let (_, first) = self.awaited.range(..order_key).next()?;
         first.precedes.then_some(first)
     }
 
-    /// Whether an order key waits for an item that was returned to the broker.
     pub(super) fn awaits_before(&self, order_key: u64) -> bool {
         self.awaited_before(order_key).is_some()
     }
 
-    /// The earliest time at which the first item may run: after its back-off, and after the return
-    /// of the item it awaits.
+    /// When the first item may run: after its backoff, and after the return of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let order_key = self.queue.front().map_or(u64::MAX, LaneItem::order_key);
         let back_at = self.awaited_before(order_key).map(|awaited| awaited.back_at(now));

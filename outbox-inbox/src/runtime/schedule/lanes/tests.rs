@@ -31,12 +31,10 @@ fn from(lanes: &mut Lanes<u32>, queue: Queue) -> Option<(Arc<LaneKey>, u32)> {
     taken.pop().map(|(key, items)| (key, items[0]))
 }
 
-/// Takes one item from the ready queue, and returns its number.
 fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
     from(lanes, Queue::Ready)
 }
 
-/// Maximum number of deliveries that wait in the driver.
 const PREFETCH: usize = 4;
 
 fn none<T: LaneItem>() -> Lanes<T> {
@@ -112,13 +110,11 @@ fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
     assert_eq!(lanes.waiting(), 1);
 }
 
-/// A delivery of an aggregate that no other item belongs to.
 fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
     assert!(lanes.arrived(&aggregate(99), 1, true).is_none());
 }
 
-/// A process that had the item has ended. The items behind it wait for it, so it must not wait
-/// behind them.
+/// The process with the item crashed. Later items wait for it, so it must not wait behind them.
 #[test]
 fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -155,8 +151,6 @@ fn empty_lanes_are_forgotten() {
     );
 }
 
-/// First whole lanes that are blocked for long, then the later halves of lanes set aside, then
-/// whole lanes. Other lanes only on request.
 #[test]
 fn what_leaves_memory_is_what_costs_least() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -208,7 +202,6 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
     assert_eq!((lanes.set_aside(), lanes.suspects()), (2, 1));
 }
 
-/// It will run in a moment, so it does not stand still.
 #[test]
 fn a_lane_that_moves_elsewhere_is_not_set_aside() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -230,7 +223,6 @@ fn a_lane_that_moves_elsewhere_is_not_set_aside() {
     assert_eq!((lanes.set_aside(), lanes.moving()), (1, 0));
 }
 
-/// The handler of an item recovers while the item waits.
 #[derive(Debug)]
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 

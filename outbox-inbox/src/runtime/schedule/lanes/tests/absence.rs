@@ -4,7 +4,7 @@ use super::super::absence::{SILENCE_MIN, WAIT_MAX};
 use super::*;
 use crate::runtime::message::{Left, Memory};
 
-/// An item that was returned at that time, for a minute.
+/// Returned for a minute.
 fn gone(since: Instant) -> Awaited {
     Awaited {
         left: Arc::new(since.into()),
@@ -31,7 +31,7 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     let (key, item) = one(&mut lanes).unwrap();
     assert_eq!(item, 11);
     lanes.finish(&key, vec![], None, now);
-    // 13 does not pass 12, whichever comes first. Another aggregate may.
+    // 13 does not pass 12, whichever arrives first. Another aggregate may.
     assert!(lanes.arrived(&aggregate(1), 13, true).is_none());
     lanes.push(aggregate(1), 13, now);
     lanes.push(aggregate(2), 20, now);
@@ -43,7 +43,6 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     assert_eq!(taken[0].1, [12, 13]);
 }
 
-/// Another process may have received the item.
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -61,7 +60,6 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
     assert!(lanes.lanes.is_empty());
 }
 
-/// The item may stay with the broker all the time.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -79,7 +77,7 @@ fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// One silent second proves nothing while the broker still sends deliveries that were due earlier.
+/// A silent second proves nothing while the broker still sends deliveries that were due earlier.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -104,7 +102,6 @@ fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
     assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
-/// Those deliveries would have come after the item.
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -122,7 +119,7 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// These deliveries are repeated because a process did not answer, not because nothing else is due.
+/// These redeliveries follow a crash, so they do not show the broker's progress.
 #[test]
 fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -136,7 +133,7 @@ fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
         lanes.release(due + MINUTE);
         assert!(one(&mut lanes).is_none());
     }
-    // The wait is bounded all the same.
+    // The wait is still bounded.
     lanes.received_for(WAIT_MAX / 2);
     assert!(lanes.arrived(&aggregate(99), 1, false).is_none());
     lanes.release(due + 2 * MINUTE);
@@ -158,7 +155,7 @@ fn items_that_left_together_are_awaited_together() {
     assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
-/// The database is asked before the item is returned, and may not answer.
+/// The return waits for the database, which may not respond.
 #[test]
 fn what_has_not_left_yet_is_awaited() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -195,7 +192,6 @@ fn lanes_that_only_await_are_forgotten_in_time() {
     assert_eq!((lanes.lanes.len(), lanes.awaiting.len()), (0, 0));
 }
 
-/// Another process may have it, and its number says so.
 #[test]
 fn numbered_items_do_not_wait_for_what_went_back() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -215,7 +211,6 @@ fn numbered_items_do_not_wait_for_what_went_back() {
     assert!(lanes.arrived(&aggregate(1), 12, false).is_some());
 }
 
-/// The items before and behind it are in memory and would fit into one batch.
 #[test]
 fn a_batch_does_not_pass_what_went_back_to_the_broker() {
     let (mut lanes, now) = (none(), Instant::now());
