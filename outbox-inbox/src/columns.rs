@@ -3,7 +3,6 @@
 use sea_orm::{DbBackend, DbErr, QueryResult};
 use time::OffsetDateTime;
 
-/// SQL for a time in microseconds since 1970; [`read_time`] reads it.
 pub(crate) fn micros(backend: DbBackend, time: &str) -> String {
     match backend {
         DbBackend::Postgres => {

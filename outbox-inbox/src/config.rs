@@ -56,11 +56,9 @@ const BUFFER_BYTES_MIN: usize = 64 * 1024;
 
 const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
-/// Bounds of the retention of inbox and HTTP requests.
 pub(crate) const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// Mean interval between deletions of expired rows.
 pub(crate) const PURGE_EVERY: Duration = Duration::from_secs(600);
 
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
@@ -188,7 +186,6 @@ impl InboxConfig {
         most.max(self.concurrency)
     }
 
-    /// One text per invalid setting.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.size_problems();
         problems.extend(self.time_problems());

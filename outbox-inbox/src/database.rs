@@ -24,8 +24,8 @@ use crate::dedup::lock_limit::LockLimit;
 use crate::pool::Pool;
 use crate::start_error::Problem;
 
-/// The missing crate feature of a database. Without the feature, driver errors have no type here,
-/// and an outage would look like a failing handler.
+/// Without the feature, driver errors have no type, and an outage would look like a failing
+/// handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     let (feature, enabled) = match backend {
         DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -36,7 +36,7 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     (!enabled).then_some(feature)
 }
 
-/// Longest wait for a turn on SQLite; longer than the default handler timeout.
+/// Longer than the default handler timeout.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -50,19 +50,16 @@ pub(crate) struct Database {
     /// SQLite only: queue of writers.
     turns: Option<Arc<Mutex<()>>>,
     in_memory: Arc<InMemory>,
-    /// PostgreSQL only.
     encoding: Option<String>,
 }
 
 impl Database {
-    /// Reads the defaults of the server's sessions.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
         let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
         let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
             // Setting the default level would cost two round trips per transaction. If the default
-            // changes while the process runs, a duplicate causes a serialization failure and a
-            // retry.
+            // changes meanwhile, a duplicate causes a serialization failure and a retry.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
                            current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
@@ -97,7 +94,6 @@ impl Database {
         &self.pool
     }
 
-    /// Why an inbox cannot use the database.
     pub(crate) fn problem(&self) -> Option<Problem> {
         match &self.encoding {
             Some(encoding) if encoding != "UTF8" => Some(Problem::database(format!(
@@ -108,25 +104,23 @@ impl Database {
         }
     }
 
-    /// Limit of claims that wait for locks.
     pub(crate) fn lock_limit(&self) -> LockLimit {
         self.lock_limit.clone()
     }
 
     /// On SQLite, waits for earlier transactions of this process. Hold the guard as long as the
-    /// transaction.
+    /// transaction. Without a turn, the transaction begins after [`TURN_WAIT_MAX`]. Cancel-safe.
     ///
-    /// SQLite has no lock queue: waiters poll, and a short transaction can starve for minutes
-    /// between long ones. The queue covers this process only. After [`TURN_WAIT_MAX`] the
-    /// transaction begins without a turn. Cancel-safe.
+    /// SQLite has no lock queue: waiters poll, and a short transaction can starve between long
+    /// ones.
     pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         tokio::time::timeout(TURN_WAIT_MAX, self.turns.as_ref()?.lock())
             .await
             .ok()
     }
 
-    /// Begins a transaction. **Never drop this future**: sqlx 0.9.0 would return the connection to
-    /// its pool inside the open transaction. Call it only from tasks that are never aborted.
+    /// **Never drop this future**: sqlx 0.9.0 would return the connection to its pool inside the
+    /// open transaction. Call it only from tasks that are never aborted.
     pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
         let sqlite = self.pool.get_database_backend() == DbBackend::Sqlite;
         let begun = self.pool.begin_with_options(TransactionOptions {
@@ -138,7 +132,7 @@ impl Database {
             Err(error) if trouble(&error) == Trouble::Statement => {
                 // A `begin()` cancelled by the application may have left a transaction open on the
                 // connection. There, MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all
-                // statements if the transaction failed.
+                // statements after a failure.
                 let _ = self.pool.execute_unprepared("COMMIT").await;
                 return Err(error);
             }
@@ -156,16 +150,15 @@ impl Database {
 const RESPONSE_MAX: Duration = Duration::from_secs(2);
 
 impl Database {
-    /// Whether the database responds within [`RESPONSE_MAX`]. If not, a timeout is not the
-    /// handler's failure.
+    /// If not, a timeout is not the handler's failure.
     pub(crate) async fn responds(&self) -> bool {
         let ping = self.pool.execute_unprepared("SELECT 1");
         matches!(tokio::time::timeout(RESPONSE_MAX, ping).await, Ok(Ok(_)))
     }
 }
 
-/// Rolls back and waits for the result, so that the row locks are released before other writes.
-/// Returns whether the connection was alive; otherwise the server rolls back.
+/// Waits, so that the row locks are released before other writes. Returns whether the connection
+/// was alive; otherwise the server rolls back.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     let outcome = transaction.rollback().await;
     if let Err(error) = &outcome {
@@ -186,15 +179,12 @@ pub(crate) async fn finish<T>(transaction: DatabaseTransaction, work: Result<T, 
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Conflict of two transactions: an immediate retry can succeed.
+    /// An immediate retry can succeed.
     Conflict,
-    /// The database is unreachable or rejects all clients.
     Unavailable,
-    /// The statement or its data causes the error.
     Statement,
 }
 
-/// Classifies the first database error in a chain of causes.
 pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
     let mut error = Some(error);
     while let Some(current) = error {
@@ -229,7 +219,6 @@ impl From<ErrorKind> for Trouble {
     }
 }
 
-/// Whether a timeout of the session or the server ended the statement.
 pub(crate) fn timed_out(error: &DbErr) -> bool {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     if let Some(answer) = driver_error(error).and_then(sqlx::Error::as_database_error) {

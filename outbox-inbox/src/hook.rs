@@ -1,7 +1,6 @@
 //! Notifies the application of handled and dead-lettered messages.
 //!
-//! Invariant: a hook is called after the commit. A crash in between loses the call, so hooks are
-//! for alarms, not for effects. A panic is only logged.
+//! Invariant: a hook is called after the commit. A crash in between loses the call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -83,7 +82,6 @@ impl Hooks {
     }
 }
 
-/// The change is already committed, so a panic is only logged.
 fn log(consumer: &str, told: Result<(), Panicked>) {
     if let Err(error) = told {
         tracing::error!(consumer, %error, "a hook of the application panicked");

@@ -1,7 +1,6 @@
 //! The events that a consumer subscribes to.
 //!
-//! Invariant: depends only on the handlers and event types of the program, so all processes get the
-//! same result.
+//! Invariant: the same in all processes, because it depends only on the program.
 
 use std::time::Duration;
 
@@ -11,16 +10,12 @@ use crate::handler::{Registration, Strategy};
 
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    /// As [`ConsumerSpec::events`](outbox_core::ConsumerSpec::events).
     pub(crate) events: Vec<&'static EventDescriptor>,
-    /// As [`ConsumerSpec::whole_aggregates`](outbox_core::ConsumerSpec::whole_aggregates).
     pub(crate) whole_aggregates: bool,
-    /// As [`ConsumerSpec::siblings`](outbox_core::ConsumerSpec::siblings).
     pub(crate) siblings: Vec<&'static EventDescriptor>,
 }
 
 impl Interest {
-    /// `linked`: the event types of the program.
     pub(crate) fn of(consumer: &str, handlers: &[Registration], linked: &[&'static EventDescriptor]) -> Self {
         let mut interest = Self::default();
         for handler in handlers.iter().filter(|handler| handler.consumer == consumer) {
@@ -35,7 +30,7 @@ impl Interest {
         interest
     }
 
-    /// Adds event types on fixed subjects that a wildcard selects. `"*"` needs no names.
+    /// `"*"` needs no names.
     fn add_selected(&mut self, linked: &[&'static EventDescriptor]) {
         let is_selection = |event: &&EventDescriptor| event.is_selection() && !event.is_everything();
         let selections: Vec<_> = self.events.iter().copied().filter(is_selection).collect();
@@ -48,8 +43,7 @@ impl Interest {
         }
     }
 
-    /// Adds event types on fixed subjects that a consumer without a handler for them needs for
-    /// gapless sequences.
+    /// Gapless sequences need these event types too.
     fn add_siblings(&mut self, linked: &[&'static EventDescriptor]) {
         if !self.whole_aggregates {
             return;

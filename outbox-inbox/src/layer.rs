@@ -1,7 +1,6 @@
 //! Middleware: code around every run of a handler.
 //!
-//! Invariant: middleware runs inside the transaction, after deduplication, and decides how the run
-//! ends. The first middleware is the outermost.
+//! Invariant: middleware runs inside the transaction, after deduplication.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
-//! Outcomes of the messages of a period, page by page, to reconcile inboxes with an outbox.
+//! Outcomes of past messages, page by page.
 //!
-//! Invariants: each query is bounded by a page and takes no locks. Only strategy `message_id`
-//! writes a row per event; other strategies write a row only after a failure or a redelivery
-//! ([`EventOutcome::HandledLater`]).
+//! Invariant: only strategy `message_id` writes a row per event; other strategies write a row only
+//! after a failure or a redelivery ([`EventOutcome::HandledLater`]).
 
 use outbox_core::EventId;
 use outbox_sea_orm::TableNames;

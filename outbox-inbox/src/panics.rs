@@ -1,7 +1,6 @@
 //! Turns panics of application code into errors.
 //!
-//! Invariant: a panic is a failure with the panic's message. No value of the panicking code is used
-//! afterwards, so unwinding is safe. With `panic = "abort"` the program ends instead.
+//! Invariant: no value of the panicking code is used afterwards, so unwinding is safe.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,13 +23,11 @@ impl Panicked {
     }
 }
 
-/// `what` names the code in the error.
 pub(crate) fn guard<T>(what: &'static str, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// As [`guard`], for asynchronous code. Also catches a panic of the closure that creates the
-/// future.
+/// Also catches a panic of the closure that creates the future.
 pub(crate) async fn guard_async<F: Future>(
     what: &'static str,
     code: impl FnOnce() -> F,
@@ -41,7 +38,7 @@ pub(crate) async fn guard_async<F: Future>(
         .map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// The message of a panic. An `unwrap` may add a database error, which is included without values.
+/// An `unwrap` may add a database error, which is included without values.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,7 +1,6 @@
 //! Pauses consumers in all their processes.
 //!
-//! Invariant: a row of `inbox_pauses` is the pause. No process of the consumer is needed to write
-//! or delete it.
+//! Invariant: a row of `inbox_pauses` is the pause.
 
 use futures_util::future::BoxFuture;
 use outbox_core::Operation;
@@ -181,7 +180,7 @@ impl PausedConsumers {
     }
 }
 
-/// Reads the whole table, which has few rows, without a lock.
+/// A small table, read without a lock.
 pub(crate) async fn paused(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
     let mut sql = inbox.sql(format!("SELECT consumer FROM {}", inbox.pauses()));
     let rows = db.query_all_raw(sql.statement()).await?;

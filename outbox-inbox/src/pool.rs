@@ -1,8 +1,8 @@
 //! A connection pool on which each single write commits.
 //!
 //! If an application cancels its `begin()`, sqlx 0.9.0 returns the connection to the pool with an
-//! open transaction (transact-rs/sqlx#4393). A single statement on that connection would join the
-//! transaction, and its write could be lost.
+//! open transaction (transact-rs/sqlx#4393). A single statement would join the transaction, and its
+//! write could be lost.
 
 use std::ops::Deref;
 
@@ -34,8 +34,8 @@ impl ConnectionTrait for Pool {
         self.0.get_database_backend()
     }
 
-    /// Runs a write in its own transaction. `BEGIN` joins an open transaction (PostgreSQL) or
-    /// commits it (MySQL), so that `COMMIT` ends both. SQLite's driver repairs the connection.
+    /// `BEGIN` joins an open transaction (PostgreSQL) or commits it (MySQL), so that `COMMIT` ends
+    /// both. SQLite's driver repairs the connection.
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
         if self.get_database_backend() == DbBackend::Sqlite {
             return self.0.execute_raw(statement).await;

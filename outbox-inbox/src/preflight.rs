@@ -1,7 +1,6 @@
 //! Finds handler options that contradict each other, the configuration or the stream.
 //!
-//! Invariant: pure functions; each problem names its place and a fix. The subscriber itself rejects
-//! streams with policy `WorkQueue` or `Interest`.
+//! Invariant: pure functions; each problem names its place and a fix.
 
 mod raw_handlers;
 
@@ -14,7 +13,7 @@ use crate::config::InboxConfig;
 use crate::handler::{Order, Registration, Strategy};
 use crate::start_error::{Problem, ProblemKind};
 
-/// The inbox must keep rows longer than the stream keeps messages, because the clocks differ.
+/// The clocks of database and stream differ.
 const MARGIN: Duration = Duration::from_secs(3600);
 
 const BATCH_MAX: u32 = 1_000;
@@ -81,7 +80,6 @@ fn wrong_option(handler: &Registration, option: &str, wrong: &str) -> Problem {
     Problem::handlers(format!("{option} of handler {handler} {wrong}"))
 }
 
-/// Names one of each kind per consumer and aggregate type.
 fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
     type Pair<'a> = (Option<&'a Registration>, Option<&'a Registration>);
     let mut by_aggregate: BTreeMap<(&str, &'static str), Pair<'_>> = BTreeMap::new();
@@ -121,7 +119,6 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .collect()
 }
 
-/// `has_store`: a store for [`Strategy::External`] was given.
 pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_store: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let ack_wait = config.ack_wait;
@@ -154,7 +151,6 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
     problems
 }
 
-/// Problems, and warnings for the log.
 pub(crate) fn stream(
     facts: &StreamFacts,
     handlers: &[Registration],

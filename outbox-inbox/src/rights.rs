@@ -1,7 +1,7 @@
-//! Checks at the start that the tables exist and the role has the rights that the inbox needs.
+//! Checks at the start that the tables exist and the role has the required rights.
 //!
-//! Invariant: read-only, without row locks. PostgreSQL has privilege functions. On MySQL and
-//! MariaDB, statements over no rows fail as they would later. SQLite has no rights.
+//! Invariant: read-only, without row locks. On MySQL and MariaDB, statements over no rows fail as
+//! they would later.
 
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -15,8 +15,6 @@ const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 /// Sequences are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
 
-/// Returns missing rights. Unused tables are not checked.
-///
 /// # Errors
 ///
 /// The database's error; of kind [`Trouble::Statement`] if a table of the inbox is missing.
@@ -73,8 +71,7 @@ pub(crate) async fn problems(
     Ok(problems)
 }
 
-/// Row-level security that hides rows from this role. An inbox that cannot see a row handles a
-/// duplicate again.
+/// An inbox that cannot see a row handles a duplicate again.
 pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Option<Problem>, DbErr> {
     if db.get_database_backend() != DbBackend::Postgres {
         return Ok(None);
@@ -95,7 +92,7 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     let mut denied = Vec::new();
     match db.get_database_backend() {
         DbBackend::Postgres => {
-            // Column privileges count, because they may cover the used columns.
+            // Column privileges may cover the used columns.
             for right in rights {
                 let some_columns = match *right {
                     "DELETE" => String::new(),
@@ -110,7 +107,6 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
             }
         }
         DbBackend::MySql => {
-            // For outbox tables, only the existence is checked.
             let asked = if rights.is_empty() {
                 &["SELECT"][..]
             } else {
@@ -148,7 +144,6 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     ))))
 }
 
-/// In the syntax of `GRANT`.
 async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     let backend = db.get_database_backend();
     let sql = match backend {
@@ -163,8 +158,7 @@ async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     })
 }
 
-/// Warning text for a pool with fewer connections than concurrent handlers (`jobs`, over all
-/// consumers).
+/// `jobs`: concurrent handlers of all consumers.
 pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usize) -> Option<String> {
     let connections = usize::try_from(connections?).ok()?;
     (connections < jobs).then(|| {

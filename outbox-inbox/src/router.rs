@@ -1,8 +1,7 @@
 //! The set of handlers of an inbox.
 //!
-//! Linked handlers register themselves; a program can also name them. Invariant: each (consumer,
-//! event type, version) has one handler, and every handler has its state. [`Router::check`] reports
-//! all violations at once.
+//! Invariant: each (consumer, event type, version) has one handler, and every handler has its
+//! state.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -155,7 +154,6 @@ impl Router {
             for event in handler.events.iter().filter(|event| !event.is_selection()) {
                 let key = (handler.consumer, event.event_type(), event.version);
                 if let Some(first) = by_event.insert(key, handler) {
-                    // Source order does not depend on the linker.
                     let place = |handler: &Registration| (handler.file, handler.line);
                     let (first, second) = if place(first) <= place(handler) {
                         (first, handler)
@@ -192,7 +190,6 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Whether a name needs no escaping in broker names and stored keys.
 fn is_consumer_name(name: &str) -> bool {
     (1..=CONSUMER_BYTES_MAX).contains(&name.len())
         && name

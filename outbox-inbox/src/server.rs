@@ -5,7 +5,8 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbErr, Statement};
 
 use crate::start_error::Problem;
 
-/// An untested engine, unless allowed, and session settings that change the meaning of statements.
+/// Rejects untested engines, unless allowed, and session settings that change the meaning of
+/// statements.
 ///
 /// # Errors
 ///
@@ -24,7 +25,6 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
     Ok(problems)
 }
 
-/// Rejects an engine that is only protocol-compatible.
 fn refused_engine(version: &str, is_allowed: bool) -> Option<Problem> {
     let engine = untested_engine(version).filter(|_| !is_allowed)?;
     Some(Problem::database(format!(

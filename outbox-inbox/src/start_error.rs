@@ -1,6 +1,4 @@
-//! Why an inbox cannot start, detected before the first message.
-//!
-//! Invariant: all problems are reported at once, each with the next step.
+//! Why an inbox cannot start.
 
 use std::fmt;
 

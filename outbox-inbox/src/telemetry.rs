@@ -1,10 +1,8 @@
 //! Metrics of an inbox through the `metrics` facade (feature `metrics`; no-op without it), and
-//! spans
-//! linked to the traces of the messages.
+//! spans linked to the traces of the messages.
 //!
-//! Invariant: names, units and labels are public interface and listed in [`METRICS`]. Labels are
-//! bounded: the event type label contains only handled event types. The application provides
-//! exporter and tracer.
+//! Invariant: names, units and labels are public interface and listed in [`METRICS`]. The event
+//! type label contains only handled event types, so it is bounded.
 //!
 //! # Traces
 //!
@@ -42,20 +40,16 @@ outbox_core::__metrics! {
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "time from recording a message to the commit of its effect, by the clocks of both sides";
 }
 
-/// Event type label of deliveries that are no outbox message.
 pub(crate) const UNREADABLE: &str = "unreadable";
-/// Event type label of handled event types in an unhandled version. A separate label allows a
-/// separate alert.
+/// A separate label allows a separate alert.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Event type label of messages without a subscriber. Their own type is unbounded, because any
-/// publisher can choose it.
+/// The event type is unbounded, because any publisher can choose it.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
-/// Event type label of messages that a wildcard handler takes undecoded (`messages = ["order.*"]`).
+/// Messages that a wildcard handler takes (`messages = ["order.*"]`).
 pub(crate) const UNDECODED: &str = "undecoded";
 
-/// `None`: unknown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched {
     pub(crate) undelivered: Option<u64>,
@@ -64,7 +58,6 @@ pub(crate) struct Watched {
     pub(crate) dead_letters: Option<u64>,
 }
 
-/// `None`: no outbox message.
 pub(crate) fn handle_span(consumer: &'static str, message: Option<&Message>) -> tracing::Span {
     let Some(message) = message else {
         return tracing::info_span!("handle", otel.kind = "consumer", consumer);

@@ -1,8 +1,5 @@
-//! Test helpers for handlers (feature `testing`).
-//!
-//! [`Harness`] runs one handler with one event against a real database, with deduplication and
-//! without a broker. [`handled`] and [`dead_letters`] read the results of an inbox. For tests with
-//! a broker see `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain).
+//! Test helpers for handlers (feature `testing`), without a broker. For tests with a broker see
+//! `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -265,7 +262,6 @@ impl Harness {
             loop {
                 let database_failures = routed.memory.database_failures;
                 let outcome = handle(&consumer, &incoming, &mut routed, &stop, None).await;
-                // Retries after database errors, as an inbox does.
                 if routed.memory.database_failures == database_failures
                     || outcome.retry() != Some(Retry::Postponed)
                 {

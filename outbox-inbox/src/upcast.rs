@@ -1,7 +1,7 @@
-//! Upcasters: convert a payload of an older event version to a handled version, one step at a time.
+//! Upcasters: convert payloads of older event versions.
 //!
-//! Invariant: a step changes only payload and version of a message, never its ids. A failed
-//! conversion is fatal, and the dead letter keeps the original message.
+//! Invariant: a step changes only payload and version, never ids. The dead letter keeps the
+//! original message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -22,7 +22,6 @@ use crate::handler::{HandlerError, Registration};
 use crate::start_error::Problem;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-/// Converts a payload with its content type to JSON.
 type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
 /// Conversion steps from version n of an event type to version n + 1, for
@@ -65,7 +64,6 @@ pub struct Upcasters {
 #[derive(Clone)]
 struct Step {
     event_type: String,
-    /// The step converts this version to the next one.
     from: u32,
     place: &'static Location<'static>,
     apply: Arc<Apply>,
@@ -242,7 +240,6 @@ impl Upcasters {
         problems
     }
 
-    /// Follows the steps to a handled version or to the end of the chain.
     fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
@@ -253,7 +250,6 @@ impl Upcasters {
         version
     }
 
-    /// The handled version that a message reaches: its own, or the first later one.
     pub(crate) fn reaches<T>(
         &self,
         event_type: &str,
@@ -263,8 +259,7 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// Converts a message to a version from [`Self::reaches`]. Errors are fatal; keep the original
-    /// for the dead letter.
+    /// Errors are fatal; keep the original for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_serde(&message.content_type) {

@@ -1,9 +1,7 @@
-//! Operations on dead letters: list, count, retry, discard. Erasure by aggregate is in
-//! [`super::erase`].
+//! Operations on dead letters: list, count, retry, discard.
 //!
-//! Invariant: no operation here runs a handler. Operations change at most 1,000 rows per
-//! transaction and skip locked rows (`SKIP LOCKED`): rows that an inbox retries or another operator
-//! changes. So operators never wait for a handler or for each other.
+//! Invariant: at most 1,000 rows per transaction. Locked rows are skipped, so operators never wait
+//! for a handler or for each other.
 
 use outbox_core::payload::json_reason;
 use outbox_core::{Aggregate, EventId, Operation};
@@ -221,8 +219,7 @@ impl DeadLetters {
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;
-            // Continues after the last row, so that a letter that fails again meanwhile is not
-            // taken twice.
+            // A letter that fails again meanwhile is not taken twice.
             selection.after = last;
             if selection.after.is_none() {
                 self.end_note().await;
@@ -236,7 +233,7 @@ impl DeadLetters {
         Some(Note::new(&self.db, &self.names, operation))
     }
 
-    /// Marks the operation as ended. The changes are committed, so an error here is only logged.
+    /// The changes are committed, so an error here is only logged.
     pub(super) async fn end_note(&self) {
         let Some(note) = self.note() else { return };
         if let Err(error) = note.end(&self.db).await {
@@ -258,7 +255,6 @@ enum Change {
     Delete,
 }
 
-/// Returns the number of changed rows, and the last row if there may be more.
 async fn change_batch(
     database: &Database,
     inbox: &InboxSql,
@@ -266,7 +262,7 @@ async fn change_batch(
     change: Change,
     note: Option<&Note>,
 ) -> Result<(u64, Option<After>), DbErr> {
-    // Reads without locks, then locks by key: with `ORDER BY … LIMIT`, MySQL locks all sorted rows.
+    // Locked by key afterwards: with `ORDER BY … LIMIT`, MySQL locks all sorted rows.
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros(inbox.backend(), "created_at"),
@@ -301,7 +297,7 @@ async fn change_batch(
     Ok((changed, page.last().copied().filter(|_| page.len() == ROWS_MAX)))
 }
 
-/// Returns the changed keys. Primary key.
+/// Primary key.
 async fn change_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,

@@ -1,7 +1,6 @@
-//! Erases the dead letters of an aggregate, for the erasure of personal data.
+//! Erases the dead letters of an aggregate.
 //!
-//! Invariant: each dead letter of the aggregate is deleted or counted as busy. The outbox has
-//! [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
+//! Invariant: each dead letter of the aggregate is deleted or counted as busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,11 +91,9 @@ impl DeadLetters {
 struct Found {
     id: Uuid,
     consumer: String,
-    /// `None`: it has no inbox row.
     event_id: Option<Uuid>,
 }
 
-/// Erases one page; returns its last row if there may be more.
 async fn erase_batch(
     database: &Database,
     inbox: &InboxSql,
@@ -104,7 +101,7 @@ async fn erase_batch(
     after: Option<Uuid>,
     note: Option<&Note>,
 ) -> Result<(ErasedDeadLetters, Option<Uuid>), DbErr> {
-    // Read without locks, then locked by key. Range of the primary key.
+    // Range of the primary key, without locks.
     let mut sql = inbox.sql(format!(
         "SELECT id, consumer, event_id, aggregate_type, {} FROM {} WHERE (aggregate_type IS NULL OR (aggregate_type = ",
         headers_column(inbox.backend()),
@@ -144,13 +141,12 @@ async fn erase_batch(
     Ok((batch, last.filter(|_| rows.len() == LIST_MAX)))
 }
 
-/// Whether a row is of the aggregate; `None` if unknown. Names that the database rejected are only
-/// in the headers.
+/// `None` if unknown. Names that the database rejected are only in the headers.
 fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result<Option<bool>, DbErr> {
     if read_name(row, backend, "aggregate_type")?.is_some() {
         return Ok(Some(true));
     }
-    // Headers written by another program may not be decodable. They must not stop the erasure.
+    // Headers of another program must not stop the erasure.
     let headers = match read_headers(row) {
         Err(DbErr::Json(_)) => return Ok(None),
         headers => headers?,
@@ -159,8 +155,7 @@ fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result
     Ok(message.map(|message| message.aggregate == *aggregate))
 }
 
-/// Returns the numbers of erased and busy letters. Primary key. Lock order: dead letters, then
-/// inbox rows.
+/// Primary key. Lock order: dead letters, then inbox rows.
 async fn erase_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -205,7 +200,7 @@ async fn erase_rows(
     Ok((erased, busy))
 }
 
-/// Counts the letters that others have locked. Primary key, no lock.
+/// Primary key, no lock.
 async fn still_there(tx: &DatabaseTransaction, inbox: &InboxSql, ids: Vec<Value>) -> Result<u64, DbErr> {
     if ids.is_empty() {
         return Ok(0);

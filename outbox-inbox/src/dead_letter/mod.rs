@@ -1,11 +1,9 @@
-//! Dead letters: messages that a consumer could not handle, with the data to diagnose and retry
-//! them.
+//! Dead letters: messages that a consumer could not handle.
 //!
-//! Invariant: one row per message and consumer, even if a crash causes a redelivery before the
-//! acknowledgement. The key is derived from consumer and event id. For a delivery that is no
-//! message, the key is derived from the entire delivery: a stream sequence alone would collide
-//! after the stream is recreated. For messages, the inbox row (`dead`) is written in the same
-//! transaction.
+//! Invariant: one row per message and consumer, even after a redelivery. The key is derived from
+//! consumer and event id. Without a message, the key is derived from the entire delivery: a stream
+//! sequence alone would collide after the stream is recreated. The inbox row (`dead`) is written in
+//! the same transaction.
 //!
 //! ```text
 //!               retry (operator)
@@ -139,16 +137,14 @@ const RETRY: i16 = 1;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
-    /// `None`: it is no message.
     pub(crate) message: Option<&'a Message>,
     pub(crate) incoming: &'a Incoming,
-    /// Already passed through [`storable_error`], because it is also `last_error`.
+    /// From [`storable_error`], because it is also `last_error`.
     pub(crate) error: &'a str,
     pub(crate) attempts: u32,
 }
 
 impl<'a> NewDeadLetter<'a> {
-    /// The same with the parts that fit into the database.
     fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> NewDeadLetter<'b>
     where
         'a: 'b,
@@ -172,11 +168,10 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
     serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// Inserts a dead letter if it does not exist; returns whether it did. Primary key: waits for an
-/// open transaction with the same key.
+/// Primary key: waits for an open transaction with the same key.
 ///
-/// If the database rejects the contents, the letter is inserted as [`Form::Plain`]: a letter that
-/// cannot be stored would be dead-lettered again forever.
+/// If the database rejects the contents, the letter is inserted as [`Form::Plain`]: otherwise it
+/// would be dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -194,7 +189,7 @@ pub(crate) async fn insert(
     }
 }
 
-/// As [`insert`], in a transaction. The savepoint lets PostgreSQL continue after an error.
+/// The savepoint lets PostgreSQL continue after an error.
 pub(crate) async fn insert_in(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -232,7 +227,7 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// ASCII only, without decoded names. Headers and payload still contain everything.
+    /// ASCII only, without decoded names.
     Plain,
 }
 
@@ -295,7 +290,7 @@ async fn insert_as<C: ConnectionTrait>(
     inbox.insert_once(db, sql).await
 }
 
-/// Escapes non-ASCII characters, which JSON allows only in strings.
+/// JSON has non-ASCII characters only in strings.
 fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {

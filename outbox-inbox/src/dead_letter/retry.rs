@@ -1,10 +1,9 @@
-//! The inbox's side of [`retry`](super::DeadLetters::retry): selects marked dead letters and
-//! records how a retry ends.
+//! The inbox's side of [`retry`](super::DeadLetters::retry).
 //!
 //! Invariant: one process at a time retries a dead letter, and the dead letter is deleted only with
 //! its message handled. Lock order in the handler's transaction: dead letter, then inbox row. No
-//! other path takes both in the opposite order, because dead-lettering requires the inbox row to be
-//! `failed`, and it is not `failed` while a dead letter exists.
+//! other path takes both in the opposite order, because dead-lettering requires a `failed` inbox
+//! row, and no dead letter exists then.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
@@ -22,20 +21,17 @@ use crate::dedup::sql::{InboxSql, Key, Status};
 #[derive(Debug, Clone)]
 pub(crate) struct StoredDeadLetter {
     pub(crate) id: Uuid,
-    /// As delivered, and decoded again at each retry. The delivery count is 1: the dead letter
-    /// counts the attempts.
+    /// Decoded again at each retry. The delivery count is 1: the dead letter counts the attempts.
     pub(crate) incoming: Incoming,
-    /// `None` if it is no message.
     pub(crate) aggregate: Option<Aggregate>,
     pub(crate) sequence: Option<i64>,
-    /// The service that numbers the aggregate; `None` without a number.
     source: Option<String>,
     pub(crate) attempts: u32,
 }
 
 impl StoredDeadLetter {
-    /// Whether this letter is of an older stream than `other` and must run first: smaller number,
-    /// later stream sequence. Only numbers of one source are comparable.
+    /// Whether this letter must run first: smaller number, later stream sequence. Only numbers of
+    /// one source are comparable.
     pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
         let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
         let numbers = self.sequence.zip(other.sequence);
@@ -49,14 +45,12 @@ impl StoredDeadLetter {
 
 /// The marked dead letters of a consumer in stream order: at most `limit`, and at most about
 /// `bytes` of payload, but always one. Index `inbox_dead_letters_retry`; no lock. Letters of the
-/// aggregates in `held` are skipped: this process has letters of them in memory, and the letters
-/// behind them must not fill the page.
+/// aggregates in `held` are skipped: this process has letters of them in memory, and later letters
+/// must not fill the page.
 ///
 /// A recreated stream counts from 1 again. Therefore a letter is skipped while a marked letter of
-/// its aggregate has a smaller number and a later stream sequence (index
-/// `inbox_dead_letters_of_aggregate`). Only numbers of one source are comparable. A letter that is
-/// being retried is open and skips nothing here; its process checks it with
-/// [`StoredDeadLetter::is_of_older_stream_than`].
+/// its aggregate has a smaller number and a later stream sequence. A running retry is open here;
+/// its process checks it with [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -126,18 +120,14 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
     })
 }
 
-/// Appends the `FROM` part of a statement that reads due letters.
-///
-/// The subquery takes the smallest number of the letters with a later stream sequence, in the order
-/// of `inbox_dead_letters_of_aggregate`. It reads few entries per letter, because the entries
-/// before the result are due earlier. On MySQL and MariaDB, `NOT EXISTS` would read all marked
+/// The subquery takes the smallest number of the letters with a later stream sequence (index
+/// `inbox_dead_letters_of_aggregate`). On MySQL and MariaDB, `NOT EXISTS` would read all marked
 /// letters of the aggregate for each letter.
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
-    // With stale statistics, PostgreSQL would evaluate the subquery for every letter and then sort.
-    // A limit that the planner cannot estimate is an optimization barrier and makes PostgreSQL read
-    // in index order.
+    // With stale statistics, PostgreSQL would run the subquery for every letter and then sort. A
+    // limit that the planner cannot estimate forces index order.
     sql.push(&match postgres {
         true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
         false => format!(" FROM {letters} l WHERE l.consumer = "),
@@ -169,13 +159,11 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
 }
 
-/// Appends a condition: letter `l` is of one of these aggregates. Never an index condition; NULL
-/// for a letter without an aggregate.
+/// Never an index condition; NULL for a letter without an aggregate.
 fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
     sql.push("(l.aggregate_type, l.aggregate_id) IN (");
     if inbox.backend() == DbBackend::MySql {
-        // Padded to a power of two to limit the number of distinct statements in the statement
-        // cache.
+        // Padded to a power of two to limit the distinct statements in the statement cache.
         let padded = aggregates.len().next_power_of_two();
         let last = aggregates.last().into_iter().cycle();
         let rows = aggregates.iter().chain(last).take(padded);
@@ -207,7 +195,7 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
 /// Takes a dead letter for this process before its handler runs: open, with one more attempt. A
 /// handler that crashes the process is therefore not retried forever. Returns false if another
 /// process was first or the mark was removed. Waits for the row lock (primary key) at most the
-/// `LockLimit`. The functions below do the same; none runs in a handler's transaction.
+/// `LockLimit`.
 ///
 /// After a crash here, the dead letter is open and the attempt is counted.
 pub(crate) async fn begin<C: ConnectionTrait>(
@@ -240,10 +228,9 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// Deletes the dead letter and marks the inbox row handled, in the handler's transaction. `message`
-/// is the decoded dead letter. [`Outcome::Skipped`]: another process retries, has handled or has
-/// discarded the letter. [`Outcome::Duplicate`] must be committed too, to delete the letter of a
-/// handled message.
+/// Deletes the dead letter and marks the inbox row handled, in the handler's transaction.
+/// [`Outcome::Skipped`]: another process retries, has handled or has discarded the letter.
+/// [`Outcome::Duplicate`] must be committed too, to delete the letter of a handled message.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -252,8 +239,8 @@ pub(crate) async fn claim(
     message: &Message,
 ) -> Result<Outcome, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
-        // Locks the row (primary key) without waiting for a process that runs the handler. SQLite's
-        // transaction has the only write lock.
+        // Primary key; does not wait for a process that runs the handler. SQLite's transaction has
+        // the only write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
         sql.push(" WHERE id = ")
             .bind(letter.id)
@@ -274,8 +261,8 @@ pub(crate) async fn claim(
     if inbox.revive(tx, key).await? {
         return Ok(Outcome::Revived);
     }
-    // The inbox row is missing (the letter was not decodable before), failed or handled. Primary
-    // key: waits for an open transaction with the same key.
+    // The inbox row is missing, failed or handled. Primary key: waits for an open transaction with
+    // the same key.
     let taken = inbox.claim(tx, key).await?
         || inbox
             .insert(tx, key, Status::Handled, letter.attempts, None)
@@ -286,9 +273,9 @@ pub(crate) async fn claim(
     })
 }
 
-/// Stores the new error and reopens later letters of the aggregate, which must not overtake. Runs
-/// after the rollback of the handler's transaction. After a crash before this, the dead letter is
-/// open with its old error. Returns whether the dead letter still exists.
+/// Stores the new error and reopens later letters of the aggregate, after the rollback of the
+/// handler's transaction. After a crash before this, the dead letter is open with its old error.
+/// Returns whether the dead letter exists.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -304,7 +291,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
         .bind(letter.id);
-    // On MySQL too this counts matched rows, not changed rows: sqlx sets `CLIENT_FOUND_ROWS`.
+    // Matched rows on MySQL too: sqlx sets `CLIENT_FOUND_ROWS`.
     let is_there = db.execute_raw(sql.statement()).await?.rows_affected() > 0;
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
@@ -314,8 +301,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     Ok(is_there)
 }
 
-/// Reopens the marked letters behind a dead letter in its aggregate (index
-/// `inbox_dead_letters_of_aggregate`). Waits for locked rows at most the `LockLimit`.
+/// Index `inbox_dead_letters_of_aggregate`. Waits for locked rows at most the `LockLimit`.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
     letter: &StoredDeadLetter,

@@ -1,8 +1,8 @@
-//! Dead letters above the database's packet limit are stored without their payload.
+//! Dead letters above the database's packet limit are stored without their payload, and not
+//! retried.
 //!
 //! MySQL and MariaDB close the connection above `max_allowed_packet`. Their error (1153, `08S01`)
-//! looks like a lost connection and may not arrive, so the limit is read first. Invariant: the
-//! letter is stored with a note about the omission, and not retried.
+//! looks like a lost connection and may not arrive, so the limit is read first.
 
 use bytes::Bytes;
 use outbox_core::Incoming;
@@ -11,14 +11,13 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 
 use super::NewDeadLetter;
 
-/// Header of a dead letter without its payload; the value is the payload's length.
+/// The value is the payload's length.
 const OMITTED: &str = "outbox-payload-omitted";
 
 /// Upper bound of names, key, subject and error in the statement.
 const REST_MAX: usize = 16 * 1024;
 
-/// The delivery without the parts that do not fit, with an explanation as error. `None`: everything
-/// fits.
+/// `None`: everything fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
     letter: &NewDeadLetter<'_>,
@@ -57,8 +56,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     Ok(Some((short, storable_error(&error))))
 }
 
-/// Removes the reserved header: a foreign one would suggest a lost payload. `None`: the header is
-/// absent.
+/// A foreign header would suggest a lost payload.
 fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     let is_mark = |(name, _): &(String, String)| name == OMITTED;
     if !letter.incoming.headers.iter().any(is_mark) {
@@ -69,7 +67,7 @@ fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     Some((incoming, letter.error.to_owned()))
 }
 
-/// Why a retry is impossible without the payload. `None`: the payload is present.
+/// `None`: the payload is present.
 pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
     let bytes = bytes.parse().ok()?;
@@ -129,7 +127,6 @@ mod tests {
             tx.commit().await.unwrap();
             let unreadable = letter(None, &large);
             if test.db.get_database_backend() == DbBackend::MySql {
-                // Indistinguishable from an outage, therefore the limit is read first.
                 let id = unreadable.id().unwrap();
                 let whole = insert_as(&test.db, &test.sql, id, &unreadable, Form::Whole).await;
                 let error = whole.unwrap_err();

@@ -1,7 +1,7 @@
 //! Periodic work in the background, until a stop.
 //!
-//! Invariant: a stop ends every wait immediately and drops no statement. A dropped statement would
-//! cost its connection, so it ends in the background.
+//! Invariant: a stop drops no statement. A dropped statement would cost its connection, so it ends
+//! in the background.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,19 +15,18 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Sleeps for a random part of `every`, so that processes do not run in step. False after the
-    /// stop.
+    /// Random, so that processes do not run in step. False after the stop.
     pub(crate) async fn pause(&self, part: Range<f64>) -> bool {
         let part = part.start + fastrand::f64() * (part.end - part.start);
         self.answer(sleep(self.every.mul_f64(part))).await.is_some()
     }
 
-    /// Awaits a droppable future. `None` after the stop.
+    /// `None` after the stop.
     pub(crate) async fn answer<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(wait).await
     }
 
-    /// Awaits database work. `None` after the stop; the work continues to its end.
+    /// `None` after the stop; the work continues to its end.
     pub(crate) async fn database<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

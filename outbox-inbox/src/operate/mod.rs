@@ -18,7 +18,6 @@ use crate::pauses::PausedConsumers;
 pub use positions::AggregatePosition;
 pub use rows::DEAD_LETTERS_COUNT_MAX;
 
-/// Longest name of a consumer, in characters.
 const NAME_MAX: usize = 64;
 
 /// The consumers of a database and a stream, for operators.

@@ -1,6 +1,4 @@
-//! Reads which rows consumers have in the tables of an inbox.
-//!
-//! Invariant: each statement is bounded by its number of consumers and takes no locks.
+//! Reads rows of consumers in the tables of an inbox, without locks.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
@@ -12,8 +10,7 @@ pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
 
 const CONSUMERS_MAX: usize = 100;
 
-/// Open and marked dead letters per consumer. Index on (consumer, created_at); one statement per
-/// hundred consumers.
+/// Index on (consumer, created_at); one statement per hundred consumers.
 pub(super) async fn letters(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -49,8 +46,8 @@ pub(super) async fn letters(
     Ok(letters)
 }
 
-/// Whether any table has a row of each consumer. Prefix of each primary key and of the index of
-/// dead letters; one statement per hundred consumers.
+/// Prefix of each primary key and of the index of dead letters; one statement per hundred
+/// consumers.
 pub(super) async fn of_any(
     db: &DatabaseConnection,
     inbox: &InboxSql,

@@ -15,7 +15,6 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::describe;
 use crate::telemetry::{self, Watched};
 
-/// Timeout of one query of broker or database.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// Dropping it sets the gauges to NaN.
@@ -24,7 +23,6 @@ pub(crate) struct Watch {
     db: DatabaseConnection,
     sql: InboxSql,
     consumers: Vec<String>,
-    /// Each outage is logged once.
     is_blind: bool,
 }
 
@@ -52,7 +50,6 @@ impl Watch {
         }
     }
 
-    /// Ends early after the stop.
     async fn look<S: Subscriber>(&mut self, subscriber: &S, rounds: &Rounds) {
         let mut trouble = None;
         for consumer in &self.consumers {
@@ -92,7 +89,6 @@ impl Drop for Watch {
     }
 }
 
-/// Without a consumer on the broker there are no values.
 fn on_stream(watched: &mut Watched, standing: Option<&ConsumerStanding>) {
     let Some(standing) = standing else { return };
     watched.undelivered = Some(standing.undelivered);

@@ -1,4 +1,4 @@
-//! One consumer of a running inbox: its handlers, and the state that all its deliveries share.
+//! One consumer of a running inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,15 +55,13 @@ pub(crate) struct Stop {
     pub(crate) hard: CancellationToken,
 }
 
-/// Whether a handler fails for all messages.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerHealth {
-    /// Consecutive failures.
     failed: AtomicU32,
 }
 
 impl HandlerHealth {
-    /// So many consecutive failures are rarely caused by single messages.
+    /// Rarely caused by single messages.
     const FAILING: u32 = 8;
 
     pub(crate) fn succeeded(&self) {
@@ -87,7 +85,6 @@ pub(crate) struct Consumer {
     pub(crate) routes: Routes,
     pub(crate) order: Order,
     pub(crate) batch_max: usize,
-    /// Whether messages take turns by sequence.
     pub(crate) sequenced: bool,
     pub(crate) pause: Pause,
     pub(crate) unhandled: UnhandledTypes,
@@ -95,7 +92,6 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// The handlers are checked: unique per event, with one order.
     pub(crate) fn new(
         name: &'static str,
         handlers: &[Registration],
@@ -166,8 +162,6 @@ impl Consumer {
         routed
     }
 
-    /// The source of a message, if sequences define the order. Otherwise all messages of an
-    /// aggregate share a lane.
     pub(crate) fn numbering_source(&self, routed: &RoutedMessage) -> Option<Arc<str>> {
         self.sequenced.then(|| routed.source.clone())
     }
@@ -177,7 +171,6 @@ impl Consumer {
         self.routes.interest.whole_aggregates
     }
 
-    /// Whether a message without a handler may leave the lane of its aggregate.
     pub(crate) fn stands_alone(&self, routed: &RoutedMessage) -> bool {
         matches!(routed.route, Route::NotWanted) && !self.sequenced
     }

@@ -63,8 +63,6 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Runs until the soft stop, and then until the running jobs have ended.
-    ///
     /// Dropping it loses no message: each is redelivered after `ack_wait`.
     pub(super) async fn run(mut self) {
         let soft = self.stop.soft.clone();
@@ -113,7 +111,6 @@ impl<S: Subscriber> Dispatcher<S> {
         for delivery in self.receiver.step(received) {
             self.accept(delivery);
         }
-        // Drains deliveries that have already arrived.
         while self.scheduler.has_room(self.unanswered.usage())
             && let Some(delivery) = self.receiver.arrived()
         {
@@ -135,7 +132,6 @@ impl<S: Subscriber> Dispatcher<S> {
         lanes.push(key, in_flight, Instant::now());
     }
 
-    /// Returns whether there is room for another delivery.
     fn make_room(&mut self) -> bool {
         if self.scheduler.is_crowded(self.unanswered.usage()) {
             let now = Instant::now();
@@ -177,8 +173,7 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // The dead letters behind the failed letter are unmarked. If an operator marks all
-            // again, the next poll returns the failed letter first.
+            // If an operator marks all again, the next poll must return the failed letter first.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -193,8 +188,8 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // The letter and the letters behind it wait in a separate lane, because the aggregate
-            // continues without them. They stay here: the next poll would find them again.
+            // The aggregate continues without these letters. They stay here: the next poll would
+            // find them again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();
@@ -230,12 +225,9 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// Dead letters wait in the lane of their aggregate, or in a separate lane with other letters
-    /// that are not ready.
-    ///
     /// After a stream is recreated, lanes sort new letters before old ones. A letter is therefore
-    /// skipped while a letter that precedes it is in memory, where the table shows it as open. The
-    /// next poll finds the skipped letter again.
+    /// skipped while a letter that precedes it is in memory. The next poll finds the skipped letter
+    /// again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {
@@ -254,7 +246,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Called at each end of a job and at each progress report, because jobs can be long.
+    /// Also at each progress report, because jobs can be long.
     fn show(&self) {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
         telemetry::gauge(telemetry::IN_FLIGHT, consumer, messages);

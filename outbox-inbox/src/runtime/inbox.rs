@@ -1,4 +1,4 @@
-//! Configuration and entry points of an inbox. The lifecycle is in [`crate::runtime::lifecycle`].
+//! Configuration and entry points of an inbox.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,7 +38,6 @@ pub struct Inbox<S> {
     pub(crate) services: HandlerServices,
     pub(crate) router: Option<Router>,
     pub(crate) consumers: Option<Vec<String>>,
-    /// Handlers and consumers required at the start.
     pub(crate) expected: Vec<String>,
     pub(crate) starts: HashMap<String, StartAt>,
     pub(crate) config: InboxConfig,

@@ -1,7 +1,7 @@
 //! Lifecycle of an inbox: checks, database, subscriptions, consumers, shutdown.
 //!
-//! Invariants: an inbox that cannot start has handled nothing. Temporary errors are retried. A
-//! shutdown is bounded, whatever handlers do.
+//! Invariants: an inbox that cannot start has handled nothing. A shutdown is bounded, whatever
+//! handlers do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,6 @@ use crate::{rights, server};
 
 const WATCH_EVERY: Duration = Duration::from_secs(15);
 
-/// Wait for rollbacks after a shutdown has cancelled the handlers.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
 
 const TROUBLE: Backoff = Backoff {
@@ -45,7 +44,6 @@ const TROUBLE: Backoff = Backoff {
 };
 
 impl<S: Subscriber> Inbox<S> {
-    /// Runs until `soft` is cancelled, or with `drain` until all consumers are idle.
     pub(crate) async fn run_observed(
         &self,
         soft: CancellationToken,
@@ -113,7 +111,7 @@ impl<S: Subscriber> Inbox<S> {
         broken.try_recv().map_or(Ok(report), Err)
     }
 
-    /// Starts the consumers. The channel returns fatal errors.
+    /// The channel returns fatal errors.
     async fn start(
         &self,
         handlers: &[Registration],
@@ -123,8 +121,6 @@ impl<S: Subscriber> Inbox<S> {
         drain: bool,
     ) -> Result<UnboundedReceiver<InboxError>, InboxError> {
         let mut idleness = drain.then(|| Idleness::of_all(consumers.len()));
-        // All subscribe before the first receives, so that an inbox that cannot start has handled
-        // nothing.
         let mut dispatchers = Vec::with_capacity(consumers.len());
         for consumer in consumers {
             dispatchers.push(Dispatcher::new(
@@ -162,7 +158,6 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Waits for running tasks, and cancels them after the timeout.
     async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
         let (limit, hurry) = (self.config.shutdown_timeout, shutdown::hurry());
         tokio::select! {
@@ -193,7 +188,6 @@ impl<S: Subscriber> Inbox<S> {
         let named = self.starts.keys().chain(wanted);
         problems.extend(named.filter_map(|name| router.unknown(name)));
         if let Some(wanted) = &self.consumers {
-            // Problems of other consumers belong to other processes.
             router = router.only(wanted);
         }
         if problems.is_empty() {
@@ -217,8 +211,7 @@ impl<S: Subscriber> Inbox<S> {
         Ok(router)
     }
 
-    /// Checks the stream and the deduplication store, without waiting for an unreachable one: the
-    /// next start checks again.
+    /// Does not wait for an unreachable service: the next start checks again.
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
@@ -251,7 +244,7 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Connects to the database, with retries. `None`: a shutdown came first.
+    /// `None`: a shutdown came first.
     async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
@@ -338,9 +331,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// Subscribes once. The receiving loop retries temporary errors; permanent errors are returned.
-    /// A paused consumer does not subscribe: that would recreate a consumer that an operator has
-    /// deleted.
+    /// The receiving loop retries temporary errors; permanent errors are returned. A paused
+    /// consumer does not subscribe: that would recreate a consumer that an operator has deleted.
     async fn subscribe(
         &self,
         consumer: &Consumer,
@@ -377,7 +369,6 @@ impl<S: Subscriber> Inbox<S> {
     }
 }
 
-/// Runs a consumer to its end. A panic stops the inbox.
 async fn run_consumer<S: Subscriber>(
     dispatcher: Dispatcher<S>,
     consumer: Arc<Consumer>,

@@ -1,20 +1,18 @@
 //! The runtime: receives messages and handles each once.
 //!
-//! | folder | stage |
-//! |---|---|
-//! | `receive` | deliveries and dead letters arrive, and stay in memory until they are acknowledged |
-//! | `schedule` | which message runs next, and how many are in memory |
-//! | `run` | a job: attempt, claim, handler, commit, acknowledgement |
-//! | `conclude` | failures, duplicates, dead letters, returns |
-//! | `health` | health of the inbox and its consumers |
+//! - `receive`: deliveries and dead letters arrive, and stay in memory until they are acknowledged.
+//! - `schedule`: which message runs next, and how many are in memory.
+//! - `run`: a job: attempt, claim, handler, commit, acknowledgement.
+//! - `conclude`: failures, duplicates, dead letters, returns.
+//! - `health`: health of the inbox and its consumers.
 //!
 //! Invariants:
 //!
-//! * A message is acknowledged after its effect is committed, never before.
-//! * Within a process, messages of one aggregate run one at a time, in stream order (with strategy
+//! - A message is acknowledged after its effect is committed, never before.
+//! - Within a process, messages of one aggregate run one at a time, in stream order (with strategy
 //!   `sequence`, in sequence order). A failed message holds back later ones.
-//! * Deliveries, running handlers, attempts and the shutdown are bounded.
-//! * Errors of database or broker pause and use no attempts.
+//! - Deliveries, running handlers, attempts and the shutdown are bounded.
+//! - Errors of database or broker pause and use no attempts.
 
 mod conclude;
 mod consumer;

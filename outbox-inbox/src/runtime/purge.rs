@@ -10,7 +10,6 @@ use crate::config::InboxConfig;
 use crate::handler::{Registration, describe};
 use crate::preflight;
 
-/// False while the stream keeps messages longer than the inbox keeps rows, or is unreachable.
 pub(crate) async fn may_forget<S: Subscriber>(
     subscriber: &S,
     handlers: &[Registration],
@@ -78,7 +77,6 @@ mod tests {
         let broker = MemoryBroker::new();
         for (of_stream, expected) in [
             (Some(6 * DAY), true),
-            // The stream's setting changed while the inbox ran.
             (Some(30 * DAY), false),
             // Unlimited retention caused a warning at the start.
             (None, true),

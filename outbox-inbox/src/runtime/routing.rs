@@ -14,19 +14,15 @@ use crate::upcast::Upcasters;
 
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
-    /// Handlers of undecoded messages, the narrowest selection first.
+    /// The narrowest selection first.
     raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
-    /// By handler name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     pub(crate) interest: Interest,
-    /// Fixed subjects per event type of this program.
     fixed_subjects: HashMap<String, Vec<&'static str>>,
 }
 
 impl Routes {
-    /// `linked`: the event types of this program.
     pub(crate) fn new(
         consumer: &'static str,
         handlers: &[Registration],

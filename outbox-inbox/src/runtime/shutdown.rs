@@ -1,11 +1,10 @@
-//! Shutdown of a consumer: unhandled deliveries are returned to the broker in order, and pending
-//! answers are sent.
+//! Shutdown of a consumer: unhandled deliveries return to the broker in stream order, without a
+//! delay.
 //!
 //! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of it
 //! runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
-//! everything is returned; the process that receives a message then waits for its claim. Deliveries
-//! are returned in stream order, without a delay. Every wait is bounded; a lost answer causes a
-//! redelivery after `ack_wait`.
+//! everything is returned; the next process then waits for the claim. Every wait is bounded; a lost
+//! answer causes a redelivery after `ack_wait`.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -28,14 +27,12 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry;
 
-/// Time for rollbacks after the hard stop; then messages are returned without them. Shorter than
-/// `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second for the return.
+/// Time for rollbacks after the hard stop. Shorter than `ROLLBACK_GRACE` in
+/// [`crate::runtime::lifecycle`], which leaves a second for the return.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 struct Rest<D> {
-    /// Not started, or ended without an effect.
     unstarted: Vec<InFlight<D>>,
-    /// The lanes of running messages, by local id.
     running: HashMap<u64, LaneKey>,
 }
 
@@ -80,8 +77,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 }
             }
         }
-        // Running messages are returned too: their transactions are cancelled, and the next process
-        // waits for the claim.
+        // The next process waits for the claim.
         self.give_back_all(rest).await;
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
@@ -112,7 +108,7 @@ impl<S: Subscriber> Dispatcher<S> {
         Rest { unstarted, running }
     }
 
-    /// A stop may take as long as the running handlers, so the log names them.
+    /// A stop may take as long as the running handlers.
     fn log_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
         let (consumer, messages) = (self.consumer.name, rest.running.len());
         if messages == 0 {
@@ -166,14 +162,12 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Returns the deliveries that wait for no running message.
     async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
         let (wait, free) = std::mem::take(&mut rest.unstarted)
             .into_iter()
             .partition(|in_flight| {
                 match self.unanswered.lane_of(&in_flight.routed) {
-                    // No other message waits for it.
                     LaneKey::Alone(_) => false,
                     key => busy.contains(&key),
                 }
@@ -194,9 +188,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // An attempt is counted before it begins. Messages that did not run are uncounted before
-        // the return; otherwise the next process may find the attempts used up. After a crash or an
-        // outage here they stay counted.
+        // Messages that did not run are uncounted before the return; otherwise the next process may
+        // find the attempts used up. After a crash or an outage here they stay counted.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

@@ -123,7 +123,6 @@ async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
         let tx = test.begin().await;
         assert_eq!(test.claim(&tx, &due[0], &message).await, DEAD);
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 1, 0));
-        // The handler fails.
         tx.rollback().await.unwrap();
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(1, 0, 0));
     }

@@ -13,7 +13,6 @@ async fn make(test: &TestDb, aggregate: &str, sequence: Option<u64>, stream_sequ
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-/// Stream sequences of due letters, in order.
 async fn due(test: &TestDb) -> Vec<u64> {
     let due = test.due().await;
     due.iter().map(|letter| letter.incoming.stream_sequence).collect()

@@ -15,7 +15,6 @@ async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) 
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-/// Stream sequences of due letters, in order.
 async fn due(test: &TestDb) -> Vec<u64> {
     let due = test.due().await;
     due.iter().map(|letter| letter.incoming.stream_sequence).collect()

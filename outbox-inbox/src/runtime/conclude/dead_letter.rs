@@ -1,4 +1,4 @@
-//! Begins, fails and ends the retry of a dead letter.
+//! Retries of dead letters.
 //!
 //! Invariant: the dead letter is taken for this process before its handler runs.
 
@@ -14,7 +14,7 @@ use crate::hook::DeadDelivery;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// Takes the dead letter of the message, if there is one. `Some`: the attempt is over.
+/// `Some`: the attempt is over.
 pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     let letter = attempt.routed.letter.clone()?;
     if !attempt.routed.memory.begun {
@@ -29,7 +29,6 @@ pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     Some(fail(attempt, &letter, &error).await)
 }
 
-/// The dead letter stays open, and so do later dead letters of its aggregate.
 pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLetter, error: &str) -> Outcome {
     let (consumer, shared) = (attempt.consumer, &attempt.consumer.shared);
     let message = attempt.routed.message.as_ref().ok().cloned();
@@ -63,7 +62,6 @@ pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Res
     finish(tx, claim).await.map(drop)
 }
 
-/// Called after the commit of the record.
 pub(crate) fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
     let dead = DeadDelivery {
         consumer: consumer.name,

@@ -12,8 +12,7 @@ use crate::runtime::run::attempt::Attempt;
 use crate::runtime::run::attempt::Input;
 use crate::runtime::run::{external, transaction};
 
-/// Checks the strategy in a transaction that is rolled back. `Ok`: the message may run, or the
-/// strategy cannot decide.
+/// In a transaction that is rolled back. `Ok`: the message may run, or the strategy cannot decide.
 pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), Outcome> {
     let consumer = attempt.consumer;
     if matches!(input.claimant.strategy, Strategy::External) {
@@ -36,7 +35,6 @@ pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), 
 pub(crate) async fn conclude(attempt: &mut Attempt<'_>) -> Outcome {
     let ended = match attempt.routed.letter.clone() {
         Some(letter) => dead_letter::end(attempt, &letter).await,
-        // Only a message that may have failed before can have a row of attempts.
         None if attempt.routed.memory.count_first => attempt.attempts().end().await,
         None => Ok(()),
     };

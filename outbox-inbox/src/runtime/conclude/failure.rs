@@ -17,7 +17,6 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::RoutedMessage;
 use crate::runtime::run::attempt::Attempt;
 
-/// Total wait for the database to uncount attempts that did not happen.
 pub(crate) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) async fn record(
@@ -67,7 +66,7 @@ pub(crate) async fn record(
     }
 }
 
-/// A deferral is no failure: the attempt is uncounted. After a crash before this, it stays counted.
+/// After a crash before the attempt is uncounted, it stays counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -102,7 +101,6 @@ pub(crate) async fn defer(
     }
 }
 
-/// Dead-letters a message without a handler, in its turn.
 pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outcome {
     if let Some(outcome) = attempt.wait_for_turn().await {
         return outcome;
@@ -111,7 +109,6 @@ pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outco
     record(attempt, keeper.as_ref(), Count::Nothing, true, error).await
 }
 
-/// Uncounts the attempt of a message that did not run, and marks its dead letter for retry again.
 pub(crate) async fn take_back(consumer: &Consumer, routed: &mut RoutedMessage, message: &Message) {
     let shared = &consumer.shared;
     if let Some(letter) = &routed.letter

@@ -1,5 +1,4 @@
-//! Returns deliveries to the broker in separate tasks: first the database uncounts their attempts,
-//! then the broker receives the answer.
+//! Returns deliveries to the broker, after the database uncounted their attempts.
 //!
 //! Invariants: progress is reported until the answer. A stop waits for all returns, for a bounded
 //! time.
@@ -37,14 +36,12 @@ impl<D> Default for Returns<D> {
 }
 
 impl<D: Delivery> Returns<D> {
-    /// Deliveries that are not returned yet.
     pub(crate) fn origins(&self) -> Vec<Origin<D>> {
         let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
         origins.values().cloned().collect()
     }
 
-    /// Returns deliveries in order, for redelivery after `wait`. Waits for an unavailable database
-    /// until a stop.
+    /// Waits for an unavailable database until a stop.
     pub(crate) fn give_back(
         &self,
         mut in_flight: Vec<InFlight<D>>,
@@ -82,7 +79,7 @@ impl<D: Delivery> Returns<D> {
         (left, task)
     }
 
-    /// Waits until all are returned. Call it after the stop has begun.
+    /// Call it after the stop has begun.
     pub(crate) fn done(&self) -> impl Future<Output = ()> + Send + use<D> {
         let tasks = self.tasks.clone();
         tasks.close();

@@ -1,5 +1,4 @@
-//! Event types and versions without a handler in this process: handled by no program, by another
-//! version of this program, or by another program.
+//! Event types and versions without a handler in this process.
 //!
 //! Invariant: an event type with another subscriber under the consumer's name is never silently
 //! acknowledged. Its messages are returned, dead-lettered, or skipped by configuration.
@@ -24,14 +23,12 @@ const LOGGED_MAX: usize = 1_000;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Logged event types and versions, so that each is logged once.
 #[derive(Debug, Default)]
 pub(crate) struct UnhandledTypes(Mutex<HashSet<String>>);
 
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     Yes,
-    /// Also log that logging ends.
     Last,
     No,
 }
@@ -50,7 +47,7 @@ impl UnhandledTypes {
     }
 }
 
-/// Acknowledges a message without any subscriber. With sequences it still counts.
+/// With sequences the message still counts.
 pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
     let consumer = attempt.consumer;
@@ -60,8 +57,7 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
         return Outcome::Skipped;
     };
-    // After a crash behind the commit, the message is redelivered and its sequence is already
-    // passed.
+    // After a crash behind the commit, the sequence is already passed.
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
@@ -120,7 +116,7 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
 async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     let consumer = attempt.consumer;
     // With sequences, later messages must not pass this message in any process, or it would be
-    // stale. After a crash, the mark is repeated.
+    // stale.
     let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
     if let Some(place) = keeper.as_ref().and_then(Claimant::place)
         && let Err(error) = place.note_failing(consumer.shared.database.pool()).await

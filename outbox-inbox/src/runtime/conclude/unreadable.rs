@@ -53,9 +53,8 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
     }
 }
 
-/// Such a delivery has no row of attempts, so panics and deliveries are counted here. The limit
-/// ends any policy. If even the dead letter causes a panic, the delivery is retried at the longest
-/// delay, so that it is not lost.
+/// Without a row of attempts, panics and deliveries are counted here. If even the dead letter
+/// causes a panic, the delivery is retried at the longest delay, so that it is not lost.
 pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     if let Some(letter) = attempt.routed.letter.clone() {
         return dead_letter::fail(&mut attempt, &letter, error).await;
@@ -84,7 +83,7 @@ async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
         error: &error,
         attempts: 0,
     };
-    // After a crash before the acknowledgement, it is redelivered, and the dead letter exists.
+    // After a crash before the acknowledgement, the dead letter exists.
     let insert = || insert(shared.database.pool(), &shared.sql, &letter);
     match attempt.until_done(insert).await {
         Ok(_) => {

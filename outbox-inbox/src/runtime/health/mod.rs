@@ -1,4 +1,4 @@
-//! Health of an inbox and its consumers, for probes and display.
+//! Health of an inbox and its consumers.
 //!
 //! Invariant: the inbox and a health check never wait for each other.
 
@@ -162,7 +162,6 @@ enum Phase {
     },
 }
 
-/// A run, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Run {
     check: InboxHealthCheck,
@@ -170,7 +169,6 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// `None`: ended as requested.
     pub(super) fn ended(mut self, reason: Option<String>) {
         self.reason = reason;
     }

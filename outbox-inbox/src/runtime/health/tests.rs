@@ -74,7 +74,6 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
         &check,
         &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: it was deleted"),
     );
-    // Deliveries of the last subscription prove nothing about the next.
     books.received();
     books.trouble("no answer");
     pass(&books, STUCK_AFTER - away_for).await;

@@ -1,6 +1,4 @@
 //! Recorded state of a consumer, and the health derived from it.
-//!
-//! Invariant: a record takes only a short lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +10,13 @@ use tokio::time::Instant;
 use super::{ConsumerHealth, ConsumerState, degraded, not_running, stuck, whole};
 use crate::dedup::Outcome;
 
-/// A loop without an iteration for this long is stopped. An idle loop iterates every 5 s.
+/// An idle loop iterates every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// Tolerated excess of a handler timeout: timers of a busy machine are late.
+/// Timers of a busy machine are late.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// An interruption of an open subscription ends after this long without a new error: retries come
-/// at least every 10 s.
+/// An interruption ends after this long without a new error: retries come at least every 10 s.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -31,7 +28,7 @@ pub(crate) struct ConsumerVitals {
 #[derive(Debug)]
 struct Vitals {
     turned_at: Instant,
-    /// The inner value is the reason; `None` after a requested stop.
+    /// Outer `None`: running. Inner `None`: stopped as requested.
     stopped: Option<Option<String>>,
     paused_at: Option<Instant>,
     is_subscribed: bool,
@@ -39,9 +36,7 @@ struct Vitals {
     /// It failed during a message, and no message was handled since.
     database_failing: bool,
     jobs: usize,
-    /// The last start or end of a job or handler.
     active_at: Instant,
-    /// In order of start.
     handlers: BTreeMap<u64, Running>,
     last_ticket: u64,
 }
@@ -119,7 +114,7 @@ impl ConsumerVitals {
         }
     }
 
-    /// Records a broker error. Returns whether it is new.
+    /// Returns whether the error is new.
     pub(in crate::runtime) fn trouble(&self, reason: &str) -> bool {
         let mut vitals = self.lock();
         let is_known = vitals.away().is_some_and(|away| away.reason == reason);
@@ -127,7 +122,7 @@ impl ConsumerVitals {
         !is_known
     }
 
-    /// Records a database error. Returns whether it is new: one outage affects many messages.
+    /// Returns whether the error is new: one outage affects many messages.
     pub(in crate::runtime) fn database_failed(&self) -> bool {
         !std::mem::replace(&mut self.lock().database_failing, true)
     }
@@ -140,7 +135,6 @@ impl ConsumerVitals {
         }
     }
 
-    /// Records a job until the guard is dropped.
     pub(in crate::runtime) fn begin_job(&self) -> Begun<'_> {
         let mut vitals = self.lock();
         vitals.active_at = Instant::now();
@@ -151,7 +145,6 @@ impl ConsumerVitals {
         }
     }
 
-    /// Records a handler run until the guard is dropped.
     pub(in crate::runtime) fn begin_handler(&self, handler: &'static str, limit: Duration) -> Begun<'_> {
         let mut vitals = self.lock();
         let at = Instant::now();
@@ -190,7 +183,6 @@ impl ConsumerVitals {
 }
 
 impl Vitals {
-    /// Why it does not receive, while valid.
     fn away(&self) -> Option<&Away> {
         self.away
             .as_ref()
@@ -252,7 +244,6 @@ impl Vitals {
 #[derive(Debug)]
 pub(in crate::runtime) struct Begun<'a> {
     vitals: &'a ConsumerVitals,
-    /// `None` for a job.
     handler: Option<u64>,
 }
 

@@ -14,10 +14,8 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 
 const EVERY: Duration = Duration::from_secs(5);
-/// Maximum number of dead letters per poll.
 const MAX: u32 = 100;
-/// Aggregates excluded from a poll; MySQL accepts 65,535 values per statement. Other letters in
-/// memory are dropped from the result.
+/// MySQL accepts 65,535 values per statement. Other letters in memory are dropped from the result.
 const HELD_MAX: usize = 16_384;
 
 /// The first tick is immediate: letters may have been marked while no process ran.
@@ -30,10 +28,10 @@ pub(crate) fn times() -> Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) known: HashSet<Uuid>,
-    /// Aggregates excluded from the poll, if aggregates define the order. Letters behind a letter
-    /// that cannot run must not hide letters of other aggregates.
+    /// Excluded from the poll: letters behind a letter that cannot run must not hide letters of
+    /// other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
-    /// Aggregates with a runnable letter. They reduce the page, to bound memory.
+    /// Runnable letters reduce the page, to bound memory.
     pub(crate) ready: usize,
     pub(crate) room: usize,
 }
@@ -67,13 +65,12 @@ impl DeadLetterPolls {
         Some(letters)
     }
 
-    /// Whether the letters due at the start were found, and no poll runs.
     pub(crate) fn is_settled(&self) -> bool {
         self.has_polled && self.polls == 0
     }
 
-    /// Reads due dead letters that are not in memory. Spawn the future; its result arrives in
-    /// [`Self::found`]. After an error the next poll repeats the query.
+    /// Spawn the future; its result arrives in [`Self::found`]. After an error the next poll
+    /// repeats the query.
     pub(crate) fn poll(&mut self, held: Held) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let (find, consumer) = (self.find.clone(), self.consumer.clone());

@@ -61,7 +61,6 @@ impl<D: Delivery> Origin<D> {
         }
     }
 
-    /// Approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let incoming = self.incoming();
         let headers = incoming
@@ -75,17 +74,17 @@ impl<D: Delivery> Origin<D> {
         if let Self::Broker(message) = self
             && let Err(error) = message.delivery.ack().await
         {
-            // Normal in a broker outage: the message is redelivered, and its row is found.
+            // The redelivery finds the row.
             tracing::debug!(%error, stream_sequence = self.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 
-    /// No progress for a returned delivery, because that would undo its redelivery delay.
+    /// After a return, progress would undo the redelivery delay.
     pub(crate) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
         if !*is_returned && let Err(error) = message.delivery.progress().await {
-            // At worst the broker redelivers, and the row is found.
+            // At worst the broker redelivers.
             tracing::debug!(%error, "progress was not acknowledged");
         }
     }

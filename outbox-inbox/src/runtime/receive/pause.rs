@@ -17,7 +17,7 @@ use crate::runtime::run::attempt::TROUBLE;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Reads the pauses before any consumer starts, with retries. `false`: a stop came first.
+/// `false`: a stop came first.
 pub(crate) async fn first_look(
     shared: &Shared,
     consumers: &[Arc<Consumer>],
@@ -51,7 +51,6 @@ pub(crate) async fn follow(shared: Arc<Shared>, consumers: Vec<Arc<Consumer>>, s
         if let Err(error) = &looked
             && is_known
         {
-            // Once per outage.
             tracing::warn!(
                 error,
                 "which consumers are paused is not known, those that run go on"

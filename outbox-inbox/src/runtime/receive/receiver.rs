@@ -1,5 +1,4 @@
-//! Receives the deliveries of a consumer, and handles broker errors, silence and the end of the
-//! backlog.
+//! Receives the deliveries of a consumer.
 //!
 //! Invariant: a broker error pauses the loop and never ends it. Deliveries fetched by an ended
 //! subscription are accepted before the next subscription begins. A paused consumer has no
@@ -30,27 +29,26 @@ pub(crate) const TROUBLE: Backoff = Backoff {
 /// A subscription without deliveries for this long, although the broker has messages, is reopened.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Interval of backlog checks of an idle consumer (`drain` only).
+/// `drain` only.
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
-/// Upper bound of one counted wait: a process suspended for longer did not receive meanwhile.
+/// A process suspended for longer did not receive meanwhile.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
 type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
-/// An ended subscription with its fetched deliveries.
 pub(crate) type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
 
 pub(crate) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// The subscription is ending, after silence or a pause. The next one begins afterwards.
+    /// The next subscription begins afterwards.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
-    /// After a broker error: nothing is received until this time.
+    /// Nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
-    /// The consumer is paused. The ended subscription can still be flushed.
+    /// The ended subscription can still be flushed.
     Closed(Option<S::Subscription>),
 }
 
@@ -65,7 +63,6 @@ pub(crate) enum Received<S: Subscriber> {
 }
 
 impl<S: Subscriber> Deliveries<S> {
-    /// Ends the subscription, and returns it with its fetched deliveries.
     pub(crate) async fn stop(self) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
         match self {
             Self::Open(mut subscription) | Self::Paused(_, Some(mut subscription)) => {
@@ -77,13 +74,11 @@ impl<S: Subscriber> Deliveries<S> {
                 (Some(subscription), fetched)
             }
             Self::Closed(subscription) => (subscription, Vec::new()),
-            // A subscription in progress has received nothing yet.
             Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
         }
     }
 
-    /// Waits for the next step; adds the time of waiting for an open subscription to `waited`.
-    /// Cancel-safe.
+    /// Adds the time of waiting for an open subscription to `waited`. Cancel-safe.
     pub(crate) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
             Self::Open(subscription) => {
@@ -124,7 +119,7 @@ impl Drop for Stopwatch<'_> {
     }
 }
 
-/// Longest wait for the broker's answer; the loop makes no other progress meanwhile.
+/// The loop makes no other progress meanwhile.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) struct Receiver<S: Subscriber> {
@@ -132,10 +127,8 @@ pub(crate) struct Receiver<S: Subscriber> {
     consumer: Arc<Consumer>,
     deliveries: Deliveries<S>,
     paused: watch::Receiver<bool>,
-    /// The last processed state of `paused`.
     is_paused: bool,
     failures: u32,
-    /// Time spent waiting for deliveries, since the last [`Self::take_waited`].
     waited: Duration,
     heard_at: Instant,
     /// `drain` only.
@@ -174,7 +167,7 @@ impl<S: Subscriber> Receiver<S> {
         std::mem::take(&mut self.waited)
     }
 
-    /// Waits for the next event. `receives`: whether deliveries are accepted. Cancel-safe.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self, receives: bool) -> Received<S> {
         let with_pauses = self.idleness.is_some();
         tokio::select! {
@@ -185,8 +178,7 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Processes an event and returns the deliveries to accept, possibly more than there is room
-    /// for.
+    /// Returns the deliveries to accept, possibly more than there is room for.
     pub(crate) fn step(&mut self, received: Received<S>) -> Vec<DeliveryOf<S>> {
         match received {
             Received::Subscribed(subscription) => {
@@ -245,7 +237,7 @@ impl<S: Subscriber> Receiver<S> {
     }
 
     /// Reopens a subscription that is silent although the broker has more than the `unanswered`
-    /// messages. An unnecessary reopening is harmless.
+    /// messages.
     pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
         if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
             return;
@@ -265,8 +257,7 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Ends an open subscription. The next one begins afterwards, so that the broker sends nothing
-    /// to the old one.
+    /// The next subscription begins afterwards, so that the broker sends nothing to the old one.
     fn end(&mut self) {
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
@@ -280,14 +271,12 @@ impl<S: Subscriber> Receiver<S> {
         };
     }
 
-    /// Whether all consumers of the inbox are idle (`drain` only). `letters_found`: the first poll
-    /// for dead letters has completed.
+    /// `letters_found`: the first poll for dead letters has completed.
     pub(crate) async fn all_idle(&mut self, has_jobs: bool, has_messages: bool, letters_found: bool) -> bool {
         let Some(idleness) = &self.idleness else {
             return false;
         };
         if self.is_paused {
-            // A paused consumer is idle, whatever is on the stream.
             return idleness.set(!has_jobs);
         }
         if !letters_found {
@@ -296,8 +285,7 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // Bounded, because the loop must report progress to the broker. The loop repeats an
-        // unanswered request.
+        // Bounded, because the loop must report progress to the broker.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -308,7 +296,6 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Begins or ends a pause after a change of the table.
     pub(crate) fn follow_pause(&mut self) {
         let is_paused = *self.paused.borrow_and_update();
         let consumer = self.consumer.name;
@@ -336,8 +323,8 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Processes of older inboxes without pauses may continue, so the broker must not send
-            // here. Fetched deliveries are accepted.
+            // Older inboxes without pauses may continue, so the broker must not send here. Fetched
+            // deliveries are accepted.
             _ => self.end(),
         }
     }
@@ -352,7 +339,6 @@ impl<S: Subscriber> Receiver<S> {
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
 
-    /// Backs off after an error, and keeps the subscription if it is still usable.
     fn trouble(&mut self, error: &SubscriberError) {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
@@ -400,7 +386,7 @@ impl Idleness {
         })
     }
 
-    /// Records whether the consumer is idle; returns whether all are.
+    /// Returns whether all consumers are idle.
     pub(crate) fn set(&self, is_idle: bool) -> bool {
         self.consumers[self.own].store(is_idle, Ordering::Relaxed);
         is_idle && self.consumers.iter().all(|idle| idle.load(Ordering::Relaxed))

@@ -1,7 +1,7 @@
 //! All unacknowledged messages in memory.
 //!
-//! Invariant: until its answer, each delivery reports progress to the broker every third of
-//! `ack_wait`, even if its handler blocks a thread.
+//! Invariant: each delivery reports progress to the broker every third of `ack_wait`, even if its
+//! handler blocks a thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Queue};
 #[derive(Debug)]
 pub(crate) struct InFlight<D> {
     pub(crate) local_id: u64,
-    /// Position in its lane.
     pub(crate) order_key: u64,
     pub(crate) origin: Origin<D>,
     pub(crate) routed: RoutedMessage,
@@ -85,9 +84,8 @@ pub(crate) struct Unanswered<D> {
     consumer: Arc<Consumer>,
     stop: Stop,
     tasks: TaskTracker,
-    /// By local id.
     origins: HashMap<u64, Origin<D>>,
-    /// Deliveries on their way back to the broker, no longer in `origins`.
+    /// No longer in `origins`.
     returns: Returns<D>,
     bytes: usize,
     last_local_id: u64,
@@ -141,8 +139,8 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// The sequence, if the consumer keeps sequences. It replaces the stream order: in stream
-    /// order, a message could wait behind messages that wait for it.
+    /// Replaces the stream order: in stream order, a message could wait behind messages that wait
+    /// for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -160,15 +158,13 @@ impl<D: Delivery> Unanswered<D> {
         }
     }
 
-    /// The source has or will receive an answer.
     pub(crate) fn answered(&mut self, local_id: u64) -> Option<Origin<D>> {
         let origin = self.origins.remove(&local_id)?;
         self.bytes -= origin.bytes();
         Some(origin)
     }
 
-    /// Returns deliveries to the broker in a task, because that may wait for the database while the
-    /// loop reports progress.
+    /// In a task, because that may wait for the database while the loop reports progress.
     pub(crate) fn give_back(&mut self, in_flight: Vec<InFlight<D>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -179,12 +175,11 @@ impl<D: Delivery> Unanswered<D> {
         left
     }
 
-    /// Waits until the broker has all returned deliveries. Call it after the stop has begun.
+    /// Call it after the stop has begun.
     pub(crate) fn returned(&self) -> impl Future<Output = ()> + Send + use<D> {
         self.returns.done()
     }
 
-    /// Reports progress of all messages, concurrently with the loop.
     pub(crate) fn report_progress(&mut self) {
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
@@ -198,7 +193,7 @@ impl<D: Delivery> Unanswered<D> {
         }));
     }
 
-    /// The dead letters in memory. `apart`: number of lanes of letters that cannot run yet.
+    /// `apart`: number of lanes of letters that cannot run yet.
     pub(crate) fn held_letters(&self, apart: usize) -> Held {
         let mut held = Held::default();
         let is_of_aggregates = self.consumer.order == Order::Aggregate;
@@ -225,7 +220,7 @@ impl<D: Delivery> Unanswered<D> {
     }
 
     /// Whether a letter that must be retried first is in memory: a letter of an older stream, or a
-    /// returning letter that is marked again soon.
+    /// returning letter.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

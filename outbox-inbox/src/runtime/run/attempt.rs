@@ -1,4 +1,4 @@
-//! One attempt at a message: claimed, counted, run, and concluded.
+//! One attempt at a message.
 //!
 //! Invariants: a failure outside the handler uses no attempt. A message that may have failed
 //! before, perhaps with its process, is counted before it runs.
@@ -26,12 +26,11 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// Tries of a write before the message is requeued. In an outage, each try takes the pool's acquire
-/// timeout.
+/// Then the message is requeued. In an outage, each try takes the pool's acquire timeout.
 const WRITES_MAX: u32 = 5;
 
-/// Interruptions of one message (conflict, lost connection) before the next counts as a failure, so
-/// that a handler that causes them reaches its limit.
+/// Then a conflict or lost connection counts as a failure, so that a handler that causes them
+/// reaches its limit.
 const INTERRUPTIONS_MAX: u32 = 5;
 
 /// `M`: the message, or `()` for a delivery that is not decoded.
@@ -39,17 +38,15 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) consumer: &'a Consumer,
     pub(crate) incoming: &'a Incoming,
     pub(crate) message: M,
-    /// The service that recorded the message; empty if unknown.
     pub(crate) source: &'a str,
     pub(crate) routed: &'a mut RoutedMessage,
     pub(crate) stop: &'a Stop,
 }
 
-/// A message ready for its handler. Application code that creates it (upcaster, business key) fails
-/// as a handler does, also by a panic.
+/// Application code that creates it (upcaster, business key) fails as a handler does, also by a
+/// panic.
 pub(crate) struct Input<'a> {
     pub(crate) handler: &'a Registration,
-    /// In the version that the handler takes.
     pub(crate) message: Arc<Message>,
     pub(crate) claimant: Claimant<'a>,
 }
@@ -86,8 +83,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Handles a message once. Run it in a task that is never aborted. `panic`: the message of an
-/// earlier panic, which counts as a failed attempt.
+/// Run it in a task that is never aborted. `panic`: an earlier panic, which counts as a failed
+/// attempt.
 pub(crate) async fn handle(
     consumer: &Consumer,
     incoming: &Incoming,
@@ -162,7 +159,7 @@ impl Attempt<'_> {
         let input = Input::new(self.consumer, self.message, self.source, handler, upcast_to);
         let claimant = match &input {
             Ok(input) => Some(input.claimant),
-            // It cannot be handled, and is dead-lettered in its turn.
+            // Dead-lettered in its turn.
             Err(_) => match self.wait_for_turn().await {
                 Some(outcome) => return outcome,
                 None => self.keeper_of_sequence(),
@@ -177,8 +174,7 @@ impl Attempt<'_> {
         self.conclude(ran, claimant.as_ref()).await
     }
 
-    /// Counts first if the message may have failed before. `input`: why the handler cannot take it,
-    /// if so.
+    /// `input`: why the handler cannot take it, if so.
     async fn run_once(&mut self, input: &Result<Input<'_>, HandlerError>) -> Result<(), Outcome> {
         let memory = &self.routed.memory;
         if memory.count_first && memory.counted.is_none() {
@@ -190,7 +186,6 @@ impl Attempt<'_> {
         }
     }
 
-    /// Counts the attempt after the strategy allowed it.
     async fn count(&mut self, input: Option<&Input<'_>>) -> Result<(), Outcome> {
         if let Some(input) = input {
             duplicate::ask(self, input).await?;
@@ -243,8 +238,7 @@ impl Attempt<'_> {
             Some(handler) => runs_in_transaction(self.routed, handler),
             None => true,
         };
-        // Without a transaction, the counted row has not ended. After a crash before this, the
-        // message is redelivered and can run again.
+        // After a crash before this, the message is redelivered and can run again.
         if self.routed.memory.counted.is_some() && !is_recorded {
             let attempts = self.attempts();
             if let Err(outcome) = self.until_done(|| attempts.end()).await {
@@ -285,8 +279,7 @@ impl<M> Attempt<'_, M> {
         Outcome::postponed(after)
     }
 
-    /// Repeats a write until it succeeds. After a few tries or at a shutdown, the message is
-    /// requeued.
+    /// After a few tries or at a shutdown, the message is requeued.
     pub(crate) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Outcome>
     where
         F: Future<Output = Result<T, DbErr>>,

@@ -1,8 +1,7 @@
 //! Handles several messages in one transaction.
 //!
 //! Invariant: all effects commit, or none does and each message is handled alone. A failing message
-//! costs the others a second run and no attempt. After a deferral, deferred messages do not run
-//! again immediately.
+//! costs the others a second run and no attempt.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -26,12 +25,10 @@ struct Batch<'a> {
     call: Call<'a>,
     members: Vec<Input<'a>>,
     gaps: Vec<Gaps>,
-    /// The members that the handler deferred, and the delay.
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// `None`: handle the message, or all messages, one by one; nothing has happened. No message may
-/// have failed before.
+/// `None`: handle the messages one by one; nothing has happened. No message may have failed before.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
@@ -103,7 +100,6 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns which members are claimed.
     async fn in_transaction(&self, tx: &DatabaseTransaction, recorded: &Recorded) -> Option<Vec<bool>> {
         let mine = self.claim(tx).await?;
         let ours: Vec<_> = self
@@ -153,8 +149,7 @@ impl Batch<'_> {
         Some(mine)
     }
 
-    /// One effect per call, in order. The effect of a call with several messages belongs to the
-    /// first.
+    /// The effect of a call with several messages belongs to the first.
     async fn effects(
         &self,
         members: &[&Input<'_>],
@@ -192,7 +187,6 @@ impl Batch<'_> {
         place..place + each
     }
 
-    /// Deferred messages wait; the others are handled one by one. A batch counts no attempt.
     async fn wait(&self) -> Option<Vec<Option<Outcome>>> {
         let (waiting, after) = self.deferred.get()?;
         for member in &self.members[waiting.clone()] {

@@ -1,7 +1,6 @@
 //! Calls a handler with its context and timeout, and catches panics.
 //!
-//! Invariant: a call always ends with an effect or an [`Outcome`]. No value of the handler is used
-//! after a panic.
+//! Invariant: no value of the handler is used after a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use crate::telemetry;
 pub(crate) struct Call<'a> {
     pub(crate) consumer: &'a Consumer,
     pub(crate) handler: &'a Registration,
-    /// From 1.
     pub(crate) attempt: u32,
     pub(crate) stop: &'a Stop,
 }
@@ -53,8 +51,7 @@ impl Call<'_> {
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.services.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
-        // Unwind safety: no value of the handler is used after a panic, and its transaction is
-        // rolled back.
+        // No value of the handler is used after a panic, and its transaction is rolled back.
         let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
         let started = Instant::now();
         let outcome = tokio::select! {
@@ -109,8 +106,8 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
 const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
                          through the handler's `Tx`";
 
-/// Whether the handler returns a conflict of another connection. If its own transaction holds the
-/// lock, every run fails, so the run counts as an attempt.
+/// If the handler's own transaction holds the lock, every run fails, so the run counts as an
+/// attempt.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
     let integrity = recorded.integrity();
     !integrity.has_conflict()

@@ -1,7 +1,7 @@
 //! Strategy *external*: the handler runs under a claim in a store outside the database.
 //!
-//! Invariant: the store is updated after the effect, while the claim lasts. After a crash in
-//! between, the effect can happen again.
+//! Invariant: after a crash between the effect and the update of the store, the effect can happen
+//! again.
 
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use crate::runtime::message::RoutedMessage;
 /// Time for the transaction in addition to the handler's timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
-/// Checks whether a message may run now, without a lasting claim.
 pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Outcome> {
     let Some(store) = &consumer.shared.services.store else {
         return Ok(());
@@ -27,8 +26,8 @@ pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Ou
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let token = granted(store.claim(&key, lease).await, lease)?;
-    // Counting may take longer than the lease, so the run claims again. If the release is lost, the
-    // next claim waits for the end of the lease.
+    // Counting may take longer than the lease. If the release is lost, the next claim waits for the
+    // end of the lease.
     let released = store.release(&key, token).await;
     released.map_err(|error| Outcome::unavailable(&error))
 }
@@ -50,8 +49,6 @@ pub(crate) async fn run(
     let key = DedupKey::new(consumer.name, event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let claimed = Instant::now();
-    // After a crash before the completion, the claim ends with its lease, and the effect can happen
-    // again.
     let token = granted(store.claim(&key, lease).await, lease)?;
     let outcome = transaction::run_once(consumer, routed, input, stop).await;
     let closed = match outcome {
@@ -87,8 +84,7 @@ fn granted(claim: Result<StoreClaim, DedupStoreError>, lease: Duration) -> Resul
     }
 }
 
-/// Retries the completion while the lease lasts, because the effect has happened. Completion is
-/// idempotent.
+/// Completion is idempotent.
 async fn until_completed<F>(
     mut complete: impl FnMut() -> F,
     end: Instant,

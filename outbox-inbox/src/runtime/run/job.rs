@@ -1,4 +1,4 @@
-//! Runs messages that the scheduler selected together, and acknowledges them.
+//! Runs messages that the scheduler selected together.
 //!
 //! Invariant: the acknowledgement follows the commit. In a lane, nothing runs after a message that
 //! did not end.
@@ -25,7 +25,6 @@ use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 
-/// Names the panicking part if no other code caught the panic.
 const PANICKED: &str = "the inbox, or what it called for this message,";
 
 /// Longest wait for the connection to send all answers.
@@ -47,12 +46,9 @@ pub(crate) struct EndedJob<D> {
 
 pub(crate) struct EndedLane<D> {
     pub(crate) key: Arc<LaneKey>,
-    /// Messages acknowledged or returned.
     pub(crate) over: Vec<(u64, Outcome)>,
-    /// The highest order key among acknowledged messages.
     pub(crate) over_to: u64,
     pub(crate) stopped: Option<(InFlight<D>, Outcome)>,
-    /// Later messages, which did not run.
     pub(crate) rest: Vec<InFlight<D>>,
 }
 
@@ -76,7 +72,7 @@ impl<D: Delivery> Jobs<D> {
         }
     }
 
-    /// Starts a job in a task that is never aborted, because it begins transactions.
+    /// In a task that is never aborted, because it begins transactions.
     pub(crate) fn start(&self, job: Job<D>) {
         let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
         self.tasks.spawn(async move {
@@ -105,7 +101,6 @@ impl<D: Delivery> Jobs<D> {
     }
 }
 
-/// Runs the messages as a batch, or one by one if the batch fails.
 async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> Vec<EndedLane<D>> {
     let together = together(consumer, &taken, stop).await;
     let mut outcomes = together.map(Vec::into_iter);
@@ -140,15 +135,13 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
             in_flight.note_health(&outcome);
             in_flight.routed.memory.deferred |= is_deferred(&outcome);
             if let Outcome::SentBack { after } = outcome {
-                // A crash here leaves nothing behind.
                 let told = guard_async("broker's driver", || in_flight.origin.give_back(after)).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
                 }
                 lane.over.push((in_flight.local_id, outcome));
             } else if outcome.is_final() {
-                // If a crash loses the acknowledgement, the message is redelivered and its row is
-                // found.
+                // If a crash loses the acknowledgement, the redelivery finds the row.
                 let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
@@ -164,8 +157,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
     ended
 }
 
-/// Outcome of a job with an uncaught panic: all messages are retried one by one, and counted before
-/// they run. Committed messages are then duplicates.
+/// After an uncaught panic, all messages are retried one by one and counted before they run.
+/// Committed messages are then duplicates.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {
@@ -211,8 +204,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         Ok(outcome) => return outcome,
         Err(panic) => panic.to_string(),
     };
-    // A panic counts as a failure, so that retries end. An open transaction is rolled back; a
-    // committed message has its row.
+    // An open transaction is rolled back; a committed message has its row.
     let failing = guard_async(PANICKED, async || {
         tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
         let incoming = in_flight.origin.incoming();
@@ -225,7 +217,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
     if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || message.delivery().is_asked_for()).await {
-            // Unknown, so the message is returned like an event with another subscriber.
+            // Unknown, so the message is returned.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return unknown_event::unknown_wishes(consumer, &error),

@@ -1,5 +1,4 @@
-//! Order across processes: messages wait for earlier messages of their aggregate (strategy
-//! `sequence`).
+//! Order across processes (strategy `sequence`).
 //!
 //! Invariant: a message waits for a failing predecessor until its attempts end, and for a gap for a
 //! bounded time; then the gap is reported and passed. If the beginning of an aggregate left the
@@ -24,15 +23,12 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::{Early, RoutedMessage};
 use crate::telemetry;
 
-/// Fallback interval of claims while earlier messages are missing.
-/// [`crate::runtime::schedule::predecessors`] detects them much earlier.
+/// A fallback: [`crate::runtime::schedule::predecessors`] is much faster.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-/// Pause after the broker returned an error. Without the permission, each request would block a
-/// slot for a second.
+/// Without the permission, each request would block a slot for a second.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
-/// Rate limit of broker requests for the beginnings of aggregates.
 #[derive(Debug, Default)]
 pub(crate) struct LateBeginnings(Mutex<Option<Instant>>);
 
@@ -49,8 +45,6 @@ impl LateBeginnings {
 }
 
 impl<'a> Attempt<'a> {
-    /// Claims the sequence of a message without a handler run. `None`: the consumer does not count
-    /// it.
     pub(crate) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
         self.consumer.keeper_of_sequence(self.message, self.source)
     }
@@ -77,8 +71,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The message must wait for messages from sequence `expected` on. `failing`: one of them is
-    /// being retried.
+    /// `expected`: first missing sequence. `failing`: a missing message is being retried.
     pub(crate) fn early(&mut self, expected: u64, failing: bool) -> Outcome {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
@@ -91,7 +84,6 @@ impl<'a> Attempt<'a> {
                 expected,
                 since: now,
                 expired: false,
-                // A failing predecessor exists.
                 asked: failing,
             });
         }
@@ -129,8 +121,7 @@ impl<'a> Attempt<'a> {
 }
 
 impl Consumer {
-    /// Claims the sequence of a message without a handler run. `None`: the consumer does not count
-    /// it.
+    /// `None`: the consumer does not count the message.
     pub(crate) fn keeper_of_sequence<'a>(
         &'a self,
         message: &'a Message,
@@ -158,19 +149,14 @@ impl Consumer {
         }
     }
 
-    /// Whether the message waits for the first sequence of its aggregate and the broker was not
-    /// queried yet.
     pub(crate) fn may_begin_late(&self, outcome: &Outcome, routed: &RoutedMessage) -> bool {
         let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
         let is_early = matches!(outcome.retry(), Some(Retry::Early { .. }));
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// Records whether the stream has earlier messages of the aggregate; returns true if it has
-    /// none, so the message need not wait.
-    ///
-    /// An earlier message that is in another process and no longer on the stream is then late and
-    /// dead-lettered.
+    /// Returns true if the stream has no earlier messages of the aggregate. An earlier message in
+    /// another process is then late and dead-lettered.
     pub(crate) fn begins_late(
         &self,
         has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,
@@ -200,7 +186,6 @@ impl Consumer {
     fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
-            // Handlers of this consumer ignore gaps.
             None if !self.keeps_sequences() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }

@@ -1,8 +1,7 @@
 //! One run of a handler: begin, claim, run, commit or roll back.
 //!
-//! Invariants: the inbox row and the handler's effects commit together. Every transaction that
-//! begins here ends. Run it in tasks that are never aborted: a dropped `begin` would return the
-//! connection inside an open transaction.
+//! Invariants: the inbox row and the handler's effects commit together. Run it in tasks that are
+//! never aborted: a dropped `begin` would return the connection inside an open transaction.
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -35,7 +34,6 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs the handler, in a transaction if it needs one.
 pub(crate) async fn run_once(
     consumer: &Consumer,
     routed: &RoutedMessage,
@@ -86,7 +84,7 @@ pub(crate) async fn run_once(
     }
 }
 
-/// Claims the message. For a dead letter, the commit deletes the dead letter.
+/// For a dead letter, the commit deletes the dead letter.
 pub(crate) async fn claim(
     consumer: &Consumer,
     tx: &DatabaseTransaction,
@@ -104,7 +102,6 @@ pub(crate) async fn claim(
     Outcome::granted(claimant.claim_again(tx, was_dead, gaps).await)
 }
 
-/// Records the returned events, and verifies that the transaction and its claim still exist.
 async fn finish(
     consumer: &Consumer,
     tx: &DatabaseTransaction,
@@ -130,11 +127,11 @@ async fn finish(
 pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
     match tx.commit().await {
         Ok(()) => {
-            // After a crash before the acknowledgement, the message is redelivered as a duplicate.
+            // After a crash before the acknowledgement, the redelivered message is a duplicate.
             recorded.wake();
             Ok(())
         }
-        // The result of the commit may be unknown. The next run finds the row if it was committed.
+        // The result of the commit may be unknown. The next run finds the row.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }
@@ -167,13 +164,11 @@ pub(crate) async fn emit(
     outcome.map_err(|error| outcome_of(&error))
 }
 
-/// Whether the handler runs in a transaction of the inbox, which records the outcome.
 pub(crate) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
     let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
     !may_do_without || needs_transaction(handler) || routed.letter.is_some()
 }
 
-/// Whether a handler of a strategy without bookkeeping needs a transaction.
 pub(crate) fn needs_transaction(handler: &Registration) -> bool {
     handler.shape.transactional || handler.shape.emits
 }
@@ -187,7 +182,6 @@ pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
         return Outcome::Deferred { wait, error };
     }
     let error = match described {
-        // A fatal error stays fatal, whatever caused it.
         Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => {
             return Outcome::interrupted(text);
         }

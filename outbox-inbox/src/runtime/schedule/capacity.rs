@@ -2,14 +2,12 @@
 //!
 //! - `in_flight_max`, and what can be handled within half of `ack_wait`: runnable deliveries and
 //!   the deliveries behind them in their aggregates.
-//! - `blocked_max`: deliveries set aside, because their aggregate is blocked, or its first message
-//!   has failed or is likely to fail.
+//! - `blocked_max`: deliveries set aside, because their aggregate is blocked or likely to fail.
 //! - `buffer_bytes`: all deliveries together.
 //!
 //! Invariant: while slots are free and no message is runnable, the consumer keeps receiving and
-//! returns blocked deliveries with the least loss of time. Messages with predecessors running in
-//! other processes do not count as blocked: otherwise a process ahead of the others would fill its
-//! memory with late messages.
+//! returns blocked deliveries. Messages with predecessors running in other processes do not count
+//! as blocked: otherwise a process ahead of the others would fill its memory with late messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +23,10 @@ use crate::runtime::receive::origin::Origin;
 use crate::runtime::receive::unanswered::{InFlight, Usage};
 
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest absence of a delivery that waits for a slot.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane blocked for longer leaves memory completely. This costs no time, because the lane could
-/// not run.
+/// A lane blocked for longer leaves memory completely. This costs no time.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
-/// If a bound is reached, deliveries leave memory down to this share.
 const EVICT_TO: f64 = 0.875;
 
 #[expect(
@@ -44,8 +39,7 @@ fn part_of(bound: usize, part: f64) -> usize {
     (bound as f64 * part) as usize
 }
 
-/// Deliveries that `concurrency` jobs handle within half of `ack_wait`, at `mean` seconds each.
-/// Zero: no measurement yet, no bound.
+/// Zero `mean`: no measurement yet, no bound.
 fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     if mean <= 0.0 {
         return usize::MAX;
@@ -56,18 +50,14 @@ fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     timely
 }
 
-/// Deliveries that leave memory, with the duration of their absence.
 pub(crate) struct Departure<D> {
     pub(crate) items: Vec<InFlight<D>>,
     pub(crate) absence: Duration,
     key: Arc<LaneKey>,
-    /// Items that later items wait for, by order key.
     awaited: Vec<(u64, Awaited)>,
 }
 
 impl<D: Delivery> Scheduler<D> {
-    /// Whether to receive another delivery. Consumers that keep sequences receive in runs
-    /// ([`Refill`]).
     pub(crate) fn may_receive(&mut self, usage: Usage) -> bool {
         let patience = match self.consumer.keeps_sequences() {
             // Deliveries in the driver are not kept alive during the wait.
@@ -86,13 +76,11 @@ impl<D: Delivery> Scheduler<D> {
             && self.flows(usage) < self.flows_bound()
     }
 
-    /// Whether blocked deliveries exceed the bounds.
     pub(crate) fn is_crowded(&self, usage: Usage) -> bool {
         self.is_crowded_to(usage, 1.0)
     }
 
-    /// The next deliveries to return if memory is crowded. One search returns several. The caller
-    /// returns them to the broker and calls [`Self::departed`].
+    /// The caller returns the deliveries to the broker and calls [`Self::departed`].
     pub(crate) fn next_departure(&mut self, usage: Usage, now: Instant) -> Option<Departure<D>> {
         if !self.is_crowded_to(usage, EVICT_TO) {
             return None;
@@ -131,7 +119,6 @@ impl<D: Delivery> Scheduler<D> {
         })
     }
 
-    /// Records that the broker has the deliveries since `left`. Later deliveries wait for them.
     pub(crate) fn departed(&mut self, departure: Departure<D>, left: &Left, now: Instant) {
         for (order_key, awaited) in departure.awaited {
             let left = left.clone();
@@ -141,7 +128,6 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// Most runnable deliveries, with the deliveries behind them.
     fn flow_max(&self) -> usize {
         let consumer = &self.consumer;
         let config = &consumer.shared.config;
@@ -150,7 +136,6 @@ impl<D: Delivery> Scheduler<D> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory.
     fn has_free_slots(&self) -> bool {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
@@ -161,7 +146,6 @@ impl<D: Delivery> Scheduler<D> {
         self.has_free_slots() && soon < self.consumer.shared.config.concurrency
     }
 
-    /// Deliveries that are not set aside.
     fn flows(&self, usage: Usage) -> usize {
         usage.messages.saturating_sub(self.lanes.set_aside())
     }
@@ -170,8 +154,8 @@ impl<D: Delivery> Scheduler<D> {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // Ready messages may be behind the moving messages. But moving messages must never fill
-            // memory: they would be returned to the broker and lose their order.
+            // Ready messages may be behind moving messages. But moving messages must never fill
+            // memory: a return to the broker would lose their order.
             true => config.blocked_max / 2,
             false => 0,
         };
@@ -186,13 +170,11 @@ impl<D: Delivery> Scheduler<D> {
             part_of(config.buffer_bytes, part),
         );
         set_aside > blocked_max
-            // Deliveries likely to fail stay while they wait for a slot: memory and slots are not
-            // full at the same times.
+            // Deliveries likely to fail stay while they wait for a slot.
             || usage.bytes >= buffer_bytes && (starving || set_aside > self.slots.most_suspects(true))
             || starving && usage.messages >= self.flow_max() + blocked_max
     }
 
-    /// Approximate wait of the last retry for a slot.
     fn suspect_wait(&self) -> Duration {
         let runs = to_f64(self.lanes.suspects()) / to_f64(self.slots.most_suspects(true));
         Duration::from_secs_f64((runs * self.slots.suspect_mean()).min(ABSENCE_MAX.as_secs_f64()))
@@ -201,18 +183,16 @@ impl<D: Delivery> Scheduler<D> {
 
 /// When a process with full memory receives again.
 ///
-/// A consumer that keeps sequences waits until half of its room is free. The broker then sends many
-/// messages in a row, including successive messages of each hot aggregate. With one delivery per
-/// free place, processes would alternate, and each message of an aggregate would wait for another
-/// process.
+/// A consumer that keeps sequences waits until half of its room is free, so that it receives
+/// successive messages of each hot aggregate. Otherwise processes would alternate, and each message
+/// of an aggregate would wait for another process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,
 }
 
 impl Refill {
-    /// `flows`: deliveries in memory, out of `bound`. `patience`: longest wait until half of the
-    /// room is free; zero for no wait.
+    /// `patience`: longest wait until half of the room is free.
     pub(crate) fn may_receive(
         &mut self,
         has_room: bool,

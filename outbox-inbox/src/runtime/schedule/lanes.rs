@@ -1,7 +1,7 @@
 //! Keeps the messages of an aggregate in order, and selects the next message to run.
 //!
-//! An ordered consumer has one lane per aggregate with a waiting or running item. A consumer
-//! without order has one lane per message, a strict consumer a single lane.
+//! An ordered consumer has one lane per aggregate, a consumer without order one lane per message, a
+//! strict consumer a single lane.
 //!
 //! | place of a lane | its first item |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | `Blocked` | may not run before a time: it failed, or earlier items are awaited |
 //! | `Nowhere` | is running, or does not exist |
 //!
-//! Invariants: items leave a lane in order, and none leaves while another item runs or the lane is
-//! blocked. A late item goes before later items that already wait. An item returned to the broker
-//! precedes later items even if it is redelivered after them, for a bounded time.
+//! Invariants: items leave a lane in order, and none while another item runs or the lane is
+//! blocked. An item returned to the broker precedes later items even if it is redelivered after
+//! them, for a bounded time.
 
 mod absence;
 mod eviction;
@@ -31,33 +31,28 @@ use self::absence::Reception;
 pub(crate) use self::eviction::Evicted;
 use self::lane::{Counts, Due, Lane, Place};
 
-/// Lanes examined for the members of a batch. A longer search costs more than a smaller batch.
+/// A longer search costs more than a smaller batch.
 const BATCH_LOOKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
-    /// All messages of one aggregate. The source is part of the key if numbers define the order.
+    /// The source is part of the key if numbers define the order.
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// Dead letters of this lane that wait in a separate lane, because the first of them is not
-    /// ready.
+    /// Dead letters in a separate lane, because the first of them is not ready.
     Letters(Arc<LaneKey>),
-    /// A single message that no other message waits for, by its local id.
     Alone(u64),
     All,
 }
 
 pub(crate) trait LaneItem {
-    /// Position among the items of the lane.
     fn order_key(&self) -> u64;
 
     fn queue(&self) -> Queue;
 }
 
-/// Queues of lanes with a runnable first item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
     Ready,
-    /// The item has not run yet, but its handler currently fails for every message.
     Doubtful,
     Retries,
 }
@@ -71,7 +66,7 @@ pub(crate) struct Lanes<T> {
     /// Indexed by [`Queue`], in order of arrival.
     queues: [VecDeque<Arc<LaneKey>>; 3],
     block_ends: Timers,
-    /// Empty lanes that await returned items, by the time at which they can be removed.
+    /// By the time at which they can be removed.
     awaiting: Timers,
     reception: Reception,
     timers: u64,
@@ -80,7 +75,6 @@ pub(crate) struct Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// `prefetch`: maximum number of deliveries that wait in the driver.
     pub(crate) fn new(prefetch: usize) -> Self {
         Self {
             lanes: HashMap::new(),
@@ -96,7 +90,6 @@ impl<T> Lanes<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// Inserts an item after all items with the same or a smaller order key.
     pub(crate) fn push(&mut self, key: LaneKey, item: T, now: Instant) {
         let key = self.lane(key);
         let Some(lane) = self.lanes.get_mut(&key) else {
@@ -109,7 +102,6 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Records time spent waiting for deliveries, with room for them.
     pub(crate) fn received_for(&mut self, time: Duration) {
         self.reception.waited(time);
     }
@@ -122,8 +114,8 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Records an arrival, and returns the state of an item that was here before. `is_new`: the
-    /// broker's first delivery. Call [`Self::push`] next.
+    /// Returns the state of an item that was here before. Call [`Self::push`] next. `is_new`: the
+    /// broker's first delivery.
     pub(crate) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
         let lane = self.lanes.get_mut(key);
         let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
@@ -131,8 +123,7 @@ impl<T: LaneItem> Lanes<T> {
         awaited
     }
 
-    /// Takes the first runnable item, and items for the same transaction, at most `max(&first)` in
-    /// all. Their lanes pause until [`Self::finish`].
+    /// Their lanes pause until [`Self::finish`].
     pub(crate) fn take(
         &mut self,
         from: Queue,
@@ -195,8 +186,7 @@ impl<T: LaneItem> Lanes<T> {
         taken
     }
 
-    /// Ends a run. `back`: items without effect, which return to the lane in order.
-    /// `blocked_until`: end of the lane's block.
+    /// `back`: items without effect, which return to the lane in order.
     pub(crate) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
@@ -220,8 +210,7 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(key, now);
     }
 
-    /// Records whether other processes currently handle the items that a blocked lane waits for.
-    /// Valid until the lane runs again.
+    /// Whether other processes currently handle the awaited items. Valid until the lane runs again.
     pub(crate) fn set_moving(&mut self, key: &Arc<LaneKey>, is_moving: bool, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key)
             && lane.is_moving != is_moving
@@ -231,7 +220,6 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// Inserts items into a lane that does not run and blocks it.
     pub(crate) fn set_apart(&mut self, key: LaneKey, items: Vec<T>, blocked_until: Instant, now: Instant) {
         let key = self.lane(key);
         self.finish(&key, items, Some(blocked_until), now);
@@ -281,7 +269,6 @@ impl<T: LaneItem> Lanes<T> {
         self.lanes.get(key)?.queue.front().map(LaneItem::order_key)
     }
 
-    /// `None` if the lane is not blocked.
     pub(crate) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
@@ -309,17 +296,14 @@ impl<T: LaneItem> Lanes<T> {
         self.queues[queue as usize].len()
     }
 
-    /// Lanes that wait for a slot and are likely to fail.
     pub(crate) fn suspects(&self) -> usize {
         self.waiting_in(Queue::Doubtful) + self.waiting_in(Queue::Retries)
     }
 
-    /// Items in lanes that are blocked and not moving, or likely to fail.
     pub(crate) fn set_aside(&self) -> usize {
         self.counts.set_aside
     }
 
-    /// Lanes with a first item that waits for items being handled in other processes.
     pub(crate) fn moving(&self) -> usize {
         self.counts.moving
     }
@@ -332,7 +316,7 @@ impl<T: LaneItem> Lanes<T> {
         self.waiting
     }
 
-    /// Empties all lanes; the items of each lane come in order.
+    /// The items of each lane come in order.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
         *self = Self {
@@ -351,7 +335,6 @@ impl<T: LaneItem> Lanes<T> {
         key
     }
 
-    /// Moves the misplaced lanes of a queue.
     fn reconsider(&mut self, queue: Queue, now: Instant) {
         let misplaced = self.queues[queue as usize].iter().filter(|key| {
             let front = self.lanes.get(*key).and_then(|lane| lane.queue.front());
@@ -362,7 +345,6 @@ impl<T: LaneItem> Lanes<T> {
         }
     }
 
-    /// Moves a lane to its place after a change, and removes a lane without state.
     fn settle(&mut self, key: &Arc<LaneKey>, now: Instant) {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;

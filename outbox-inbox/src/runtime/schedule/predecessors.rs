@@ -1,9 +1,8 @@
-//! Polls aggregates with a next message in another process, and releases the lanes that wait for it
-//! (strategy `sequence`).
+//! Polls the last sequences of aggregates with a next message in another process (strategy
+//! `sequence`).
 //!
-//! One statement reads the last sequences of many aggregates, every few milliseconds while they
-//! rise. Without polls, each waiting message would repeatedly begin transactions. Invariant: a poll
-//! only ends a wait. The claim decides whether the message runs, so a failed poll costs only time.
+//! Without polls, each waiting message would repeatedly begin transactions. Invariant: a poll only
+//! ends a wait. The claim decides whether the message runs, so a failed poll costs only time.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -17,19 +16,17 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Lanes};
 
-/// Interval of polls while a sequence rises. It doubles after each poll that ends no wait.
+/// Doubles after each poll that ends no wait.
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_millis(250);
 const LANES_MAX: usize = 128;
 /// An aggregate is moving if its last sequence rises at least this often.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lanes with the last handled sequence of their aggregate.
 type LastSequences = Vec<(Arc<LaneKey>, u64)>;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// `None`: not polled yet.
     last: Option<u64>,
     rose_at: Option<Instant>,
 }
@@ -43,7 +40,6 @@ impl Progress {
     }
 }
 
-/// Lanes with a first message that waits for predecessors in other processes.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     /// In poll order. Lanes that are no longer watched may remain.
@@ -73,8 +69,7 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// Watches the aggregate of a lane. `last`: the last sequence of the aggregate, if it has just
-    /// risen.
+    /// `last`: the last sequence of the aggregate, if it has just risen.
     pub(crate) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
         if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
             entry.insert(Progress {
@@ -92,8 +87,8 @@ impl Predecessors {
         }
     }
 
-    /// Watches the aggregate if other processes have the messages between `done`, just handled, and
-    /// `next`, the first in the lane. Before the returned time, `next` must not claim its turn.
+    /// Watches the aggregate if other processes have the messages between `done` and `next`. Before
+    /// the returned time, `next` must not claim its turn.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -120,8 +115,7 @@ impl Predecessors {
         self.found.1.recv().await
     }
 
-    /// Reads the last sequences of the watched aggregates. Spawn the future; its result arrives in
-    /// [`Self::found`]. `None`: nothing waits.
+    /// Spawn the future; its result arrives in [`Self::found`].
     pub(crate) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
@@ -143,14 +137,13 @@ impl Predecessors {
         })
     }
 
-    /// Releases the lanes with a due message, and schedules the next poll.
     pub(crate) fn accept<T: LaneItem>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
         let now = Instant::now();
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
             let Some(progress) = self.watched.get_mut(key) else {
-                // The lane ran meanwhile. If it is blocked now, it has another reason.
+                // If the lane is blocked now, it has another reason.
                 continue;
             };
             match lanes.blocked_order_key(key) {
@@ -162,7 +155,6 @@ impl Predecessors {
                     over.insert(key.clone());
                     moved = true;
                 }
-                // The lane runs, or is gone.
                 None => drop(over.insert(key.clone())),
             }
         }
@@ -199,7 +191,6 @@ async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSe
             }
             _ => None,
         };
-        // No message of the aggregate was handled yet.
         (key.clone(), last.unwrap_or(0))
     };
     lanes.iter().map(last_of).collect()

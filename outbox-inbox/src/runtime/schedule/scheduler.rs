@@ -22,7 +22,7 @@ pub(crate) struct Scheduler<D> {
     pub(super) slots: Slots,
     pub(super) refill: Refill,
     pub(super) jobs: usize,
-    /// Mean seconds of a message in a job. Failures are excluded: they may take the whole timeout.
+    /// In seconds. Failures are excluded: they may take the whole timeout.
     pub(super) mean: f64,
 }
 
@@ -81,8 +81,8 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.drain()
     }
 
-    /// Time before which the first message of a lane must not claim its turn after sequence `done`,
-    /// because other processes have the messages between.
+    /// Time before which the first message must not claim its turn, because other processes have
+    /// the messages after `done`.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         // With `done` 0, the position of the aggregate is unknown.
@@ -99,7 +99,6 @@ impl<D: Delivery> Scheduler<D> {
             let from = self.next_queue();
             let taken = self.take(from, now);
             if taken.is_empty() {
-                // A lane of this queue may have moved.
                 if self.next_queue() == from {
                     return None;
                 }
@@ -109,8 +108,7 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// Moves dead letters from their separate lane back to the lane of their aggregate. `None`:
-    /// they were moved.
+    /// `None`: the letters moved back to the lane of their aggregate.
     fn letters_come_back(&mut self, mut taken: Taken<D>, now: Instant) -> Option<Taken<D>> {
         let of = match taken.as_slice() {
             [(key, _)] => match &**key {
@@ -145,7 +143,6 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.take(from, max, together, now)
     }
 
-    /// Suspects get their share, and their two queues alternate.
     fn next_queue(&self) -> Queue {
         let waiting = |queue| self.lanes.waiting_in(queue) > 0;
         if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {

@@ -1,15 +1,14 @@
 //! Decides when a slot may run a suspect: a message that has failed before, or with a handler that
 //! fails for every message.
 //!
-//! A suspect is likely to fail again after its whole timeout. While other messages wait, suspects
-//! get one slot in eight and an eighth of the time. Otherwise, suspects with long runs get half of
-//! the slots, so that a new message finds a free slot. Invariant: suspects always get their share,
-//! and never more.
+//! While other messages wait, suspects get one slot in eight and an eighth of the time. Otherwise,
+//! suspects with long runs get half of the slots, so that a new message finds a free slot.
+//! Invariant: suspects always get their share, and never more.
 
 use std::time::Duration;
 
 const SHARE: usize = 8;
-/// In seconds. Longer runs leave half of the slots free.
+/// In seconds.
 const LONG: f64 = 0.25;
 /// In seconds. Bounds the debt of suspects that ran while no other message waited.
 const OWED_MAX: f64 = 60.0;
@@ -67,7 +66,6 @@ impl Slots {
         self.owed = (self.owed - took.as_secs_f64()).max(0.0);
     }
 
-    /// Two kinds of suspects alternate.
     pub(crate) fn is_first_kind(&self) -> bool {
         self.begun.is_multiple_of(2)
     }

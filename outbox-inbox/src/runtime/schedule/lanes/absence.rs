@@ -6,9 +6,8 @@
 //! - This process received for one second without a delivery.
 //! - This process received for ten seconds in all.
 //!
-//! A paused, busy or resubscribing process does not receive. A dead server counts as received from
-//! until the subscription reports the failure. Until then the wait can end, and a later message of
-//! the aggregate can run first.
+//! A paused, busy or resubscribing process does not receive. Until a dead server is detected, the
+//! wait can end, and a later message can run first.
 
 use std::time::Duration;
 
@@ -16,22 +15,18 @@ use tokio::time::Instant;
 
 use crate::runtime::message::{Left, Memory};
 
-/// After this long without a delivery, nothing more is in flight to this process.
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest wait for an overdue item, in time spent receiving. Another process may have received it.
+/// In time spent receiving. Another process may have received the item.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 const CHECK_AGAIN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Awaited {
-    /// When it was returned.
     pub(crate) left: Left,
-    /// The broker's redelivery delay.
     pub(crate) absence: Duration,
-    /// The number of its deliveries so far.
     pub(crate) deliveries: u64,
-    /// Whether later items of the lane wait for it. With sequences they do not: the numbers define
-    /// the next item, and another process may run this item meanwhile.
+    /// False with sequences: the numbers define the next item, and another process may run this
+    /// item meanwhile.
     pub(crate) precedes: bool,
     pub(crate) memory: Memory,
     pub(crate) overdue: Option<Overdue>,
@@ -46,13 +41,10 @@ pub(crate) struct Overdue {
 
 #[derive(Debug, Default)]
 pub(super) struct Reception {
-    /// Time spent waiting for deliveries, with room for them.
     waited: Duration,
-    /// The value of `waited` at the last delivery.
     waited_at_delivery: Duration,
-    /// Number of deliveries that show the broker's progress.
+    /// Counts only deliveries that show the broker's progress.
     deliveries: u64,
-    /// Maximum number of deliveries that wait in the driver.
     prefetch: usize,
 }
 
@@ -68,14 +60,14 @@ impl Reception {
         self.waited += time;
     }
 
-    /// Records a delivery. `counts`: nothing else was due before it. A redelivery for another
-    /// reason, for example after a crash, may have been due long before and shows no progress.
+    /// `counts`: nothing else was due before it. A redelivery after a crash may have been due long
+    /// before and shows no progress.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);
     }
 
-    /// Deliveries that may arrive before an item that is due now. `away`: number of returned items.
+    /// `away`: number of returned items.
     fn ahead(&self, away: usize) -> u64 {
         u64::try_from(self.prefetch + away).unwrap_or(u64::MAX)
     }
@@ -100,8 +92,7 @@ impl Awaited {
         self.left.get().copied().unwrap_or(now) + self.absence
     }
 
-    /// Time of the next check of the item. `None`: no longer awaited, because another process may
-    /// have received it. `away`: number of returned and awaited items.
+    /// `None`: no longer awaited, because another process may have received the item.
     pub(super) fn next_check(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
         let Some(left) = self.left.get() else {
             return Some(now + CHECK_AGAIN);

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use super::lane::Lane;
 use super::{LaneItem, LaneKey, Lanes};
 
-/// Items evicted from memory, in order, and the time before which the first of them may not run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Evicted<T> {
     pub(crate) key: Arc<LaneKey>,
@@ -37,7 +36,6 @@ impl<T: LaneItem> Lanes<T> {
                 .len()
                 .saturating_sub(usize::from(lane.running.is_none()))
         };
-        // If no lane set aside has several items, the search is unnecessary.
         let lanes_aside = self.suspects() + self.block_ends.len();
         let longest = (any || self.counts.set_aside > lanes_aside)
             .then(|| {
@@ -62,7 +60,6 @@ impl<T: LaneItem> Lanes<T> {
         self.cut(key, 0, now)
     }
 
-    /// Removes all but the first `stay` items.
     fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
         let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);

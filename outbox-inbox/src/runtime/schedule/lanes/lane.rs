@@ -11,24 +11,20 @@ use super::{Awaited, LaneItem, Queue};
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     pub(super) queue: VecDeque<T>,
-    /// The queue of its running items.
     pub(super) running: Option<Queue>,
     pub(super) blocked_until: Option<Instant>,
     /// Blocked, but other processes currently handle the awaited items.
     pub(super) is_moving: bool,
-    /// Items returned to the broker, by order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
-    /// Contribution to the sums of [`super::Lanes`].
     pub(super) counted: Counts,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Items in lanes that are blocked and not moving, or likely to fail.
+    /// Blocked and not moving, or likely to fail.
     pub(super) set_aside: usize,
     pub(super) blocked: usize,
-    /// Awaited items returned to the broker.
     pub(super) away: usize,
     pub(super) moving: usize,
 }
@@ -71,7 +67,6 @@ impl<T: LaneItem> Lane<T> {
         }
     }
 
-    /// Removes items that are no longer awaited. `away`: see [`Awaited::next_check`].
     pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
@@ -115,7 +110,6 @@ impl<T: LaneItem> Lane<T> {
         self.awaited_before(order_key).is_some()
     }
 
-    /// When the first item may run: after its backoff, and after the return of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let order_key = self.queue.front().map_or(u64::MAX, LaneItem::order_key);
         let back_at = self.awaited_before(order_key).map(|awaited| awaited.back_at(now));

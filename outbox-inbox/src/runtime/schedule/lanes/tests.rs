@@ -105,7 +105,6 @@ fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
         .collect();
     assert_eq!(taken, [vec![10, 11, 12], vec![30], vec![40]]);
     assert_eq!(one(&mut lanes).unwrap().1, 25);
-    // Behind 30, which is running.
     assert!(one(&mut lanes).is_none());
     assert_eq!(lanes.waiting(), 1);
 }
@@ -114,7 +113,6 @@ fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
     assert!(lanes.arrived(&aggregate(99), 1, true).is_none());
 }
 
-/// The process with the item crashed. Later items wait for it, so it must not wait behind them.
 #[test]
 fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
     let (mut lanes, now) = (none(), Instant::now());

@@ -4,7 +4,6 @@ use super::super::absence::{SILENCE_MIN, WAIT_MAX};
 use super::*;
 use crate::runtime::message::{Left, Memory};
 
-/// Returned for a minute.
 fn gone(since: Instant) -> Awaited {
     Awaited {
         left: Arc::new(since.into()),
@@ -77,7 +76,6 @@ fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// A silent second proves nothing while the broker still sends deliveries that were due earlier.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -119,7 +117,6 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// These redeliveries follow a crash, so they do not show the broker's progress.
 #[test]
 fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -133,7 +130,6 @@ fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
         lanes.release(due + MINUTE);
         assert!(one(&mut lanes).is_none());
     }
-    // The wait is still bounded.
     lanes.received_for(WAIT_MAX / 2);
     assert!(lanes.arrived(&aggregate(99), 1, false).is_none());
     lanes.release(due + 2 * MINUTE);
@@ -224,7 +220,6 @@ fn a_batch_does_not_pass_what_went_back_to_the_broker() {
     assert!(one(&mut lanes).is_none());
 }
 
-/// Otherwise each absence would be longer than the previous one.
 #[test]
 fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
     let (mut lanes, now) = (none(), Instant::now());
