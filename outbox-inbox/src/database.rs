@@ -36,7 +36,6 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     (!enabled).then_some(feature)
 }
 
-/// Longer than the default handler timeout.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -47,7 +46,6 @@ pub(crate) struct Database {
     /// acknowledged.
     must_wait_for_disk: bool,
     lock_limit: LockLimit,
-    /// SQLite only: queue of writers.
     turns: Option<Arc<Mutex<()>>>,
     in_memory: Arc<InMemory>,
     encoding: Option<String>,
@@ -59,7 +57,7 @@ impl Database {
         let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
             // Setting the default level would cost two round trips per transaction. If the default
-            // changes meanwhile, a duplicate causes a serialization failure and a retry.
+            // changes meanwhile, a duplicate causes a serialization failure.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
                            current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
@@ -74,7 +72,6 @@ impl Database {
                 encoding = Some(row.try_get("", "encoding")?);
                 (!is_default).then_some(IsolationLevel::ReadCommitted)
             }
-            // The default is repeatable read.
             DbBackend::MySql => Some(IsolationLevel::ReadCommitted),
             _ => None,
         };
@@ -108,8 +105,8 @@ impl Database {
         self.lock_limit.clone()
     }
 
-    /// On SQLite, waits for earlier transactions of this process. Hold the guard as long as the
-    /// transaction. Without a turn, the transaction begins after [`TURN_WAIT_MAX`]. Cancel-safe.
+    /// On SQLite, waits for earlier transactions of this process, at most [`TURN_WAIT_MAX`]. Hold
+    /// the guard as long as the transaction. Cancel-safe.
     ///
     /// SQLite has no lock queue: waiters poll, and a short transaction can starve between long
     /// ones.
@@ -179,7 +176,6 @@ pub(crate) async fn finish<T>(transaction: DatabaseTransaction, work: Result<T, 
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// An immediate retry can succeed.
     Conflict,
     Unavailable,
     Statement,
@@ -230,7 +226,6 @@ pub(crate) fn timed_out(error: &DbErr) -> bool {
     false
 }
 
-/// MySQL's error number is the first word of the error text.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {
     text.split(' ').next()?.parse().ok()

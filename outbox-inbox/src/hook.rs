@@ -1,6 +1,6 @@
 //! Notifies the application of handled and dead-lettered messages.
 //!
-//! Invariant: a hook is called after the commit. A crash in between loses the call.
+//! Invariant: a hook is called after the commit.
 
 use std::fmt;
 use std::sync::Arc;

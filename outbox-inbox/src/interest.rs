@@ -30,7 +30,6 @@ impl Interest {
         interest
     }
 
-    /// `"*"` needs no names.
     fn add_selected(&mut self, linked: &[&'static EventDescriptor]) {
         let is_selection = |event: &&EventDescriptor| event.is_selection() && !event.is_everything();
         let selections: Vec<_> = self.events.iter().copied().filter(is_selection).collect();
@@ -43,7 +42,6 @@ impl Interest {
         }
     }
 
-    /// Gapless sequences need these event types too.
     fn add_siblings(&mut self, linked: &[&'static EventDescriptor]) {
         if !self.whole_aggregates {
             return;

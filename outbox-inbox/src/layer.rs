@@ -1,6 +1,4 @@
-//! Middleware: code around every run of a handler.
-//!
-//! Invariant: middleware runs inside the transaction, after deduplication.
+//! Middleware: runs inside the transaction, after deduplication.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,8 +29,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error or a panic of a middleware counts as a handler failure: the run is rolled back and uses
-/// an attempt.
+/// An error or a panic of a middleware counts as a handler failure.
 pub trait Middleware: Send + Sync + 'static {
     /// Calls the inner middleware and the handler with `next.run(context)`, or ends the run without
     /// them. `Ok` commits, `Err` rolls back.

@@ -1,17 +1,16 @@
 //! The transactional inbox: handlers with exactly-once effects in a database.
 //!
-//! A broker delivers a message at least once: it redelivers after a crash, a lost acknowledgement
-//! or a slow handler. The inbox writes a row per (consumer, message) in the transaction of the
-//! handler's effects, before the effects. A copy of the message finds the row and is skipped.
+//! A broker delivers a message at least once. The inbox writes a row per (consumer, message) in the
+//! transaction of the handler's effects, before the effects. A redelivered message finds the row
+//! and is skipped.
 //!
 //! **Guaranteed**, for effects through the handler's transaction:
 //!
-//! - One effect per consumer and message while the row is kept (15 days by default), for any number
-//!   and order of copies, in any process.
+//! - One effect per consumer and message while the row is kept (15 days by default), in any
+//!   process.
 //! - Within a process, messages of one aggregate run one at a time, in stream order. A failed
 //!   message holds back later messages of its aggregate until it is handled or dead-lettered.
-//! - A message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw bytes.
-//!   Other messages continue.
+//! - A message that cannot be handled becomes a [dead letter](DeadLetters) with its raw bytes.
 //! - Outages of the database or the broker use no attempts.
 //!
 //! Other strategies have other guarantees: [`Strategy`].
@@ -20,8 +19,7 @@
 //!
 //! - Effects outside the database. They happen at least once. [`StableKey`] is the same for each
 //!   attempt, so that the receiver can drop copies.
-//! - Order of an aggregate across processes, unless the handler requires it
-//!   ([`Strategy::Sequence`], [`Order::Strict`]).
+//! - Order of an aggregate across processes, without [`Strategy::Sequence`] or [`Order::Strict`].
 //! - Order after a dead-lettered message: its aggregate continues without it.
 //!
 //! **Not allowed**: statements that end the transaction. On MySQL and MariaDB, DDL (`CREATE`,
@@ -89,28 +87,21 @@
 //! # }
 //! ```
 //!
-//! - Write a handler: [`idempotent_handler`](macro@idempotent_handler), arguments: [`FromContext`],
+//! - Handlers: [`idempotent_handler`](macro@idempotent_handler), arguments: [`FromContext`],
 //!   errors: [`HandlerError`]
-//! - Detect duplicates: [`Strategy`]
-//! - Choose the order: [`Order`]
-//! - Share a transaction between messages: `batch` of
-//!   [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`]
-//! - Return follow-up events: [`Emit`]; record events during the handler: [`Outbox`]
+//! - Duplicates: [`Strategy`]; order: [`Order`]; batches: [`HandlerOptions`]
+//! - Follow-up events: [`Emit`], [`Outbox`]
 //! - Effects outside the database: [`StableKey`], [`DedupStore`]: `redis` (features `redis`,
 //!   `redis-tls`)
-//! - Run handlers: [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`]
-//! - Liveness and readiness: [`Inbox::health`]
-//! - Wrap handlers: [`Middleware`], [`Inbox::with_middleware`]
-//! - Hooks: [`Inbox::on_handled`], [`Inbox::on_dead_letter`]
+//! - Running: [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`]
+//! - Health: [`Inbox::health`]; middleware: [`Middleware`]; hooks: [`Inbox::on_handled`],
+//!   [`Inbox::on_dead_letter`]
 //! - Tables: [`migrate`], [`migration`]
-//! - Older versions of an event: [`Upcasters`]
-//! - List, retry, discard and erase dead letters: [`DeadLetters`]
-//! - Consumer lag: [`Consumers`]
-//! - Pause a consumer: [`PausedConsumers`]
-//! - Outcome of past events per consumer: [`EventOutcomes`]
+//! - Older event versions: [`Upcasters`]
+//! - Operation: [`DeadLetters`], [`Consumers`], [`PausedConsumers`], [`EventOutcomes`]
 //! - Metrics and traces: [`telemetry`] (feature `metrics`)
-//! - Idempotent HTTP requests: `http` (feature `http`)
-//! - Test a handler: `testing::Harness` (feature `testing`)
+//! - HTTP requests: `http` (feature `http`)
+//! - Tests: `testing::Harness` (feature `testing`)
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -182,23 +173,20 @@ pub use upcast::Upcasters;
 ///
 /// - `consumer`: `"inventory"`, 1 to 64 of `A-Z a-z 0-9 - _`. Required. The name is stored: after a
 ///   rename the consumer handles all messages again.
-/// - `messages`: `["order.placed", "cart.*", "*"]`: event types, all events of an aggregate type,
-///   or all events. Default: the event types of `Event<T>`. For handlers of undecoded messages
-///   ([`RawMessage`]); [`Router`] describes the choice between several handlers. Not with strategy
-///   `key`; `"*"` not with `sequence`.
-/// - `strategy`: how duplicates are detected, see below. Default: `message_id`. [`Strategy`] lists
-///   the costs.
+/// - `messages`: `["order.placed", "cart.*", "*"]`, for handlers of undecoded messages
+///   ([`RawMessage`]). Default: the event types of `Event<T>`. [`Router`] describes the choice
+///   between several handlers. Not with strategy `key`; `"*"` not with `sequence`.
+/// - `strategy`: how duplicates are detected, see below. Default: `message_id`.
 /// - `order`: `aggregate` (default), `none` or `strict`. With `none`, messages do not wait for a
 ///   failed message of their aggregate (not with `sequence`). With `strict`, messages of the
 ///   consumer run one at a time.
-/// - `batch`: 1 to 1000 messages per transaction. Default: 1; 100 for `Vec<Event<T>>`. If one
-///   message fails, the messages of the batch are handled one by one.
+/// - `batch`: 1 to 1000 messages per transaction. Default: 1; 100 for `Vec<Event<T>>`. After a
+///   failure, the messages of a batch are handled one by one.
 /// - `attempts`: 1 to 1,000,000. Default: [`InboxConfig::attempts_max`].
 /// - `backoff`: `"1s..5m"`: shortest and longest delay. Default: [`InboxConfig::backoff`].
 /// - `timeout`: `"20s"`, shorter than [`InboxConfig::ack_wait`]. Default:
 ///   [`InboxConfig::handler_timeout`].
-/// - `crate`: `::my_service::inbox`, the path of a re-export. Default: found, if the crate depends
-///   on this crate or on `outbox`.
+/// - `crate`: `::my_service::inbox`, the path of a re-export. Default: this crate or `outbox`.
 ///
 /// Times are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
 ///
@@ -213,7 +201,7 @@ pub use upcast::Upcasters;
 ///   struct).
 /// - `key(OrderPlaced::number)`, `key(self::number)`: this function, `fn(&OrderPlaced) -> impl
 ///   Display`, returns the text of an earlier event: at most 1,024 bytes, never empty.
-/// - `constraint("reservations_pkey", …)`: the handler violates one of these constraints.
+/// - `constraint("reservations_pkey", …)`: the handler violates a listed constraint.
 /// - `external`: the [`DedupStore`](Strategy::External) contains the event.
 ///
 /// ```
@@ -259,7 +247,7 @@ pub use upcast::Upcasters;
 #[cfg(feature = "macros")]
 pub use outbox_macros::idempotent_handler;
 
-/// Items used by the macro. Not public API: may change in any release.
+/// Items used by the macro, not public API.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::handler::{BoxFuture, IntoOutcome, business_key, key_text};

@@ -1,7 +1,6 @@
-//! Audit log of operations on consumers and their dead letters, in the transactions of the changes.
+//! Audit log of operations on consumers and their dead letters.
 //!
-//! Invariant: an operation is inserted with its first change, so an operation without a change
-//! leaves no row.
+//! Invariant: an operation is inserted with its first change, in the same transaction.
 
 use std::num::NonZeroU32;
 
@@ -123,8 +122,7 @@ impl Note {
         }
     }
 
-    /// Adds to the count in the open transaction. The first change inserts the operation (primary
-    /// key).
+    /// Primary key.
     pub(crate) async fn count(
         &self,
         tx: &DatabaseTransaction,
@@ -150,7 +148,7 @@ impl Note {
         Ok(())
     }
 
-    /// Marks a recorded operation as ended. After a crash before this, its end is unknown.
+    /// After a crash before this, the end of the operation is unknown.
     pub(crate) async fn end(&self, db: &DatabaseConnection) -> Result<(), DbErr> {
         Pool::new(db.clone())
             .execute_raw(self.sql.finish(self.operation.id, None, None))

@@ -1,7 +1,4 @@
 //! Outcomes of past messages, page by page.
-//!
-//! Invariant: only strategy `message_id` writes a row per event; other strategies write a row only
-//! after a failure or a redelivery ([`EventOutcome::HandledLater`]).
 
 use outbox_core::EventId;
 use outbox_sea_orm::TableNames;
@@ -20,8 +17,7 @@ pub enum EventOutcome {
     Failed,
     /// Handled in the first attempt, by a strategy that writes a row per event.
     Handled,
-    /// Handled after a counted attempt. Every strategy writes this row, so it does not imply rows
-    /// of other events.
+    /// Handled after a counted attempt. Every strategy writes this row.
     HandledLater,
     /// Dead-lettered.
     Dead,
@@ -50,8 +46,8 @@ impl EventOutcomes {
     }
 
     /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids above `after` up to
-    /// `last`, in id order. Event ids begin with the time of recording, so a period is a range of
-    /// ids. A page with fewer rows is the last one.
+    /// `last`, in id order. Event ids begin with the time of recording. A page with fewer rows is
+    /// the last one.
     ///
     /// # Errors
     ///
@@ -81,9 +77,8 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// Reads at most `limit` dead letters of outbox messages of a consumer, created at or after
-    /// `since` and after the position `after`, by time and id. Each has its position, for the next
-    /// page. A page with fewer rows is the last one.
+    /// Reads at most `limit` dead letters of messages of a consumer, created at or after `since`
+    /// and after the position `after`, by time and id. A page with fewer rows is the last one.
     ///
     /// # Errors
     ///

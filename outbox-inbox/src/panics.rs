@@ -27,7 +27,6 @@ pub(crate) fn guard<T>(what: &'static str, code: impl FnOnce() -> T) -> Result<T
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// Also catches a panic of the closure that creates the future.
 pub(crate) async fn guard_async<F: Future>(
     what: &'static str,
     code: impl FnOnce() -> F,

@@ -17,10 +17,9 @@ use crate::operations::Note;
 /// The paused consumers of a database. Operators pause and resume consumers here.
 ///
 /// Works in any process with access to the database, while inboxes run or not. Every process of a
-/// paused consumer stops within two seconds if it can reach the database: running handlers finish,
-/// no handler starts, and nothing is received. Messages wait in the stream and in memory, without
-/// using attempts. Other consumers of the inbox continue. A pause survives restarts until it is
-/// ended.
+/// paused consumer stops receiving and starting handlers within two seconds if it can reach the
+/// database; running handlers finish. Messages wait in the stream and in memory, without using
+/// attempts. A pause survives restarts.
 ///
 /// Messages can expire in the stream during a long pause.
 ///
@@ -67,11 +66,9 @@ impl PausedConsumers {
         }
     }
 
-    /// Records changes as one operation in the audit log, in the transaction of the change. See
-    /// [`InboxOperations`](crate::InboxOperations).
-    ///
-    /// Without a change nothing is recorded. If the table `inbox_operations` is missing, a change
-    /// fails and is rolled back.
+    /// Records changes as one operation in the audit log
+    /// ([`InboxOperations`](crate::InboxOperations)), in the transaction of the change. If the
+    /// table `inbox_operations` is missing, a change fails and is rolled back.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -180,7 +177,6 @@ impl PausedConsumers {
     }
 }
 
-/// A small table, read without a lock.
 pub(crate) async fn paused(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
     let mut sql = inbox.sql(format!("SELECT consumer FROM {}", inbox.pauses()));
     let rows = db.query_all_raw(sql.statement()).await?;

@@ -94,7 +94,6 @@ mod tests {
             db.execute_unprepared(&format!("CREATE TABLE {table} (n INT)"))
                 .await
                 .unwrap();
-            // State of the pool after a cancelled `begin`.
             db.execute_unprepared("BEGIN").await.unwrap();
             database.pool().execute_raw(insert()).await.unwrap();
             assert_eq!(seen().await, 1, "{variable}");

@@ -1,6 +1,4 @@
 //! Finds handler options that contradict each other, the configuration or the stream.
-//!
-//! Invariant: pure functions; each problem names its place and a fix.
 
 mod raw_handlers;
 
@@ -94,7 +92,6 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
             };
         }
     }
-    // A handler of everything takes part in every aggregate.
     for handler in handlers
         .iter()
         .filter(|handler| handler.events.iter().any(|event| event.is_everything()))
@@ -156,7 +153,6 @@ pub(crate) fn stream(
     handlers: &[Registration],
     config: &InboxConfig,
 ) -> (Option<Problem>, Option<String>) {
-    // Other strategies need no retention.
     let Some(handler) = handlers
         .iter()
         .find(|handler| handler.options.strategy.keeps_rows())
@@ -319,7 +315,6 @@ mod tests {
     #[test]
     fn the_defaults_of_inbox_and_stream_fit() {
         let handlers = [with(Strategy::MessageId)];
-        // The default of `outbox_nats::EventStream`.
         let (problem, warning) = stream(&facts(Some(14 * DAY)), &handlers, &InboxConfig::default());
         assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
     }

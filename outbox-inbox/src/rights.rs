@@ -1,7 +1,4 @@
-//! Checks at the start that the tables exist and the role has the required rights.
-//!
-//! Invariant: read-only, without row locks. On MySQL and MariaDB, statements over no rows fail as
-//! they would later.
+//! Checks at the start that the tables exist and the role has the required rights. Read-only.
 
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -15,9 +12,6 @@ const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 /// Sequences are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
 
-/// # Errors
-///
-/// The database's error; of kind [`Trouble::Statement`] if a table of the inbox is missing.
 pub(crate) async fn problems(
     db: &DatabaseConnection,
     sql: &InboxSql,
@@ -158,7 +152,6 @@ async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     })
 }
 
-/// `jobs`: concurrent handlers of all consumers.
 pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usize) -> Option<String> {
     let connections = usize::try_from(connections?).ok()?;
     (connections < jobs).then(|| {
@@ -170,7 +163,6 @@ pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usi
     })
 }
 
-/// `None` on SQLite, which has one writer.
 pub(crate) fn connections_max(db: &DatabaseConnection) -> Option<u32> {
     match db.get_database_backend() {
         _ if db.is_mock_connection() => None,

@@ -16,9 +16,8 @@ const CONSUMER_BYTES_MAX: usize = 64;
 ///
 /// Within a consumer, each message has one handler: the handler of its event type and version (also
 /// after an upcast). If no handler takes its event type in any version, the handler with the
-/// narrowest matching `messages` key runs: `"order.placed"` before `"order.*"` before `"*"`. A
-/// version that only another process handles is therefore returned to the broker, even with a
-/// handler of `messages = ["*"]`. Consumers are independent: each consumer receives each message.
+/// narrowest matching `messages` key runs: `"order.placed"` before `"order.*"` before `"*"`. Each
+/// consumer receives each message.
 ///
 /// ```standalone_crate
 /// # use outbox_core::DomainEvent;
@@ -48,8 +47,8 @@ impl Router {
         Self::default()
     }
 
-    /// Returns all handlers linked into this program. The linker drops unreferenced crates without
-    /// an error: name them with [`link_handlers!`](crate::link_handlers).
+    /// Returns all handlers linked into this program. The linker drops unreferenced crates: name
+    /// them with [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn registered() -> Self {
         let mut handlers: Vec<_> = inventory::iter::<Registration>.into_iter().copied().collect();
@@ -126,7 +125,7 @@ impl Router {
     }
 
     /// Checks that the handlers are consistent and that `state` contains their state.
-    /// [`Inbox::run`](crate::Inbox::run) does this first; use this in unit tests.
+    /// [`Inbox::run`](crate::Inbox::run) does this first.
     ///
     /// # Errors
     ///

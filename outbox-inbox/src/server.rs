@@ -5,12 +5,6 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbErr, Statement};
 
 use crate::start_error::Problem;
 
-/// Rejects untested engines, unless allowed, and session settings that change the meaning of
-/// statements.
-///
-/// # Errors
-///
-/// The database's error.
 pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> Result<Vec<Problem>, DbErr> {
     let backend = db.get_database_backend();
     let asked = Statement::from_string(backend, version_query(backend));

@@ -4,9 +4,7 @@ use std::fmt;
 
 use outbox_sea_orm::NameError;
 
-/// Why an inbox cannot start: all problems, not only the first.
-///
-/// `Debug` prints the same text as `Display`, for a `main` that returns the error.
+/// Why an inbox cannot start: all problems. `Debug` prints the same text as `Display`.
 pub struct StartError {
     problems: Vec<Problem>,
 }

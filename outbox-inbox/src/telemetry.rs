@@ -2,7 +2,7 @@
 //! spans linked to the traces of the messages.
 //!
 //! Invariant: names, units and labels are public interface and listed in [`METRICS`]. The event
-//! type label contains only handled event types, so it is bounded.
+//! type label is bounded: only handled event types.
 //!
 //! # Traces
 //!
@@ -44,10 +44,9 @@ pub(crate) const UNREADABLE: &str = "unreadable";
 /// A separate label allows a separate alert.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// The event type is unbounded, because any publisher can choose it.
+/// Unbounded, because any publisher can choose the event type.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
-/// Messages that a wildcard handler takes (`messages = ["order.*"]`).
 pub(crate) const UNDECODED: &str = "undecoded";
 
 #[derive(Debug, Clone, Default)]

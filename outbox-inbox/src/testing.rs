@@ -75,8 +75,8 @@ pub enum Outcome {
     /// The handler requested a retry after this time
     /// ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
     Deferred(Duration),
-    /// The message could not run yet: it may be running elsewhere, earlier messages are missing, or
-    /// its version has no handler.
+    /// The message could not run yet: it runs elsewhere, earlier messages are missing, or its
+    /// version has no handler.
     Later,
     /// The message was dead-lettered.
     DeadLettered,
@@ -141,8 +141,8 @@ impl std::fmt::Debug for Harness {
 }
 
 impl Harness {
-    /// Creates a harness over a database with the inbox tables, and the outbox tables if handlers
-    /// record follow-up events.
+    /// Creates a harness over a database with the inbox tables, and the outbox tables for follow-up
+    /// events.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
@@ -171,8 +171,7 @@ impl Harness {
         fn with_upcasters(upcasters: Upcasters, in services);
     }
 
-    /// Sets the deduplication store of handlers with the strategy
-    /// [`external`](crate::Strategy::External). Only these handlers need a store.
+    /// Sets the deduplication store for the strategy [`external`](crate::Strategy::External).
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.services.store = Some(Arc::new(store));
@@ -209,8 +208,7 @@ impl Harness {
         self.redeliver_message::<H>(message, 1).await
     }
 
-    /// Delivers a message with the given delivery count. A redelivered message is counted before it
-    /// runs.
+    /// Delivers a message with the given delivery count.
     ///
     /// # Errors
     ///
@@ -232,7 +230,7 @@ impl Harness {
         .await
     }
 
-    /// Delivers arbitrary headers and bytes, for example from a sender that is no outbox.
+    /// Delivers arbitrary headers and bytes.
     ///
     /// # Errors
     ///
@@ -248,7 +246,6 @@ impl Harness {
             services: self.services.clone(),
             config: self.config.clone(),
             tally: Tally::default(),
-            // Without a broker, subjects have no meaning.
             belongs: Arc::new(|_, _, _| true),
         };
         let consumer = Consumer::new(
@@ -277,11 +274,9 @@ impl Harness {
             (Internal::DeadLettered, _) => Outcome::DeadLettered,
             (Internal::Skipped, _) => Outcome::Skipped,
             (_, Some(Retry::Deferred)) => Outcome::Deferred(outcome.after()),
-            // Without a broker, no other program can have subscribed.
             (Internal::SentBack { .. }, _) | (_, Some(Retry::Postponed | Retry::Early { .. })) => {
                 Outcome::Later
             }
-            // Nothing is returned without a shutdown.
             _ => Outcome::Failed,
         })
     }

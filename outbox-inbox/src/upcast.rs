@@ -28,9 +28,8 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
 /// If a consumer does not handle the version of a message, the steps convert it to the lowest later
-/// handled version. The message on the stream and a dead letter keep the original version. Steps
-/// read JSON, and CBOR with the feature `cbor`; the handler receives JSON. A payload of another
-/// codec cannot be converted: without a handler for its version, its message is dead-lettered. A
+/// handled version. The stream and dead letters keep the original. Steps read JSON, and CBOR with
+/// the feature `cbor`; the handler receives JSON. A message with another codec is dead-lettered. A
 /// missing, duplicate or unused step is an error at the start.
 ///
 /// ```
@@ -131,7 +130,7 @@ impl Upcasters {
     }
 
     /// Adds a step on JSON from version `from` to the next one, for versions without a Rust type.
-    /// An error is fatal: the message is dead-lettered. Integers beyond 64 bits lose digits.
+    /// An error is fatal. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(

@@ -23,13 +23,12 @@ const ROWS_MAX: usize = 1_000;
 /// MariaDB turns a list of 1,000 or more values into a join, which need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
-/// The dead letters of a database: messages that consumers could not handle. Operators inspect,
-/// retry or discard them.
+/// The dead letters of a database: messages that consumers could not handle.
 ///
 /// Works in any process with access to the database, while inboxes run or not. Operations on a
 /// [`DeadLetterSelection`] process its rows oldest first, at most 1,000 per transaction. After an
-/// error, finished transactions stay committed; repeat the call to continue. Dropping a future ends
-/// it after the current transaction.
+/// error, finished transactions stay committed; repeat the call. Dropping a future ends it after
+/// the current transaction.
 ///
 /// Rows that an inbox retries or another operator changes at the same time are skipped and not
 /// counted.
@@ -70,11 +69,9 @@ impl DeadLetters {
         }
     }
 
-    /// Records changes as one operation in the audit log, in the transactions of the changes. See
-    /// [`InboxOperations`](crate::InboxOperations).
-    ///
-    /// Without a change nothing is recorded. If the table `inbox_operations` is missing, a change
-    /// fails and is rolled back.
+    /// Records changes as one operation in the audit log
+    /// ([`InboxOperations`](crate::InboxOperations)), in the transactions of the changes. If the
+    /// table `inbox_operations` is missing, a change fails and is rolled back.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -96,7 +93,7 @@ impl DeadLetters {
         self.read(selection, limit, "payload").await
     }
 
-    /// As [`Self::list`], with empty payloads. The database does not send payloads.
+    /// As [`Self::list`], with empty payloads, which saves their transfer.
     ///
     /// # Errors
     ///
@@ -158,15 +155,14 @@ impl DeadLetters {
 
     /// Marks open dead letters for retry and returns their number. A running inbox of the consumer
     /// retries them soon, otherwise the next one at its start: in stream order within an aggregate,
-    /// once each. On success, the effect, the handled inbox row and the deletion of the dead letter
-    /// are one transaction. On failure, the dead letter is open again with the new error.
+    /// once each. On success, the effect and the deletion of the dead letter are one transaction.
+    /// On failure, the dead letter is open again with the new error.
     ///
     /// Later messages of the aggregate are usually handled before the retry. A handler that depends
     /// on order must check.
     ///
-    /// A dead letter that is no message is decoded again, and can succeed after a decoding bug is
-    /// fixed. If a copy of the message was handled after the inbox row expired, the dead letter is
-    /// deleted without a second effect.
+    /// A dead letter that is no message is decoded again. If a copy of the message was handled
+    /// meanwhile, the dead letter is deleted without a second effect.
     ///
     /// # Errors
     ///
@@ -186,9 +182,9 @@ impl DeadLetters {
             .await
     }
 
-    /// Deletes dead letters, marked or not, and returns their number. This deletes the only copy of
-    /// their bytes outside the stream. The inbox row stays dead until it expires, so a redelivered
-    /// copy has no effect. For the erasure of personal data see [`Self::erase`].
+    /// Deletes dead letters, marked or not, and returns their number. The inbox row stays dead
+    /// until it expires, so a redelivered copy has no effect. For the erasure of personal data see
+    /// [`Self::erase`].
     ///
     /// # Errors
     ///
@@ -291,13 +287,11 @@ async fn change_batch(
         if let Some(note) = note {
             note.count(&tx, changed, &letters).await?;
         }
-        // A crash before the commit changes nothing.
         tx.commit().await?;
     }
     Ok((changed, page.last().copied().filter(|_| page.len() == ROWS_MAX)))
 }
 
-/// Primary key.
 async fn change_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,

@@ -21,34 +21,30 @@ use crate::operations::Note;
 pub struct ErasedDeadLetters {
     /// Deleted dead letters of the aggregate.
     pub erased: u64,
-    /// Remaining dead letters, which an inbox retries or another operator changes at the same time.
-    /// Call again.
+    /// Remaining dead letters, which an inbox retries or another operator changes. Call again.
     pub busy: u64,
-    /// Dead letters of all consumers that are no messages and therefore have no aggregate. Inspect
-    /// them, and discard them if necessary.
+    /// Dead letters of all consumers without a decoded message, and therefore without an aggregate.
+    /// Inspect them, and discard them if necessary.
     pub unattributed: u64,
 }
 
 impl DeadLetters {
-    /// Deletes the dead letters of an aggregate of all consumers, marked or not, with headers and
-    /// payload, and clears the error texts in the inbox rows of their messages. Use it together
-    /// with [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
+    /// Deletes the dead letters of an aggregate of all consumers, marked or not, and clears the
+    /// error texts in the inbox rows of their messages. Use it together with
+    /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
     ///
-    /// As with [`Self::discard`], the inbox rows stay dead until they expire
-    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)), so a redelivered
-    /// copy has no effect until then, and [`Self::retry`] finds nothing. Letters without a decoded
-    /// message have no inbox row. Unlike `discard`, this counts letters that an inbox retries. The
-    /// erasure is complete when [`erased`](ErasedDeadLetters::erased) and
-    /// [`busy`](ErasedDeadLetters::busy) are 0 and consumers have no pending message of the
-    /// aggregate: a dead letter inserted during the call is not seen.
+    /// As with [`Self::discard`], a redelivered copy has no effect until the inbox row expires
+    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). A delivery without a
+    /// decoded message has no inbox row. A dead letter inserted during the call is not seen: repeat
+    /// the call until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy)
+    /// are 0 and consumers have no pending message of the aggregate.
     ///
     /// Reads all dead letters once by primary key, without locks. Deletes at most 500 per
     /// transaction. After an error, finished transactions stay committed; call again.
     ///
     /// **Not erased:** messages in the stream, results of handlers, error texts of messages that
-    /// are not dead-lettered (until
-    /// [`InboxConfig::retention`](crate::InboxConfig#structfield.retention) ends), the aggregate id
-    /// in `inbox_sequences`, logs, and backups.
+    /// are not dead-lettered (until their rows expire), the aggregate id in `inbox_sequences`,
+    /// logs, and backups.
     ///
     /// # Errors
     ///
@@ -135,7 +131,6 @@ async fn erase_batch(
         if let Some(note) = note {
             note.count(&tx, batch.erased, &[]).await?;
         }
-        // A crash before the commit changes nothing.
         tx.commit().await?;
     }
     Ok((batch, last.filter(|_| rows.len() == LIST_MAX)))
@@ -200,7 +195,6 @@ async fn erase_rows(
     Ok((erased, busy))
 }
 
-/// Primary key, no lock.
 async fn still_there(tx: &DatabaseTransaction, inbox: &InboxSql, ids: Vec<Value>) -> Result<u64, DbErr> {
     if ids.is_empty() {
         return Ok(0);

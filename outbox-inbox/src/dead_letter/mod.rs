@@ -1,9 +1,9 @@
 //! Dead letters: messages that a consumer could not handle.
 //!
 //! Invariant: one row per message and consumer, even after a redelivery. The key is derived from
-//! consumer and event id. Without a message, the key is derived from the entire delivery: a stream
-//! sequence alone would collide after the stream is recreated. The inbox row (`dead`) is written in
-//! the same transaction.
+//! consumer and event id or, without a message, from the entire delivery: a stream sequence alone
+//! would collide after the stream is recreated. The inbox row (`dead`) is written in the same
+//! transaction.
 //!
 //! ```text
 //!               retry (operator)
@@ -59,8 +59,7 @@ pub struct DeadLetter {
     pub aggregate: Option<Aggregate>,
     /// Number within the aggregate, if present.
     pub sequence: Option<u64>,
-    /// Subject of the publication, with NUL replaced; escaped and shortened if the database rejects
-    /// it.
+    /// Subject, with NUL replaced; escaped and shortened if the database rejects it.
     pub subject: String,
     /// Stream sequence of the delivery.
     pub stream_sequence: u64,
@@ -78,9 +77,9 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// The payload for display: JSON without the values of sensitive fields. If the message is
-    /// damaged, not decodable, or of an event missing in `fields`, only the size is shown.
-    /// [`SensitiveFields::linked`] contains the events of this program.
+    /// The payload for display: JSON without the values of sensitive fields. If the payload is not
+    /// decodable, or of an event missing in `fields`, only its size. [`SensitiveFields::linked`]
+    /// contains the events of this program.
     #[must_use]
     pub fn masked_payload(&self, fields: &SensitiveFields) -> MaskedPayload {
         match codec::decode(&self.headers, Bytes::copy_from_slice(&self.payload)) {
@@ -91,10 +90,9 @@ impl DeadLetter {
         }
     }
 
-    /// The payload as received, for programs: **nothing is masked.** Empty if MySQL or MariaDB
-    /// rejected its size (`max_allowed_packet`). Then `error` contains the reason, the header
-    /// `outbox-payload-omitted` contains the length, and a retry fails until the message is read
-    /// from the stream by its `stream_sequence`.
+    /// The payload as received, **unmasked**. Empty if MySQL or MariaDB rejected its size
+    /// (`max_allowed_packet`): then the header `outbox-payload-omitted` contains the length,
+    /// `error` the reason, and a retry fails. The message is on the stream at `stream_sequence`.
     #[must_use]
     pub fn raw_payload(&self) -> &[u8] {
         &self.payload
@@ -168,10 +166,8 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
     serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// Primary key: waits for an open transaction with the same key.
-///
-/// If the database rejects the contents, the letter is inserted as [`Form::Plain`]: otherwise it
-/// would be dead-lettered again forever.
+/// Primary key: waits for an open transaction with the same key. Rejected contents are inserted as
+/// [`Form::Plain`]: otherwise the message would be dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,

@@ -44,9 +44,9 @@ impl StoredDeadLetter {
 }
 
 /// The marked dead letters of a consumer in stream order: at most `limit`, and at most about
-/// `bytes` of payload, but always one. Index `inbox_dead_letters_retry`; no lock. Letters of the
-/// aggregates in `held` are skipped: this process has letters of them in memory, and later letters
-/// must not fill the page.
+/// `bytes` of payload, but always one. Index `inbox_dead_letters_retry`; no lock. Aggregates in
+/// `held` have letters in memory and are skipped, because their later letters must not fill the
+/// page.
 ///
 /// A recreated stream counts from 1 again. Therefore a letter is skipped while a marked letter of
 /// its aggregate has a smaller number and a later stream sequence. A running retry is open here;
@@ -139,7 +139,7 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
         false => format!(" AND l.status = {RETRY} AND "),
     });
     // MySQL and MariaDB cannot use a column of the outer query for a range scan: with this
-    // condition they read to the end of the aggregate.
+    // condition they read the whole aggregate.
     let range = match inbox.backend() {
         DbBackend::MySql => "",
         _ => "AND e.sequence < l.sequence ",
@@ -192,12 +192,9 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
         .push(end);
 }
 
-/// Takes a dead letter for this process before its handler runs: open, with one more attempt. A
-/// handler that crashes the process is therefore not retried forever. Returns false if another
-/// process was first or the mark was removed. Waits for the row lock (primary key) at most the
-/// `LockLimit`.
-///
-/// After a crash here, the dead letter is open and the attempt is counted.
+/// Takes a dead letter for this process before its handler runs: open, with one more attempt, so
+/// that a handler that crashes the process is not retried forever. Returns false if another process
+/// was first or the mark was removed. Waits for the row lock (primary key) at most the `LockLimit`.
 pub(crate) async fn begin<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -229,8 +226,8 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
 }
 
 /// Deletes the dead letter and marks the inbox row handled, in the handler's transaction.
-/// [`Outcome::Skipped`]: another process retries, has handled or has discarded the letter.
-/// [`Outcome::Duplicate`] must be committed too, to delete the letter of a handled message.
+/// [`Outcome::Skipped`]: another process has the letter, or it no longer exists.
+/// [`Outcome::Duplicate`] must be committed too, to delete the letter.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -261,8 +258,7 @@ pub(crate) async fn claim(
     if inbox.revive(tx, key).await? {
         return Ok(Outcome::Revived);
     }
-    // The inbox row is missing, failed or handled. Primary key: waits for an open transaction with
-    // the same key.
+    // Primary key: waits for an open transaction with the same key.
     let taken = inbox.claim(tx, key).await?
         || inbox
             .insert(tx, key, Status::Handled, letter.attempts, None)
@@ -273,9 +269,8 @@ pub(crate) async fn claim(
     })
 }
 
-/// Stores the new error and reopens later letters of the aggregate, after the rollback of the
-/// handler's transaction. After a crash before this, the dead letter is open with its old error.
-/// Returns whether the dead letter exists.
+/// Stores the new error and reopens later letters of the aggregate. After a crash before this, the
+/// dead letter is open with its old error. Returns whether the dead letter exists.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,

@@ -116,7 +116,6 @@ impl DeadLetterSelection {
     }
 }
 
-/// Position in the [`ORDER`].
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
 /// Oldest first. Index on (consumer, created_at); equal rows are sorted.
@@ -195,7 +194,6 @@ pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
     sql.push(&format!(" AND status = {code}"));
 }
 
-/// On PostgreSQL, the expression must match the index by aggregate.
 pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
     match inbox.backend() {
         DbBackend::Postgres => format!("{table}status::int4 = {RETRY}"),
@@ -206,7 +204,6 @@ pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
 /// Rounded up to the microsecond, which is correct for `>=` and `<`.
 fn push_time(sql: &mut Sql, time: OffsetDateTime) {
     let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
-    // The range that all databases support.
     let micros = i64::try_from(micros)
         .unwrap_or(i64::MAX)
         .clamp(0, 253_402_300_799_000_000);

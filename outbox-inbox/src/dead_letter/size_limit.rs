@@ -11,13 +11,10 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 
 use super::NewDeadLetter;
 
-/// The value is the payload's length.
 const OMITTED: &str = "outbox-payload-omitted";
 
-/// Upper bound of names, key, subject and error in the statement.
 const REST_MAX: usize = 16 * 1024;
 
-/// `None`: everything fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
     letter: &NewDeadLetter<'_>,
@@ -67,7 +64,6 @@ fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     Some((incoming, letter.error.to_owned()))
 }
 
-/// `None`: the payload is present.
 pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
     let bytes = bytes.parse().ok()?;

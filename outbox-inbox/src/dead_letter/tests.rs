@@ -199,7 +199,6 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
-        // The handler fails, or the process ends.
         tx.rollback().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
         assert_eq!(test.due().await.len(), 1);
@@ -248,7 +247,6 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
         assert_eq!((found.status, found.attempts), (DeadLetterStatus::Open, 4));
         assert_eq!(found.error, "x".repeat(1_000));
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
-        // A shutdown comes before the handler.
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         assert!(test.begin_retry(&letter).await);
         retry::put_back(&test.db, &test.sql, &letter).await.unwrap();

@@ -1,7 +1,6 @@
 //! Periodic work in the background, until a stop.
 //!
-//! Invariant: a stop drops no statement. A dropped statement would cost its connection, so it ends
-//! in the background.
+//! Invariant: a stop drops no statement, because a dropped statement would cost its connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,7 +20,6 @@ impl Rounds {
         self.answer(sleep(self.every.mul_f64(part))).await.is_some()
     }
 
-    /// `None` after the stop.
     pub(crate) async fn answer<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(wait).await
     }

@@ -53,8 +53,7 @@ pub struct ConsumerLag {
     pub dead_letters_marked: u64,
     /// Reason of a pause; `None` if the consumer is not paused.
     pub paused: Option<String>,
-    /// Whether a table of this database has a row of the consumer. If not, its inbox may use
-    /// another database.
+    /// Whether a table of this database has a row of the consumer.
     pub has_rows: bool,
 }
 
@@ -88,8 +87,7 @@ impl<S: Subscriber> Consumers<S> {
         fn with_names(names: TableNames);
     }
 
-    /// Returns the lag of a consumer, also while the consumer is paused, stuck, or without a
-    /// process.
+    /// Returns the lag of a consumer, with or without a process.
     ///
     /// # Errors
     ///
@@ -163,9 +161,8 @@ impl<S: Subscriber> Consumers<S> {
     }
 
     /// Reads the last handled sequence of an aggregate per consumer and source. A consumer without
-    /// strategy `sequence` or without a message of the aggregate is missing in the result. One
-    /// statement per hundred consumers, a range of the primary key (consumer, aggregate type,
-    /// aggregate id, source), at most 1,000 rows in all. Takes no locks.
+    /// a row is missing in the result. One statement per hundred consumers, a range of the primary
+    /// key, at most 1,000 rows in all. Takes no locks.
     ///
     /// # Errors
     ///

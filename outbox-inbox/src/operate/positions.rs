@@ -14,16 +14,15 @@ pub struct AggregatePosition {
     pub consumer: String,
     /// The service that numbers the events (`ce-source`); empty if the messages have none.
     pub source: String,
-    /// Last sequence that was handled or passed, like all before it; 0 for none.
+    /// Last handled or passed sequence; 0 for none.
     pub last: u64,
-    /// A later sequence that failed and is being retried; later messages wait for it. `None` if the
-    /// mark was not renewed for a day.
+    /// A later sequence that is being retried; later messages wait for it. `None` if the mark was
+    /// not renewed for a day.
     pub failing: Option<u64>,
 }
 
 const CONSUMERS_MAX: usize = 100;
 
-/// Rows per statement; an aggregate has one per consumer and source.
 const ROWS_MAX: i64 = 1_000;
 
 pub(super) async fn positions(

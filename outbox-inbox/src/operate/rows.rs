@@ -5,7 +5,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use crate::columns::read_count;
 use crate::dedup::sql::InboxSql;
 
-/// Upper bound of the dead letters counted per consumer, which bounds the cost of counting.
+/// Upper bound of the dead letters counted per consumer.
 pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
 
 const CONSUMERS_MAX: usize = 100;
@@ -46,8 +46,7 @@ pub(super) async fn letters(
     Ok(letters)
 }
 
-/// Prefix of each primary key and of the index of dead letters; one statement per hundred
-/// consumers.
+/// Prefix of each primary key and of the index of dead letters.
 pub(super) async fn of_any(
     db: &DatabaseConnection,
     inbox: &InboxSql,

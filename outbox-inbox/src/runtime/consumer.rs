@@ -98,7 +98,6 @@ impl Consumer {
         shared: Arc<Shared>,
         start_at: StartAt,
     ) -> Self {
-        // Contradictions were reported at the start.
         let linked: Vec<_> = Catalogue::linked().unwrap_or_default().iter().collect();
         let own = || handlers.iter().filter(|handler| handler.consumer == name);
         Self {
@@ -147,7 +146,6 @@ impl Consumer {
         }
     }
 
-    /// Room for two concurrent batches.
     pub(crate) fn in_flight_max(&self) -> usize {
         self.shared.config.in_flight_bound().max(2 * self.batch_max)
     }

@@ -1,15 +1,13 @@
 //! The loop of one consumer: moves messages between its parts.
 //!
-//! | part | job |
-//! |---|---|
-//! | [`Receiver`] | subscribes, and receives deliveries |
-//! | [`DeadLetterPolls`] | finds dead letters to retry |
-//! | [`Unanswered`] | keeps unacknowledged messages, and reports progress to the broker |
-//! | [`Scheduler`] | keeps the order, and selects what runs |
-//! | [`Jobs`] | runs handlers |
+//! - [`Receiver`] subscribes, and receives deliveries.
+//! - [`DeadLetterPolls`] finds dead letters to retry.
+//! - [`Unanswered`] keeps unacknowledged messages, and reports progress to the broker.
+//! - [`Scheduler`] keeps the order, and selects what runs.
+//! - [`Jobs`] runs handlers.
 //!
 //! Invariants: memory is bounded. A failed message stays at the front of its lane, here or at the
-//! broker, so that no message of its aggregate overtakes it.
+//! broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +196,6 @@ impl<S: Subscriber> Dispatcher<S> {
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
         if consumer.order == Order::None || outcome == Outcome::Returned {
-            // Nothing waits for it.
             lanes.finish(&lane.key, Vec::new(), None, now);
             self.unanswered.give_back(back, after);
             return;
@@ -246,7 +243,6 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Also at each progress report, because jobs can be long.
     fn show(&self) {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
         telemetry::gauge(telemetry::IN_FLIGHT, consumer, messages);

@@ -55,8 +55,7 @@ impl<S> fmt::Debug for Inbox<S> {
     }
 }
 
-/// Why an inbox cannot start. A running inbox ends only with [`Self::Panicked`]: after any other
-/// error it backs off and retries.
+/// Why an inbox cannot start. A running inbox ends only with [`Self::Panicked`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
@@ -66,8 +65,7 @@ pub enum InboxError {
     /// Handlers, state or configuration are inconsistent.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The database rejects user, password or database name, or its certificate is not trusted. A
-    /// retry cannot succeed without an operator.
+    /// The database rejects the login or the database name, or its certificate is not trusted.
     #[error(transparent)]
     Connect(ConnectError),
     /// The tables cannot be read.
@@ -87,13 +85,13 @@ pub enum InboxError {
         /// The broker's error.
         source: SubscriberError,
     },
-    /// A consumer panicked outside a handler. The inbox stopped the other consumers as in a
-    /// shutdown; start it again.
+    /// A consumer panicked outside a handler. The inbox stopped the other consumers; start it
+    /// again.
     #[error("consumer `{consumer}` cannot go on: {reason}")]
     Panicked {
         /// Name of the consumer.
         consumer: &'static str,
-        /// What panicked, and the panic message.
+        /// The panic message.
         reason: String,
     },
 }
@@ -103,8 +101,7 @@ impl<S: Subscriber> Inbox<S> {
     /// configuration.
     ///
     /// `db` is the database of the handlers' effects. Its pool should have at least
-    /// [`InboxConfig::concurrency`] connections per consumer; with fewer, handlers wait for each
-    /// other.
+    /// [`InboxConfig::concurrency`] connections per consumer.
     pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         let config = InboxConfig::default();
         Self {
@@ -121,8 +118,8 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments. A second value of
-    /// the same type replaces the first.
+    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments. A second value of a
+    /// type replaces the first.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.services.state.insert(value);
@@ -147,21 +144,20 @@ impl<S: Subscriber> Inbox<S> {
     /// Requires handlers at the start, by crate (`my_handlers`), module, function
     /// (`my_handlers::mail::send_receipt`) or consumer. A second call adds names. Default: none.
     ///
-    /// The linker drops unreferenced crates without an error. A program with handlers in several
-    /// crates lists the crates here and links them with [`link_handlers!`](crate::link_handlers).
+    /// The linker drops unreferenced crates without an error; link them with
+    /// [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.expected.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`], all
-    /// messages that the stream still has. A second call for the same consumer replaces the first.
-    /// An unknown consumer is an error at the start of the inbox.
+    /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`]. A second
+    /// call for the same consumer replaces the first. An unknown consumer is an error at the start
+    /// of the inbox.
     ///
-    /// A consumer that exists on the broker keeps its position; a different start is logged. A
-    /// consumer deleted on the broker is new again. Strategy `sequence` does not wait for messages
-    /// before the start.
+    /// An existing consumer keeps its position. A consumer deleted on the broker is new again.
+    /// Strategy `sequence` does not wait for messages before the start.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);
@@ -181,8 +177,7 @@ impl<S: Subscriber> Inbox<S> {
         fn with_outbox(outbox: OutboxConfig, in services);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
-        /// Sets the conversions of older event versions. Default: none; see
-        /// [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
+        /// Sets the conversions of older event versions. Default: none.
         fn with_upcasters(upcasters: Upcasters, in services);
     }
 
@@ -193,17 +188,15 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Sets the deduplication store of handlers with the strategy
-    /// [`external`](crate::Strategy::External). Only these handlers need a store.
+    /// Sets the deduplication store for the strategy [`external`](crate::Strategy::External).
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.services.store = Some(Arc::new(store));
         self
     }
 
-    /// Calls `hook` after the commit of each handled message, at most once: a crash after the
-    /// commit loses the call. The hook must not block. A panic is logged and has no other effect. A
-    /// second call replaces the hook.
+    /// Calls `hook` after the commit of each handled message, at most once: a crash can lose the
+    /// call. The hook must not block. A panic is only logged. A second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_handled = Some(Arc::new(hook));
@@ -211,16 +204,15 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Calls `hook` after each dead-lettered message and after each failed retry of a dead letter,
-    /// under the conditions of [`Self::on_handled`].
+    /// as [`Self::on_handled`] does.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
 
-    /// Returns the health of the running inbox, readable from any task. Call it after
-    /// [`Self::with_config`] and before [`Self::run`]. If the inbox runs several times, the health
-    /// is of the latest run.
+    /// Returns the health of the latest run, readable from any task. Call it after
+    /// [`Self::with_config`] and before [`Self::run`].
     ///
     /// Liveness and readiness with axum:
     ///
@@ -259,11 +251,9 @@ impl<S: Subscriber> Inbox<S> {
         self.health.clone()
     }
 
-    /// Runs until `shutdown` is cancelled. Then it waits up to [`InboxConfig::shutdown_timeout`]
-    /// for running handlers, cancels the rest, and returns their messages to the broker. It returns
-    /// at most two seconds after that timeout.
-    ///
-    /// Outages of database or broker do not end the run, not even at the start.
+    /// Runs until `shutdown` is cancelled, also through outages of database or broker. Then it
+    /// waits up to [`InboxConfig::shutdown_timeout`] for running handlers, cancels the rest, and
+    /// returns their messages to the broker. It returns at most two seconds after that timeout.
     ///
     /// # Errors
     ///
@@ -271,16 +261,15 @@ impl<S: Subscriber> Inbox<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the running handlers. They are rolled back in the background,
-    /// and the broker redelivers their messages.
+    /// Dropping the future cancels and rolls back the running handlers in the background. The
+    /// broker redelivers their messages.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<InboxReport, InboxError> {
         self.run_observed(shutdown.child_token(), false).await
     }
 
-    /// Runs until no consumer has work left, for tests and batch jobs. It waits for failed messages
-    /// through all their delays.
+    /// Runs until no consumer has work left, including delayed retries and at most 100 marked dead
+    /// letters per consumer. For tests and batch jobs.
     ///
-    /// Dead letters marked for retry before the start are retried, at most 100 per consumer.
     /// Follow-up events are recorded but not published: drain a relay, then the inbox again.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! Lifecycle of an inbox: checks, database, subscriptions, consumers, shutdown.
 //!
-//! Invariants: an inbox that cannot start has handled nothing. A shutdown is bounded, whatever
-//! handlers do.
+//! Invariants: an inbox that cannot start has handled nothing. A shutdown is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +53,6 @@ impl<S: Subscriber> Inbox<S> {
             soft,
             hard: CancellationToken::new(),
         };
-        // Dropping this future drops the guards and stops everything.
         let _guards = (stop.soft.clone().drop_guard(), stop.hard.clone().drop_guard());
         let ended = self.run_until(&stop, drain).await;
         run.ended(ended.as_ref().err().map(|error| describe(error)));
@@ -111,7 +109,6 @@ impl<S: Subscriber> Inbox<S> {
         broken.try_recv().map_or(Ok(report), Err)
     }
 
-    /// The channel returns fatal errors.
     async fn start(
         &self,
         handlers: &[Registration],
@@ -179,7 +176,6 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Checks without I/O.
     fn check(&self) -> Result<Router, InboxError> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
@@ -318,7 +314,6 @@ impl<S: Subscriber> Inbox<S> {
         }
         let allows_untested = self.config.allow_untested_engine;
         let mut problems = server::problems(database.pool(), allows_untested).await?;
-        // With an unsuitable setting, the query for rights may fail.
         if problems.is_empty() {
             problems =
                 rights::problems(database.pool(), sql, &self.services.outbox, router.handlers()).await?;
@@ -331,8 +326,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// The receiving loop retries temporary errors; permanent errors are returned. A paused
-    /// consumer does not subscribe: that would recreate a consumer that an operator has deleted.
+    /// The receiving loop retries temporary errors. A paused consumer does not subscribe: that
+    /// would recreate a consumer that an operator has deleted.
     async fn subscribe(
         &self,
         consumer: &Consumer,
@@ -386,7 +381,6 @@ async fn run_consumer<S: Subscriber>(
         "the inbox stops, because a consumer cannot go on"
     );
     vitals.stopped(Some(reason.clone()));
-    // The receiver may be dropped.
     let _ = broken.send(InboxError::Panicked { consumer, reason });
     soft.cancel();
 }

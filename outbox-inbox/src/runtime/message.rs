@@ -1,4 +1,4 @@
-//! A message in the memory of a consumer: its handler, and its state between attempts.
+//! A message in the memory of a consumer, and its state between attempts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,6 @@ use crate::handler::Registration;
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedMessage {
     pub(crate) message: Result<Arc<Message>, Refused>,
-    /// Empty if unknown.
     pub(crate) source: Arc<str>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
@@ -23,7 +22,6 @@ pub(crate) struct RoutedMessage {
 pub(crate) enum Refused {
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Valid headers on a subject of other events.
     #[error(
         "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right \
          to publish this event; if a stream has subjects of another layout, tell the subscriber not to check them"
@@ -65,7 +63,6 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// What remains valid after a return to the broker.
     pub(crate) fn sent_away(self) -> Self {
         Self {
             counted: None,
@@ -74,7 +71,6 @@ impl Memory {
         }
     }
 
-    /// Whether a count or mark must be undone if the message does not run.
     pub(crate) fn is_recorded(&self) -> bool {
         self.counted.is_some() || self.begun
     }
@@ -86,7 +82,6 @@ pub(crate) struct Early {
     pub(crate) since: Instant,
     /// The wait exceeded its bound, or the beginning of the aggregate is no longer on the stream.
     pub(crate) expired: bool,
-    /// The broker need not be queried for the beginning of the aggregate.
     pub(crate) asked: bool,
 }
 
@@ -116,7 +111,6 @@ impl RoutedMessage {
         }
     }
 
-    /// Only if nothing about the message is in doubt.
     pub(crate) fn batchable(&self) -> Option<&Arc<Registration>> {
         match &self.route {
             Route::Handler { handler, .. } => {
@@ -128,5 +122,4 @@ impl RoutedMessage {
     }
 }
 
-/// Empty until the deliveries are returned to the broker.
 pub(crate) type Left = Arc<OnceLock<Instant>>;

@@ -1,6 +1,6 @@
 //! The runtime: receives messages and handles each once.
 //!
-//! - `receive`: deliveries and dead letters arrive, and stay in memory until they are acknowledged.
+//! - `receive`: deliveries and dead letters, kept in memory until they are acknowledged.
 //! - `schedule`: which message runs next, and how many are in memory.
 //! - `run`: a job: attempt, claim, handler, commit, acknowledgement.
 //! - `conclude`: failures, duplicates, dead letters, returns.
@@ -8,11 +8,11 @@
 //!
 //! Invariants:
 //!
-//! - A message is acknowledged after its effect is committed, never before.
+//! - A message is acknowledged after its effect is committed.
 //! - Within a process, messages of one aggregate run one at a time, in stream order (with strategy
 //!   `sequence`, in sequence order). A failed message holds back later ones.
 //! - Deliveries, running handlers, attempts and the shutdown are bounded.
-//! - Errors of database or broker pause and use no attempts.
+//! - Errors of database or broker use no attempts.
 
 mod conclude;
 mod consumer;

@@ -18,8 +18,8 @@ pub struct InboxReport {
     pub deferred: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: event types without a subscriber, and deliveries
-    /// ignored by configuration.
+    /// Deliveries acknowledged without a handler: event types without a subscriber, and ignored
+    /// deliveries.
     pub skipped: u64,
     /// Deliveries sent back to the broker for another version of the program.
     pub sent_back: u64,
@@ -52,7 +52,6 @@ impl Tally {
             (Outcome::Returned, _) => &mut report.returned,
             (_, Some(Retry::Failed)) => &mut report.failed,
             (_, Some(Retry::Deferred)) => &mut report.deferred,
-            // It did not run.
             _ => return,
         };
         *counter += 1;

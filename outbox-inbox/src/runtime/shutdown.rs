@@ -1,10 +1,9 @@
-//! Shutdown of a consumer: unhandled deliveries return to the broker in stream order, without a
-//! delay.
+//! Shutdown of a consumer: unhandled deliveries return to the broker in stream order.
 //!
 //! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of it
 //! runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
-//! everything is returned; the next process then waits for the claim. Every wait is bounded; a lost
-//! answer causes a redelivery after `ack_wait`.
+//! everything is returned. Every wait is bounded; a lost answer causes a redelivery after
+//! `ack_wait`.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -27,8 +26,8 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry;
 
-/// Time for rollbacks after the hard stop. Shorter than `ROLLBACK_GRACE` in
-/// [`crate::runtime::lifecycle`], which leaves a second for the return.
+/// Shorter than `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second for the
+/// return.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 struct Rest<D> {
@@ -108,7 +107,6 @@ impl<S: Subscriber> Dispatcher<S> {
         Rest { unstarted, running }
     }
 
-    /// A stop may take as long as the running handlers.
     fn log_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
         let (consumer, messages) = (self.consumer.name, rest.running.len());
         if messages == 0 {
@@ -168,6 +166,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .into_iter()
             .partition(|in_flight| {
                 match self.unanswered.lane_of(&in_flight.routed) {
+                    // No other message waits for it.
                     LaneKey::Alone(_) => false,
                     key => busy.contains(&key),
                 }
@@ -188,8 +187,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // Messages that did not run are uncounted before the return; otherwise the next process may
-        // find the attempts used up. After a crash or an outage here they stay counted.
+        // Otherwise the next process may find the attempts used up. After a crash or an outage here
+        // they stay counted.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

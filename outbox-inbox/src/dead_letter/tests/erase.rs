@@ -61,7 +61,6 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
 
         let aggregate = Aggregate::new("order", "1");
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
-        // A retry that ends afterwards must not store the payload again.
         assert!(!test.is_there_when_it_fails(&due[0], "ada@example.org").await);
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
 
@@ -72,7 +71,6 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
         assert!(test.due().await.is_empty());
         for message in [&open, &marked, &plain] {
             assert_eq!(last_error(&test, message).await, None);
-            // A redelivered copy has no effect.
             assert_eq!(test.row(message).await, Some((Status::Dead, 3)));
         }
         for message in [&other, &other_plain] {

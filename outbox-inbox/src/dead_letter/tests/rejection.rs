@@ -96,8 +96,6 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
             outcome
         };
         let end = async {
-            // The insert fails after 400 ms. A second, plain insert would succeed after this
-            // transaction.
             let mut begun = BTreeSet::new();
             eventually("an outcome, or a second try", async || {
                 for row in test.db.query_all_raw(waiting.clone()).await.unwrap() {

@@ -1,8 +1,7 @@
 //! Detects and concludes messages that were handled before.
 //!
-//! Invariants: the strategy is checked before an attempt is counted, so that a message that is
-//! done, early or running elsewhere uses no attempt. The row of attempts and the dead letter end
-//! before the acknowledgement.
+//! Invariants: the strategy is checked before an attempt is counted. The row of attempts and the
+//! dead letter end before the acknowledgement.
 
 use super::dead_letter;
 use crate::database::roll_back;
@@ -38,7 +37,6 @@ pub(crate) async fn conclude(attempt: &mut Attempt<'_>) -> Outcome {
         None if attempt.routed.memory.count_first => attempt.attempts().end().await,
         None => Ok(()),
     };
-    // After a crash before this, the next delivery or retry finds the duplicate again.
     match ended {
         Ok(()) => Outcome::Duplicate,
         Err(error) => attempt.later(&describe(&error)),

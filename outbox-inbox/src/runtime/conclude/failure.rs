@@ -1,7 +1,7 @@
 //! Records a failed message, and retries or dead-letters it.
 //!
-//! Invariants: a failure is recorded after the rollback. Database errors use no attempt. Hooks are
-//! called after the commit.
+//! Invariants: a failure is recorded after the rollback, and hooks are called after the commit.
+//! Database errors use no attempt.
 
 use std::time::Duration;
 
@@ -87,8 +87,7 @@ pub(crate) async fn defer(
             match attempt.until_done(|| attempts.take_back()).await {
                 Ok(()) => attempt.routed.memory.counted = None,
                 Err(Outcome::Returned) => return Outcome::Returned,
-                // The requested wait still applies. The next run uses the attempt that is already
-                // counted.
+                // The next run uses the attempt that is already counted.
                 Err(_) => {}
             }
         }

@@ -84,7 +84,6 @@ impl<D: Delivery> Returns<D> {
         let tasks = self.tasks.clone();
         tasks.close();
         async move {
-            // The rest is redelivered after `ack_wait`.
             let _ = timeout(CORRECTIONS_MAX + ANSWERS_MAX, tasks.wait()).await;
         }
     }

@@ -1,7 +1,7 @@
 //! Event types and versions without a handler in this process.
 //!
 //! Invariant: an event type with another subscriber under the consumer's name is never silently
-//! acknowledged. Its messages are returned, dead-lettered, or skipped by configuration.
+//! acknowledged.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,6 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// A foreign sender can produce any number of versions.
 const LOGGED_MAX: usize = 1_000;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -138,7 +137,6 @@ async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     }
 }
 
-/// Another subscriber may exist, so the message must not be acknowledged.
 pub(crate) fn unknown_wishes(consumer: &Consumer, error: &SubscriberError) -> Outcome {
     tracing::warn!(consumer = consumer.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
     Outcome::postponed(ASK_AGAIN_AFTER)

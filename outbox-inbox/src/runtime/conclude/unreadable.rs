@@ -53,8 +53,8 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
     }
 }
 
-/// Without a row of attempts, panics and deliveries are counted here. If even the dead letter
-/// causes a panic, the delivery is retried at the longest delay, so that it is not lost.
+/// Counted here, because the delivery has no row of attempts. If even the dead letter causes a
+/// panic, the delivery is retried at the longest delay, so that it is not lost.
 pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     if let Some(letter) = attempt.routed.letter.clone() {
         return dead_letter::fail(&mut attempt, &letter, error).await;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 pub(crate) use vitals::ConsumerVitals;
 
-/// Reports the health of a running inbox without blocking. Clones are equivalent; see
+/// Reports the health of a running inbox without blocking. See
 /// [`Inbox::health`](crate::Inbox::health).
 #[derive(Debug, Clone)]
 pub struct InboxHealthCheck {
@@ -41,7 +41,7 @@ pub enum ConsumerState {
     /// Running, or returning unhandled messages after the stop of its inbox.
     Running,
     /// Paused by an operator ([`PausedConsumers`](crate::PausedConsumers)): receives and starts
-    /// nothing. A pause does not affect the health.
+    /// nothing.
     Paused {
         /// Time since this process detected the pause.
         paused_for: Duration,

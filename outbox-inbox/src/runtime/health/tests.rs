@@ -67,7 +67,6 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
     assert_eq!(check.now(), Health::Alive);
     books.trouble("it was deleted");
     books.subscribing();
-    // Longer than an interruption of an open subscription is kept.
     let away_for = FORGOTTEN_AFTER + 10 * SECOND;
     pass(&books, away_for).await;
     assert_text(

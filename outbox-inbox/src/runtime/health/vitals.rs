@@ -33,7 +33,6 @@ struct Vitals {
     paused_at: Option<Instant>,
     is_subscribed: bool,
     away: Option<Away>,
-    /// It failed during a message, and no message was handled since.
     database_failing: bool,
     jobs: usize,
     active_at: Instant,
@@ -114,7 +113,6 @@ impl ConsumerVitals {
         }
     }
 
-    /// Returns whether the error is new.
     pub(in crate::runtime) fn trouble(&self, reason: &str) -> bool {
         let mut vitals = self.lock();
         let is_known = vitals.away().is_some_and(|away| away.reason == reason);

@@ -31,7 +31,6 @@ pub(crate) struct Held {
     /// Excluded from the poll: letters behind a letter that cannot run must not hide letters of
     /// other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
-    /// Runnable letters reduce the page, to bound memory.
     pub(crate) ready: usize,
     pub(crate) room: usize,
 }
@@ -69,8 +68,7 @@ impl DeadLetterPolls {
         self.has_polled && self.polls == 0
     }
 
-    /// Spawn the future; its result arrives in [`Self::found`]. After an error the next poll
-    /// repeats the query.
+    /// Spawn the future; its result arrives in [`Self::found`].
     pub(crate) fn poll(&mut self, held: Held) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let (find, consumer) = (self.find.clone(), self.consumer.clone());
@@ -86,7 +84,6 @@ impl DeadLetterPolls {
             let new = letters
                 .into_iter()
                 .filter(|letter| !held.known.contains(&letter.id));
-            // The receiver is gone after the end of the loop.
             let _ = find.send(new.collect());
         }
     }

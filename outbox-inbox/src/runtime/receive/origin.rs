@@ -13,7 +13,6 @@ use crate::dead_letter::StoredDeadLetter;
 #[derive(Debug)]
 pub(crate) enum Origin<D> {
     Broker(Arc<Delivered<D>>),
-    /// A retried dead letter; its row has the outcome.
     DeadLetter(Arc<StoredDeadLetter>),
 }
 
@@ -84,7 +83,6 @@ impl<D: Delivery> Origin<D> {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
         if !*is_returned && let Err(error) = message.delivery.progress().await {
-            // At worst the broker redelivers.
             tracing::debug!(%error, "progress was not acknowledged");
         }
     }

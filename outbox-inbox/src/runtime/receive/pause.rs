@@ -1,7 +1,6 @@
-//! Follows the pauses of consumers ([`crate::pauses`]).
+//! Follows the pauses of consumers: one statement per second for all consumers of a process.
 //!
-//! Invariants: one statement per second for all consumers of a process. If the table cannot be
-//! read, the last state stays.
+//! Invariant: if the table cannot be read, the last state stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,6 @@ use crate::runtime::run::attempt::TROUBLE;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// `false`: a stop came first.
 pub(crate) async fn first_look(
     shared: &Shared,
     consumers: &[Arc<Consumer>],

@@ -1,8 +1,8 @@
 //! Receives the deliveries of a consumer.
 //!
-//! Invariant: a broker error pauses the loop and never ends it. Deliveries fetched by an ended
-//! subscription are accepted before the next subscription begins. A paused consumer has no
-//! subscription. Waiting for the next step is cancel-safe.
+//! Invariant: a broker error never ends the loop. Deliveries fetched by an ended subscription are
+//! accepted before the next subscription begins. A paused consumer has no subscription. Waiting is
+//! cancel-safe.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ pub(crate) const TROUBLE: Backoff = Backoff {
 /// A subscription without deliveries for this long, although the broker has messages, is reopened.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// `drain` only.
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
 /// A process suspended for longer did not receive meanwhile.
@@ -43,10 +42,8 @@ pub(crate) type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>)
 
 pub(crate) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// The next subscription begins afterwards.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
-    /// Nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
     /// The ended subscription can still be flushed.
     Closed(Option<S::Subscription>),
@@ -119,7 +116,6 @@ impl Drop for Stopwatch<'_> {
     }
 }
 
-/// The loop makes no other progress meanwhile.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) struct Receiver<S: Subscriber> {
@@ -131,7 +127,6 @@ pub(crate) struct Receiver<S: Subscriber> {
     failures: u32,
     waited: Duration,
     heard_at: Instant,
-    /// `drain` only.
     idleness: Option<Idleness>,
 }
 
@@ -236,8 +231,8 @@ impl<S: Subscriber> Receiver<S> {
         (Origin::broker(delivery), routed)
     }
 
-    /// Reopens a subscription that is silent although the broker has more than the `unanswered`
-    /// messages.
+    /// Opens a new subscription if the broker has more than the `unanswered` messages but sends
+    /// nothing.
     pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
         if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
             return;
@@ -271,7 +266,6 @@ impl<S: Subscriber> Receiver<S> {
         };
     }
 
-    /// `letters_found`: the first poll for dead letters has completed.
     pub(crate) async fn all_idle(&mut self, has_jobs: bool, has_messages: bool, letters_found: bool) -> bool {
         let Some(idleness) = &self.idleness else {
             return false;
@@ -311,7 +305,6 @@ impl<S: Subscriber> Receiver<S> {
         telemetry::gauge(telemetry::PAUSED, consumer, usize::from(is_paused));
         if !is_paused {
             if let Some(idleness) = &self.idleness {
-                // Messages published during the pause are on the stream.
                 idleness.set(false);
             }
             if matches!(self.deliveries, Deliveries::Closed(_)) {

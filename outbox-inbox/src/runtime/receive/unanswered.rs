@@ -85,7 +85,6 @@ pub(crate) struct Unanswered<D> {
     stop: Stop,
     tasks: TaskTracker,
     origins: HashMap<u64, Origin<D>>,
-    /// No longer in `origins`.
     returns: Returns<D>,
     bytes: usize,
     last_local_id: u64,
@@ -164,7 +163,7 @@ impl<D: Delivery> Unanswered<D> {
         Some(origin)
     }
 
-    /// In a task, because that may wait for the database while the loop reports progress.
+    /// In a task, because that may wait for the database.
     pub(crate) fn give_back(&mut self, in_flight: Vec<InFlight<D>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -193,7 +192,6 @@ impl<D: Delivery> Unanswered<D> {
         }));
     }
 
-    /// `apart`: number of lanes of letters that cannot run yet.
     pub(crate) fn held_letters(&self, apart: usize) -> Held {
         let mut held = Held::default();
         let is_of_aggregates = self.consumer.order == Order::Aggregate;

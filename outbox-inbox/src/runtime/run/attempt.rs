@@ -26,14 +26,14 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// Then the message is requeued. In an outage, each try takes the pool's acquire timeout.
+/// After this many tries, the message is requeued. In an outage, each try takes the pool's acquire
+/// timeout.
 const WRITES_MAX: u32 = 5;
 
-/// Then a conflict or lost connection counts as a failure, so that a handler that causes them
-/// reaches its limit.
+/// After this many, a conflict or lost connection counts as a failure, so that a handler that
+/// causes them reaches its limit.
 const INTERRUPTIONS_MAX: u32 = 5;
 
-/// `M`: the message, or `()` for a delivery that is not decoded.
 pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) consumer: &'a Consumer,
     pub(crate) incoming: &'a Incoming,
@@ -159,7 +159,6 @@ impl Attempt<'_> {
         let input = Input::new(self.consumer, self.message, self.source, handler, upcast_to);
         let claimant = match &input {
             Ok(input) => Some(input.claimant),
-            // Dead-lettered in its turn.
             Err(_) => match self.wait_for_turn().await {
                 Some(outcome) => return outcome,
                 None => self.keeper_of_sequence(),
@@ -174,7 +173,6 @@ impl Attempt<'_> {
         self.conclude(ran, claimant.as_ref()).await
     }
 
-    /// `input`: why the handler cannot take it, if so.
     async fn run_once(&mut self, input: &Result<Input<'_>, HandlerError>) -> Result<(), Outcome> {
         let memory = &self.routed.memory;
         if memory.count_first && memory.counted.is_none() {

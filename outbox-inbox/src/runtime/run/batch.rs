@@ -35,7 +35,6 @@ pub(crate) async fn handle(
     handler: &Registration,
     stop: &Stop,
 ) -> Option<Vec<Option<Outcome>>> {
-    // A store claims one message at a time.
     if matches!(handler.options.strategy, Strategy::External) {
         return None;
     }
@@ -123,7 +122,7 @@ impl Batch<'_> {
         holds.then_some(mine)
     }
 
-    /// False: already handled. `None`: a member is in doubt.
+    /// `None`: a member is in doubt.
     async fn claim(&self, tx: &DatabaseTransaction) -> Option<Vec<bool>> {
         let strategy = self.call.handler.options.strategy;
         if strategy.keeps_rows() {
@@ -132,7 +131,6 @@ impl Batch<'_> {
         }
         let mut mine = Vec::with_capacity(self.members.len());
         for (member, gaps) in self.members.iter().zip(&self.gaps) {
-            // Without bookkeeping, one check of the transaction is valid for all.
             if !matches!(strategy, Strategy::Sequence { .. }) && !mine.is_empty() {
                 mine.push(true);
                 continue;

@@ -1,6 +1,4 @@
 //! Calls a handler with its context and timeout, and catches panics.
-//!
-//! Invariant: no value of the handler is used after a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -34,7 +32,6 @@ impl Call<'_> {
         recorded: &Recorded,
     ) -> Result<Effect, Outcome> {
         if self.stop.hard.is_cancelled() {
-            // Not even the part before the first await.
             return Err(Outcome::Returned);
         }
         let (consumer, handler) = (self.consumer, self.handler);
@@ -51,7 +48,7 @@ impl Call<'_> {
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.services.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
-        // No value of the handler is used after a panic, and its transaction is rolled back.
+        // No value of the handler is used after a panic.
         let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
         let started = Instant::now();
         let outcome = tokio::select! {

@@ -16,7 +16,6 @@ use crate::handler::describe;
 use crate::runtime::consumer::{Consumer, Stop};
 use crate::runtime::message::RoutedMessage;
 
-/// Time for the transaction in addition to the handler's timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Outcome> {
@@ -26,8 +25,7 @@ pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Ou
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let token = granted(store.claim(&key, lease).await, lease)?;
-    // Counting may take longer than the lease. If the release is lost, the next claim waits for the
-    // end of the lease.
+    // If the release is lost, the next claim waits for the end of the lease.
     let released = store.release(&key, token).await;
     released.map_err(|error| Outcome::unavailable(&error))
 }
@@ -39,7 +37,6 @@ pub(crate) async fn run(
     stop: &Stop,
 ) -> Result<(), Outcome> {
     let Some(store) = &consumer.shared.services.store else {
-        // Checked at the start.
         return Err(Outcome::Failed {
             error: "there is no deduplication store".to_owned(),
             cause: Cause::Unavailable,

@@ -27,7 +27,6 @@ use crate::telemetry;
 
 const PANICKED: &str = "the inbox, or what it called for this message,";
 
-/// Longest wait for the connection to send all answers.
 pub(crate) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) type Taken<D> = Vec<(Arc<LaneKey>, Vec<InFlight<D>>)>;
@@ -85,7 +84,6 @@ impl<D: Delivery> Jobs<D> {
                 // Not logged: the subscriber may be what panics.
                 Err(_) => lost(&consumer, copies),
             };
-            // The receiver is gone after the end of the loop.
             let _ = end.send(EndedJob {
                 from: job.from,
                 lanes,
@@ -95,7 +93,6 @@ impl<D: Delivery> Jobs<D> {
         });
     }
 
-    /// Cancel-safe.
     pub(crate) async fn ended(&mut self) -> Option<EndedJob<D>> {
         self.ended.recv().await
     }
@@ -158,7 +155,6 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
 }
 
 /// After an uncaught panic, all messages are retried one by one and counted before they run.
-/// Committed messages are then duplicates.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {
@@ -217,7 +213,6 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
     if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || message.delivery().is_asked_for()).await {
-            // Unknown, so the message is returned.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return unknown_event::unknown_wishes(consumer, &error),
@@ -269,7 +264,6 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, outcome: &Outcome) {
         }
         (Outcome::Duplicate | Outcome::Buried, _) => telemetry::DUPLICATES,
         (Outcome::DeadLettered, _) => telemetry::DEAD_LETTERS,
-        // For a dead letter, the event itself was not skipped.
         (Outcome::Skipped, _) if routed.letter.is_none() => telemetry::SKIPPED,
         (Outcome::SentBack { .. }, _) => telemetry::SENT_BACK,
         (_, Some(Retry::Failed)) => telemetry::RETRIES,

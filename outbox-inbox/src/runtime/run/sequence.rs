@@ -1,8 +1,7 @@
 //! Order across processes (strategy `sequence`).
 //!
 //! Invariant: a message waits for a failing predecessor until its attempts end, and for a gap for a
-//! bounded time; then the gap is reported and passed. If the beginning of an aggregate left the
-//! stream before a new consumer started, nothing is missing.
+//! bounded time; then the gap is reported and passed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -105,7 +104,6 @@ impl<'a> Attempt<'a> {
         }
         Outcome::Retry {
             after: match wait {
-                // Gaps are normal here, so a predecessor is failing.
                 Duration::ZERO => CLAIM_AGAIN / 4,
                 _ => CLAIM_AGAIN.min(wait / 4),
             },
@@ -121,7 +119,6 @@ impl<'a> Attempt<'a> {
 }
 
 impl Consumer {
-    /// `None`: the consumer does not count the message.
     pub(crate) fn keeper_of_sequence<'a>(
         &'a self,
         message: &'a Message,

@@ -51,7 +51,6 @@ pub(crate) async fn run_once(
         return call.run(messages, None, &Recorded::default()).await.map(drop);
     }
     let database = &consumer.shared.database;
-    // After a crash here, the message is redelivered.
     let _turn = database.turn().await;
     let tx = database
         .begin()
@@ -84,7 +83,6 @@ pub(crate) async fn run_once(
     }
 }
 
-/// For a dead letter, the commit deletes the dead letter.
 pub(crate) async fn claim(
     consumer: &Consumer,
     tx: &DatabaseTransaction,
@@ -113,7 +111,6 @@ async fn finish(
     let intact = recorded.integrity().verify(tx).await;
     intact.map_err(|error| gone(&error))?;
     emit(consumer, tx, claimant.message, effect.events, recorded).await?;
-    // If every statement succeeded, the transaction still exists.
     if !recorded.in_doubt() {
         return Ok(());
     }
@@ -175,7 +172,6 @@ pub(crate) fn needs_transaction(handler: &Registration) -> bool {
 
 pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
     let fatal = error.is_fatal();
-    // Error text and causes are application code.
     let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
     if let Some(wait) = error.waits() {
         let error = described.map_or_else(|panicked| panicked.to_string(), |(text, _)| text);

@@ -1,13 +1,13 @@
 //! Bounds the memory of a consumer, and selects deliveries to return to the broker.
 //!
 //! - `in_flight_max`, and what can be handled within half of `ack_wait`: runnable deliveries and
-//!   the deliveries behind them in their aggregates.
-//! - `blocked_max`: deliveries set aside, because their aggregate is blocked or likely to fail.
+//!   the deliveries behind them.
+//! - `blocked_max`: deliveries of aggregates that are blocked or likely to fail.
 //! - `buffer_bytes`: all deliveries together.
 //!
 //! Invariant: while slots are free and no message is runnable, the consumer keeps receiving and
-//! returns blocked deliveries. Messages with predecessors running in other processes do not count
-//! as blocked: otherwise a process ahead of the others would fill its memory with late messages.
+//! returns blocked deliveries. Messages with predecessors in other processes do not count as
+//! blocked: otherwise a process ahead of the others would fill its memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,6 @@ impl<D: Delivery> Scheduler<D> {
             items,
             blocked_until,
         } = self.lanes.evict(now + LONG_BLOCKED, self.is_starving(), now)?;
-        // At least as long as the lane is blocked.
         let blocked = blocked_until.map_or(Duration::ZERO, |until| until - now);
         let absence = blocked.max(self.suspect_wait()).max(ABSENCE_MIN);
         let is_awaited = |in_flight: &&InFlight<D>| {
@@ -170,7 +169,6 @@ impl<D: Delivery> Scheduler<D> {
             part_of(config.buffer_bytes, part),
         );
         set_aside > blocked_max
-            // Deliveries likely to fail stay while they wait for a slot.
             || usage.bytes >= buffer_bytes && (starving || set_aside > self.slots.most_suspects(true))
             || starving && usage.messages >= self.flow_max() + blocked_max
     }
@@ -181,11 +179,9 @@ impl<D: Delivery> Scheduler<D> {
     }
 }
 
-/// When a process with full memory receives again.
-///
-/// A consumer that keeps sequences waits until half of its room is free, so that it receives
-/// successive messages of each hot aggregate. Otherwise processes would alternate, and each message
-/// of an aggregate would wait for another process.
+/// Consumers that keep sequences receive again when half of their room is free, so that they
+/// receive successive messages of each hot aggregate. Otherwise each message of an aggregate would
+/// wait for another process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,

@@ -36,7 +36,6 @@ const BATCH_LOOKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
-    /// The source is part of the key if numbers define the order.
     Aggregate(Aggregate, Option<Arc<str>>),
     /// Dead letters in a separate lane, because the first of them is not ready.
     Letters(Arc<LaneKey>),
@@ -199,7 +198,6 @@ impl<T: LaneItem> Lanes<T> {
         };
         self.waiting += back.len();
         for item in back.into_iter().rev() {
-            // Usually the front, unless an earlier item arrived meanwhile.
             let before = |other: &&T| other.order_key() < item.order_key();
             let at = lane.queue.iter().take_while(before).count();
             lane.queue.insert(at, item);
@@ -398,7 +396,6 @@ impl<T: LaneItem> Lanes<T> {
     }
 }
 
-/// The lane is not at the front, usually at the back.
 fn remove(queue: &mut VecDeque<Arc<LaneKey>>, key: &Arc<LaneKey>) {
     if queue.back().is_some_and(|last| Arc::ptr_eq(last, key)) {
         queue.pop_back();

@@ -2,7 +2,7 @@
 //! `sequence`).
 //!
 //! Without polls, each waiting message would repeatedly begin transactions. Invariant: a poll only
-//! ends a wait. The claim decides whether the message runs, so a failed poll costs only time.
+//! ends a wait; the claim decides whether the message runs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,7 +20,6 @@ use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Lanes};
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_millis(250);
 const LANES_MAX: usize = 128;
-/// An aggregate is moving if its last sequence rises at least this often.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
 type LastSequences = Vec<(Arc<LaneKey>, u64)>;
@@ -46,7 +45,6 @@ pub(crate) struct Predecessors {
     lanes: VecDeque<Arc<LaneKey>>,
     watched: HashMap<Arc<LaneKey>, Progress>,
     pause: Duration,
-    /// `None` during a poll or if nothing waits.
     next_poll: Option<Instant>,
     is_polling: bool,
     found: (
@@ -69,14 +67,12 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// `last`: the last sequence of the aggregate, if it has just risen.
     pub(crate) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
         if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
             entry.insert(Progress {
                 last,
                 rose_at: last.map(|_| now),
             });
-            // The lane may still be in the list from an earlier wait.
             self.lanes.retain(|other| !Arc::ptr_eq(other, key));
             self.lanes.push_back(key.clone());
             self.pause = POLL_MIN;
@@ -87,8 +83,8 @@ impl Predecessors {
         }
     }
 
-    /// Watches the aggregate if other processes have the messages between `done` and `next`. Before
-    /// the returned time, `next` must not claim its turn.
+    /// Before the returned time, `next` must not claim its turn: other processes have the messages
+    /// in between.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -132,7 +128,6 @@ impl Predecessors {
         self.lanes.rotate_left(count);
         let found = self.found.0.clone();
         Some(async move {
-            // The receiver is gone after the end of the loop.
             let _ = found.send(last_sequences(&consumer, lanes).await);
         })
     }
@@ -143,7 +138,6 @@ impl Predecessors {
         let mut moved = false;
         for (key, last) in found {
             let Some(progress) = self.watched.get_mut(key) else {
-                // If the lane is blocked now, it has another reason.
                 continue;
             };
             match lanes.blocked_order_key(key) {

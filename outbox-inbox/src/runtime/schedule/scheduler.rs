@@ -1,6 +1,4 @@
 //! Selects the next job for a free slot.
-//!
-//! Invariant: suspects share the slots that [`super::slots`] gives them.
 
 use std::sync::Arc;
 
@@ -39,7 +37,6 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// The caller must start the returned job.
     pub(crate) fn step(&mut self) -> Option<Job<D>> {
         if !self.has_slot() {
             return None;

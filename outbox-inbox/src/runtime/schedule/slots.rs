@@ -3,14 +3,13 @@
 //!
 //! While other messages wait, suspects get one slot in eight and an eighth of the time. Otherwise,
 //! suspects with long runs get half of the slots, so that a new message finds a free slot.
-//! Invariant: suspects always get their share, and never more.
 
 use std::time::Duration;
 
 const SHARE: usize = 8;
 /// In seconds.
 const LONG: f64 = 0.25;
-/// In seconds. Bounds the debt of suspects that ran while no other message waited.
+/// In seconds.
 const OWED_MAX: f64 = 60.0;
 pub(crate) const MEAN_WEIGHT: f64 = 0.1;
 
@@ -19,7 +18,7 @@ pub(crate) struct Slots {
     concurrency: usize,
     suspects: usize,
     begun: u64,
-    /// Seconds owed to other messages: while they wait, no suspect starts before this is zero.
+    /// In seconds. While other messages wait, no suspect starts before this is zero.
     owed: f64,
     suspect_mean: f64,
 }
@@ -104,7 +103,6 @@ mod tests {
         assert!(!slots.may_begin_suspect(false));
     }
 
-    /// By slots alone, a single slot would be shared half and half, or not at all.
     #[test]
     fn a_suspect_is_paid_for_with_seven_times_its_time() {
         let mut slots = Slots::new(1);

@@ -6,8 +6,7 @@
 //! - This process received for one second without a delivery.
 //! - This process received for ten seconds in all.
 //!
-//! A paused, busy or resubscribing process does not receive. Until a dead server is detected, the
-//! wait can end, and a later message can run first.
+//! Until a dead server is detected, the wait can end, and a later message can run first.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 use crate::runtime::message::{Left, Memory};
 
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// In time spent receiving. Another process may have received the item.
+/// Another process may have received the item.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 const CHECK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -25,8 +24,7 @@ pub(crate) struct Awaited {
     pub(crate) left: Left,
     pub(crate) absence: Duration,
     pub(crate) deliveries: u64,
-    /// False with sequences: the numbers define the next item, and another process may run this
-    /// item meanwhile.
+    /// False with sequences: another process may run this item meanwhile.
     pub(crate) precedes: bool,
     pub(crate) memory: Memory,
     pub(crate) overdue: Option<Overdue>,
@@ -35,7 +33,6 @@ pub(crate) struct Awaited {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Overdue {
     waited: Duration,
-    /// By this delivery the item would have arrived.
     last_delivery: u64,
 }
 
@@ -61,13 +58,12 @@ impl Reception {
     }
 
     /// `counts`: nothing else was due before it. A redelivery after a crash may have been due long
-    /// before and shows no progress.
+    /// before.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);
     }
 
-    /// `away`: number of returned items.
     fn ahead(&self, away: usize) -> u64 {
         u64::try_from(self.prefetch + away).unwrap_or(u64::MAX)
     }

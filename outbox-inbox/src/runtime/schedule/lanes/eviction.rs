@@ -15,12 +15,8 @@ pub(crate) struct Evicted<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// Evicts the items that lose the least time. The first of these that exists:
-    ///
-    /// - the whole lane that is blocked longest, if it is blocked until `far` or longer
-    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if
-    ///   `any`
-    /// - the whole last lane that is set aside
+    /// Evicts the items that lose the least time. Lanes blocked until `far` leave completely; other
+    /// lanes lose their later half first. `any`: also lanes that are not set aside.
     pub(crate) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
             .block_ends

@@ -22,7 +22,6 @@ pub(super) struct Lane<T> {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Blocked and not moving, or likely to fail.
     pub(super) set_aside: usize,
     pub(super) blocked: usize,
     pub(super) away: usize,

@@ -151,7 +151,6 @@ fn items_that_left_together_are_awaited_together() {
     assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
-/// The return waits for the database, which may not respond.
 #[test]
 fn what_has_not_left_yet_is_awaited() {
     let (mut lanes, now) = (none(), Instant::now());
