@@ -1,26 +1,27 @@
-//! The settings of recording: table names and limits. The defaults suit most services.
+//! Table names and limits for recording events.
 
 use outbox_core::Limits;
 
 use crate::names::TableNames;
 use crate::names::usage;
 
-/// The tables in which events are recorded, and the limits of their messages.
+/// Table names and message limits for recording events.
 ///
-/// The relay's [`SqlStore`](crate::SqlStore) must be given the same names.
+/// The relay's [`SqlStore`](crate::SqlStore) needs the same table names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxConfig {
-    /// Names of the tables. Default: `outbox_messages` and so on, on the connection's search path.
+    /// Table names. Default: `outbox_messages` and so on, on the connection's search path.
     pub names: TableNames,
-    /// Bounds on payload and headers. Default: [`Limits::default`].
+    /// Limits of payload and headers. Default: [`Limits::default`].
     pub limits: Limits,
 }
 
 impl OutboxConfig {
-    /// Sets the names of the tables.
+    /// Sets the table names.
     ///
-    /// From then on these names count as in use in this process: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
+    /// Marks these names as used by this process: see
+    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {
         usage::note(&names);
@@ -28,7 +29,7 @@ impl OutboxConfig {
         self
     }
 
-    /// Sets the bounds on payload and headers.
+    /// Sets the limits of payload and headers.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

@@ -1,12 +1,15 @@
-//! Stores a SeaORM model and its events in one transaction, and serves them to the relay.
+//! Stores a SeaORM model and its events in one transaction, and serves the events to the relay.
 //!
-//! A service that saves an order and then publishes `order.placed` loses the event when it crashes in between, and invents
-//! one when it publishes first and the commit fails. [`SaveWithEvents`] writes both in one transaction; a
-//! [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes what was committed, at least once and in order per aggregate.
+//! A service that saves an order and then publishes `order.placed` loses the event if it crashes in
+//! between. If it publishes first and the commit fails, it publishes a false event.
+//! [`SaveWithEvents`] writes both in one transaction. A [`Relay`](outbox_core::Relay) over
+//! [`SqlStore`] publishes committed events at least once and in order per aggregate.
 //!
-//! **Promised**: events exist if and only if the transaction committed; per aggregate they are numbered 1, 2, 3 … in commit order.
+//! **Guaranteed**: events exist if and only if the transaction committed. Per aggregate they are
+//! numbered 1, 2, 3 … in commit order.
 //!
-//! **Not promised**: an answer for a commit during which the connection is lost ([`SaveError::CommitUnknown`]).
+//! **Not guaranteed**: the outcome of a commit if the connection is lost during it
+//! ([`SaveError::CommitUnknown`]).
 //!
 //! ```
 //! use outbox_core::DomainEvent;
@@ -63,18 +66,18 @@
 //! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
-//! | a relay | [`SqlStore`], in a pool of its own |
-//! | no tables yet | [`migrate`]; in a migrator of your own [`migration`] |
+//! | a relay | [`SqlStore`], in a separate pool |
+//! | no tables yet | [`migrate`]; in your own migrator [`migration`] |
 //! | dead letters to decide about | [`SqlStore`] as [`OutboxAudit`](outbox_core::OutboxAudit) |
 //! | tests | module `testing` (feature `testing`) |
 //!
-//! Not here: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
+//! Not in this crate: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
 //!
-//! The crate chooses neither a driver nor TLS for you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
-//! own `Cargo.toml`. MySQL support is tested with MariaDB.
+//! Enable a driver feature (`postgres`, `mysql` or `sqlite`), and choose SeaORM's runtime and TLS
+//! feature in your own `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
-// A build with some of the drivers does not use what belongs to the others.
+// With some drivers disabled, code of the others is unused.
 #![cfg_attr(
     not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(unused)

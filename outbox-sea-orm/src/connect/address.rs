@@ -1,7 +1,7 @@
-//! The parameters of a database address, and pools that connect later.
+//! Checks the parameters of a database address and opens lazy pools.
 //!
-//! Invariant: an unknown parameter is an error. sqlx logs the value of an unknown PostgreSQL parameter, which may be a
-//! secret, and ignores an unknown MySQL parameter.
+//! Invariant: an unknown parameter is an error. sqlx logs the value of an unknown PostgreSQL
+//! parameter, possibly a secret, and ignores unknown MySQL parameters.
 
 #[cfg(feature = "mysql")]
 use sea_orm::sqlx::mysql::MySqlConnectOptions;
@@ -15,7 +15,7 @@ use url::Url;
 
 use super::ConnectError;
 
-/// The parameters of sqlx 0.9. `options[…]` is valid as well.
+/// As in sqlx 0.9, which also accepts `options[…]`.
 const OF_POSTGRES: [&str; 18] = [
     "application_name",
     "dbname",
@@ -37,7 +37,7 @@ const OF_POSTGRES: [&str; 18] = [
     "user",
 ];
 
-/// The parameters of sqlx 0.9.
+/// As in sqlx 0.9.
 const OF_MYSQL: [&str; 14] = [
     "charset",
     "collation",
@@ -55,10 +55,9 @@ const OF_MYSQL: [&str; 14] = [
     "timezone",
 ];
 
-/// Characters of an unknown parameter's name in an error.
+/// Limit for the name in the error text, in characters.
 const NAME_SHOWN_MAX: usize = 64;
 
-/// Checks the parameters of an address.
 pub(super) fn check(address: &str) -> Result<(), ConnectError> {
     let url = Url::parse(address).map_err(|_| ConnectError::Address)?;
     let is_known = |name: &str| match url.scheme() {
@@ -66,7 +65,7 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
             OF_POSTGRES.contains(&name) || name.starts_with("options[") && name.ends_with(']')
         }
         "mysql" => OF_MYSQL.contains(&name),
-        // sqlx refuses unknown parameters of SQLite.
+        // sqlx itself rejects unknown parameters of SQLite.
         _ => true,
     };
     match url.query_pairs().find(|(name, _)| !is_known(name)) {
@@ -83,11 +82,12 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
 ///
 /// # Errors
 ///
-/// [`ConnectError::Address`], [`ConnectError::Parameter`], and [`ConnectError::File`], because SeaORM opens a file at once.
+/// [`ConnectError::Address`], [`ConnectError::Parameter`], and [`ConnectError::File`], because
+/// SeaORM opens a SQLite file at once.
 pub(super) async fn lazy(options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
     let address = options.get_url().to_owned();
     check(&address)?;
-    // The error text of SeaORM contains the address and its password.
+    // SeaORM's error text contains the address with its password.
     let pool = Database::connect(options)
         .await
         .map_err(|error| refused(&address, error))?;
@@ -115,8 +115,8 @@ fn refused(address: &str, error: DbErr) -> ConnectError {
     ConnectError::Address
 }
 
-/// Gives the driver options of the lazy pool to the real pool. They include the result of the service's own functions
-/// that map driver options.
+/// Copies the lazy pool's driver options to the real pool, including changes by the service's own
+/// mapping functions.
 pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -129,12 +129,11 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
             let mended = MySqlConnectOptions::clone(&pool.get_mysql_connection_pool().connect_options());
             options.map_sqlx_mysql_opts(move |_| mended.clone());
         }
-        // A file has nothing to repair.
         _ => _ = options,
     }
 }
 
-/// Without `extra_float_digits`: PgBouncer refuses the parameter, and PostgreSQL 12 and later need no other value.
+/// Unsets `extra_float_digits`, which PgBouncer rejects. PostgreSQL 12 and later do not need it.
 #[cfg(feature = "postgres")]
 fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
     if !matches!(
@@ -162,7 +161,7 @@ fn mended_mysql(pool: &DatabaseConnection) -> Option<MySqlConnectOptions> {
     Some(MySqlConnectOptions::clone(&options).host(&host))
 }
 
-/// sqlx 0.9 resolves an IPv6 address with the brackets of the URL, which fails.
+/// sqlx 0.9 keeps the brackets of an IPv6 address in a URL, and name resolution then fails.
 fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host)

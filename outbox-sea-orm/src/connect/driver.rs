@@ -1,4 +1,4 @@
-//! The drivers of sqlx: the name of a server, whether the server answers, and the classification of connection errors.
+//! Server names, connection tests and error classification for the sqlx drivers.
 //!
 //! Invariant: errors are classified by type and code, never by text.
 
@@ -12,10 +12,10 @@ use super::Why;
 use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// Connection attempts while SSLRequest fails for sqlx only.
+/// Connection attempts while only sqlx reports an error for SSLRequest.
 const ATTEMPTS: usize = 5;
 
-/// Opens a connection as the pool would, and closes it. A file is not asked.
+/// Opens and closes a connection outside the pool. Does nothing for SQLite.
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -32,8 +32,8 @@ pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     }
 }
 
-/// sqlx reports an ErrorResponse to SSLRequest as a protocol error, and PgBouncer reports everything with one code.
-/// Both are resolved here.
+/// Resolves two ambiguous errors: sqlx reports an ErrorResponse to SSLRequest as a protocol error,
+/// and PgBouncer uses one code for all its errors.
 #[cfg(feature = "postgres")]
 async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
     let mut attempts = 0;
@@ -62,7 +62,8 @@ async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), 
     Err(error)
 }
 
-/// Why a pooler cannot be used. `None` if there is no such pooler, or the server cannot be tested.
+/// Returns the reason if a pooler shares sessions or rejects parameters. `None` also if the server
+/// cannot be tested.
 pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -82,7 +83,7 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
     }
 }
 
-/// Bounds the answer of a server, whose address may lead nowhere.
+/// The address may be unroutable, so the test needs a time limit.
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -98,7 +99,7 @@ async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<
     }
 }
 
-/// Kind, host, user and database. Never the password.
+/// Server kind, host, user and database. Never the password.
 pub(super) fn server_of(pool: &DatabaseConnection) -> String {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -132,7 +133,8 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
         DbErr::ConnectionAcquire(_) => Some(Why::Away),
         #[cfg(feature = "postgres")]
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
-        // Only while it connects. A connection that breaks later is opened anew, whatever broke it.
+        // Only while connecting. An established connection that breaks is reopened, whatever the
+        // cause.
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
         DbErr::Conn(RuntimeErr::SqlxError(error))
         | DbErr::Exec(RuntimeErr::SqlxError(error))
@@ -146,7 +148,8 @@ fn is_pooler(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
 }
 
-/// rustls hands what it refuses to sqlx 0.9 as invalid data. The drivers report what they cannot read themselves as a violated protocol.
+/// sqlx 0.9 reports rustls errors as `InvalidData`. The drivers report their own parse errors as
+/// `Protocol`.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,
@@ -155,12 +158,12 @@ fn is_tls(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether sqlx could not parse an answer, for example an ErrorResponse to SSLRequest.
+/// Whether sqlx could not parse an answer, such as an ErrorResponse to SSLRequest.
 pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
     matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if matches!(**error, sqlx::Error::Protocol(_)))
 }
 
-/// Whether PgBouncer may have reported the error itself.
+/// Whether PgBouncer itself may have reported the error.
 pub(super) fn is_of_pooler(error: &DbErr) -> bool {
     has_code(error, &[super::OF_POOLER])
 }
@@ -170,7 +173,8 @@ fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     code.as_deref() == Some(super::OF_POOLER)
 }
 
-/// Whether a file of certificates is missing: over TCP, no other file is needed. A socket that is missing means that its server is away.
+/// Whether a certificate or key file is missing: a TCP connection needs no other file. A missing
+/// Unix socket means that the server is down.
 pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
     let is_over_tcp = match &pool.inner {
         #[cfg(feature = "postgres")]

@@ -1,19 +1,19 @@
-//! In-memory databases of SQLite. Such a database ends with its last connection.
+//! Keeps in-memory SQLite databases, which end with their last connection.
 //!
-//! By default, a pool of sqlx 0.9.0 closes idle connections after 10 minutes and all connections
-//! after 30 minutes. The pool also drops the connection that it is testing (`test_before_acquire`)
-//! if the caller's future is dropped. If this was the only connection, all tables are gone.
+//! With default settings, a sqlx 0.9.0 pool closes idle connections after 10 minutes and all
+//! connections after 30 minutes. A cancelled caller also drops the connection under test
+//! (`test_before_acquire`). If the dropped connection was the only one, all tables are lost.
 
 use std::fmt;
 
 use sea_orm::{DatabaseConnection, DbErr};
 
-/// Whether a pool can lose its database.
+/// Whether a pool can lose its in-memory database.
 #[doc(hidden)]
 pub enum InMemory {
     /// The database is not in memory, or the pool never closes its connections.
     Safe,
-    /// This second connection keeps the database until the value is dropped.
+    /// A second connection keeps the database until this value is dropped.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     /// Each connection has a separate database, and the pool closes connections.
@@ -36,8 +36,8 @@ impl fmt::Debug for InMemory {
 pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
-/// Checks whether the pool can lose its database. If connections share the database, a second
-/// connection keeps it. Otherwise only the pool's settings can: see [`connect`](crate::connect()).
+/// Checks whether the pool can lose its database. If connections share the database, opens a second
+/// connection to keep it. Otherwise only pool settings help: see [`connect`](crate::connect()).
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr
 async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
-    // As a statement, because the table of the same name reads the schema and waits for the file's lock.
+    // The table function of the same name would read the schema and wait for the file lock.
     let databases = Statement::from_string(DbBackend::Sqlite, "PRAGMA database_list");
     for row in pool.query_all_raw(databases).await? {
         if row.try_get_by_index::<String>(1)? == "main" {
@@ -99,7 +99,7 @@ async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     Ok(false)
 }
 
-/// Without its driver, there is no such pool.
+/// Returns [`InMemory::Safe`]: without the `sqlite` feature there is no SQLite pool.
 #[doc(hidden)]
 #[cfg(not(feature = "sqlite"))]
 pub async fn keep_in_memory(_: &DatabaseConnection) -> Result<InMemory, DbErr> {

@@ -1,8 +1,11 @@
-//! Opens the pool of a program that may start before its database, and says why a server takes no connection.
+//! Opens a pool for a program that may start before its database, and reports why a server accepts
+//! no connection.
 //!
-//! A pool of sqlx 0.9 hides both: while a server is away it tries for 30 s without a word, and then reports that the pool has timed out. So the server is
-//! asked beside the pool, over a connection of its own. Invariants: what passes by itself is waited for; a login that the server refuses is an error,
-//! because waiting changes no password, and so is TLS that fails, because it changes no certificate. No text holds a password; the address is never shown.
+//! A sqlx 0.9 pool retries for 30 s and then reports only a timeout. The server is therefore tested
+//! over a separate connection.
+//!
+//! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No text
+//! contains a password or the address.
 
 mod address;
 mod driver;
@@ -19,32 +22,33 @@ use tokio::time::sleep;
 use self::address::{check, keep, lazy};
 use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, server_of, shares_sessions, why};
 
-/// The first pause between two tries; each one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a call may wait for the pool before the server is asked.
+/// Time a call waits for the pool before the server is tested.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
-/// It is SeaORM's `Database::connect` with these differences:
+/// Differences from SeaORM's `Database::connect`:
 ///
-/// * While no server answers, or the server is still starting, it retries without end: after 100 ms, then after longer pauses of up to 2 s. It logs each
-///   reason once. A refused login and failed TLS are returned at once.
-/// * Statements are logged at level debug instead of info, because relay and inbox poll. Every other level that `options` set is kept.
-/// * A parameter of the address that the driver does not know is an error. An IPv6 address (`[::1]`) works.
-/// * PostgreSQL behind a pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is refused.
+/// * If the server is down or still starting, `connect` retries without limit, at first after 100
+///   ms, then with doubled pauses of up to 2 s. Each reason is logged once. A refused login and
+///   failed TLS are returned at once.
+/// * Statements are logged at level debug instead of info, because relay and inbox poll. Any other
+///   level set in `options` is kept.
+/// * An unknown address parameter is an error. IPv6 addresses (`[::1]`) work.
+/// * A PostgreSQL pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is
+///   refused.
+/// * For an in-memory SQLite database, the pool never closes a connection: no idle timeout, no
+///   maximum lifetime, no test before use. The database ends with its last connection.
 ///
-/// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep that target at debug in your subscriber
-/// (`info,sea_orm=debug`), or leave the password to `PGPASSWORD` or `.pgpass`.
+/// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep this
+/// target at debug in your subscriber (`info,sea_orm=debug`), or set the password in `PGPASSWORD`
+/// or `.pgpass`.
 ///
-/// For an in-memory database of SQLite, the pool never closes a connection: no idle timeout, no maximum
-/// lifetime, no test before use. Such a database ends with its last connection.
-///
-/// Take `Database::connect` with `connect_lazy(true)` for a service that is to answer before its database does. Relay and inbox then wait in their
-/// `run`.
+/// If a service must answer before its database is up, use `Database::connect` with
+/// `connect_lazy(true)`. Relay and inbox then wait in `run`.
 ///
 /// # Errors
 ///
@@ -52,10 +56,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Cancellation
 ///
-/// Dropping the future closes what it has opened.
+/// Dropping the future closes the connections that it has opened.
 pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConnection, ConnectError> {
     let mut options = options.into();
-    // The type of the level belongs to the crate `log`, which SeaORM does not re-export.
+    // The level's type belongs to the crate `log`, which SeaORM does not re-export.
     if let ("INFO", Ok(debug)) = (options.get_sqlx_logging_level().as_str(), "debug".parse()) {
         options.sqlx_logging_level(debug);
     }
@@ -95,7 +99,6 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
     }
 }
 
-/// Whether an address names an in-memory database of SQLite.
 fn is_in_memory(address: &str) -> bool {
     address.starts_with("sqlite:") && (address.contains(":memory:") || address.contains("mode=memory"))
 }
@@ -110,7 +113,7 @@ pub fn check_address(address: &str) -> Result<(), ConnectError> {
     check(address)
 }
 
-/// A pool that connects on the first acquire. The address is checked as by [`connect`].
+/// Returns a pool that connects on the first acquire. The address is checked as by [`connect`].
 ///
 /// # Errors
 ///
@@ -145,7 +148,7 @@ async fn try_once(
 ///
 /// # Errors
 ///
-/// Why there is no connection.
+/// [`ConnectError`], with the reason.
 #[doc(hidden)]
 pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
     ask(pool).await.map_err(|source| connect_error(pool, source))
@@ -155,7 +158,8 @@ pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
 ///
 /// # Errors
 ///
-/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, and if `failed`, the error of a statement before, is an outage.
+/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, or if `failed`, the error of an
+/// earlier statement, is an outage.
 #[doc(hidden)]
 pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -> Result<(), ConnectError> {
     if failed.is_some_and(|error| is_out_of_reach(error) && !is_of_pooler(error)) {
@@ -167,87 +171,87 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
     }
 }
 
-/// Why there is no connection to a database.
+/// Why a database connection cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address is malformed, or the crate was built without its database.
+    /// The address is malformed, or the feature of its driver is not enabled.
     #[error(
         "the address of the database is malformed, or the feature of its database is not enabled; use \
          `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and the feature `postgres`, `mysql` or `sqlite`"
     )]
     Address,
-    /// The address has a parameter that the driver does not know.
+    /// The driver does not support a parameter of the address.
     #[error(
         "the address of the database has an unknown parameter `{parameter}`; correct its name or remove it"
     )]
     Parameter {
-        /// Its name, at most 64 characters.
+        /// Parameter name, at most 64 characters.
         parameter: String,
     },
-    /// The file of SQLite cannot be opened.
+    /// The SQLite file cannot be opened.
     #[error(
         "the SQLite file `{file}` cannot be opened; create it, add `?mode=rwc` to its address, or correct its path and rights"
     )]
     File {
-        /// Its path.
+        /// Path.
         file: String,
-        /// What SQLite reports.
+        /// SQLite's error.
         source: DbErr,
     },
-    /// A pooler assigns the connection another session after each transaction, or refuses its startup parameters.
+    /// A pooler assigns another session after each transaction, or rejects startup parameters.
     #[error(
         "{server} is reached through a pooler that relays, consumers and migrations cannot use; name PostgreSQL itself in the address, or let the pooler \
          keep sessions (PgBouncer: `pool_mode = session`)"
     )]
     Pooler {
-        /// Kind, host, user and database of the server.
+        /// Server kind, host, user and database.
         server: String,
-        /// Which of both.
+        /// Which of the two causes.
         source: DbErr,
     },
-    /// The server refuses user, password or database. It will do so until somebody acts.
+    /// The server rejects user, password or database, until an operator acts.
     #[error(
         "{server} refuses the login; correct user, password and database name in its address, or let the server admit them"
     )]
     Refused {
-        /// Kind, host, user and database of the server.
+        /// Server kind, host, user and database.
         server: String,
-        /// The server's words.
+        /// The server's error.
         source: DbErr,
     },
-    /// There is no TLS connection: the certificate is not trusted or is for another name, a file of certificates or keys that the address names is missing, or
-    /// the server has no TLS. It will be so until somebody acts.
+    /// TLS failed, until an operator acts: the certificate is not trusted or has another name, a
+    /// certificate or key file of the address is missing, or the server has no TLS.
     #[error(
         "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
          names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
     )]
     Tls {
-        /// Kind, host, user and database of the server.
+        /// Server kind, host, user and database.
         server: String,
-        /// What is wrong.
+        /// Cause.
         source: DbErr,
     },
-    /// No server answers, or it takes no connections now.
+    /// The server does not answer, or accepts no connections at present.
     #[error("{server} is out of reach")]
     OutOfReach {
-        /// Kind, host, user and database of the server.
+        /// Server kind, host, user and database.
         server: String,
-        /// What happened instead of an answer.
+        /// Cause.
         source: DbErr,
     },
-    /// The connection failed for another reason: a file that cannot be opened, something else than a database at this address.
+    /// Another cause, such as a file that cannot be opened or a server that is not a database.
     #[error("{server} cannot be used")]
     Failed {
-        /// Kind, host, user and database of the server.
+        /// Server kind, host, user and database.
         server: String,
-        /// What happened.
+        /// Cause.
         source: DbErr,
     },
 }
 
 impl ConnectError {
-    /// Whether the error lasts until an operator acts. Then waiting is useless.
+    /// Whether the error lasts until an operator acts.
     #[doc(hidden)]
     #[must_use]
     pub fn is_lasting(&self) -> bool {
@@ -263,7 +267,7 @@ impl ConnectError {
     }
 }
 
-/// What an error of a pool means.
+/// Classifies an error of a pool.
 #[doc(hidden)]
 pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
     let server = server_of(pool);
@@ -277,26 +281,24 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
     }
 }
 
-/// Why a server took no connection, or lost one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// It refuses user, password or database.
     Login,
-    /// One side does not accept the other's TLS.
     Tls,
-    /// It does not answer, or takes no connections now. That passes.
+    /// Temporary: the server does not answer, or accepts no connections at present.
     Away,
-    /// A pooler shares sessions or refuses parameters.
+    /// A pooler shares sessions or rejects parameters.
     Pooler,
 }
 
-/// Whether nobody answered, or the pool had no connection to give.
+/// Also true if the pool had no free connection.
 pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
     why(error) == Some(Why::Away)
 }
 
-/// Asks the server why it takes no connection, after a call has waited for the pool for a second. It never ends if the server takes one: the pool
-/// is busy, then. Dropping the future closes what it has opened.
+/// Waits 1 s for the pool, then tests the server and returns the reason for a failed connection.
+/// Never completes if the server accepts a connection: then the pool is busy. Dropping the future
+/// closes the connections that it has opened.
 #[doc(hidden)]
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
@@ -306,11 +308,12 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     }
 }
 
-/// The SQLSTATE of all errors that PgBouncer reports itself: a refused parameter, or a server that is down.
+/// PgBouncer's SQLSTATE for all its own errors, such as a rejected parameter or an unreachable
+/// server.
 const OF_POOLER: &str = "08P01";
 
-/// PostgreSQL: the login (28), a missing database, no right to connect to it. Then: a lost connection (08), too many connections or another
-/// shortage (53), a server that starts or stops (57P).
+/// `Login`: login refused (28), database missing. `Away`: connection lost (08), resources (53),
+/// server starting or stopping (57P).
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -321,8 +324,8 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
     }
 }
 
-/// MySQL and MariaDB: access denied (for a database; with and without a password; to this host; by the plugin), an unknown database, an expired or
-/// locked account. Then: too many connections, a server that stops, a Galera node that is not ready.
+/// `Login`: access denied, host not allowed, database missing, account expired or locked. `Away`:
+/// too many connections, shutdown, Galera node not ready.
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),
@@ -351,7 +354,7 @@ mod tests {
         assert_eq!(why_of_mysql(1146), None);
     }
 
-    /// SeaORM's own text holds the whole address.
+    /// SeaORM's error text contains the whole address.
     #[tokio::test]
     async fn a_malformed_address_does_not_show_its_password() {
         for address in [

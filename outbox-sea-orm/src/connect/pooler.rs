@@ -1,38 +1,32 @@
 //! Detects a pooler that assigns a connection another PostgreSQL session after each transaction.
 //!
-//! Behind such a pooler the search path, limits and prepared statements of one client apply to another client, so events
-//! could be stored in the tables of another service. No answer names the pooler, so its behaviour is tested.
+//! Behind such a pooler, settings of one client such as the search path apply to others, and events
+//! could be stored in another service's tables. No answer identifies a pooler, so its behavior is
+//! tested.
 
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgConnection};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use uuid::Uuid;
 
-/// Rounds of the test. On a busy pooler a round may detect nothing, because other clients take sessions meanwhile.
+/// A busy pooler may pass a round, because other clients take its sessions.
 const LOOKS: usize = 3;
 
-/// Why relays, consumers and migrations cannot use a pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Pooler {
     /// The pool mode is `transaction` or `statement`.
     #[error("a setting of one connection was seen on another one, or was lost: sessions are shared")]
     SharesSessions,
-    /// The pooler refuses a startup parameter.
     #[error(
         "it admits a connection without parameters, and refuses the parameters of the driver or of `options`"
     )]
     RefusesParameters,
 }
 
-/// Whether sessions are shared.
-///
-/// # Errors
-///
-/// The server cannot be asked.
 pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let options = options.clone().extra_float_digits(None);
     let mut first = options.connect().await?;
-    // A login with a limit of one connection cannot be tested.
+    // A login limited to one connection cannot be tested.
     let Ok(mut second) = options.connect().await else {
         first.close().await?;
         return Ok(false);
@@ -49,7 +43,8 @@ pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, 
     Ok(is_shared)
 }
 
-/// The open transaction holds the session that a pooler would assign to the first connection again.
+/// The open transaction occupies the session that a pooler would assign to the first connection
+/// again.
 async fn look(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let mark = Uuid::now_v7().to_string();
     first
@@ -71,19 +66,16 @@ async fn marked(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
     row.try_get(0)
 }
 
-/// The first byte of a server, classified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
-    /// An answer about TLS, or an authentication request.
+    /// An answer to SSLRequest, or an authentication request.
     Ready,
-    /// An error.
     Error,
-    /// Not the protocol of PostgreSQL.
+    /// Not the PostgreSQL protocol.
     Foreign,
 }
 
-/// Sends SSLRequest. sqlx reports an ErrorResponse, for example of a server without memory for another process, as a
-/// protocol error.
+/// Sends SSLRequest. sqlx reports an ErrorResponse, such as out of memory, as a protocol error.
 pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Result<Greeting> {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
     Ok(match first_byte(options, &SSL_REQUEST).await? {
@@ -93,7 +85,8 @@ pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Resu
     })
 }
 
-/// Whether a startup parameter prevents the connection. PgBouncer reports an outage of PostgreSQL with the same code.
+/// Whether a startup parameter prevents the connection. PgBouncer uses the same code for an outage
+/// of PostgreSQL.
 pub(super) async fn refuses_parameters(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     if let Ok(connection) = options.clone().extra_float_digits(None).connect().await {
         connection.close().await?;

@@ -1,8 +1,7 @@
-//! What a database answers to a statement that an operator can mend: a missing table, a missing
-//! right.
+//! Database errors that an operator can fix: a missing table or column, or a missing privilege.
 //!
-//! Decided by SQLSTATE, by the numbers of MySQL and by the result codes of SQLite. Only names of
-//! objects, and the two conditions that SQLite reports with one code, are read from the server's text.
+//! Classified by SQLSTATE, MySQL error number and SQLite result code. Only object names, and two
+//! SQLite conditions with the same code, are parsed from the text.
 
 use std::error::Error;
 
@@ -10,20 +9,20 @@ use sea_orm::{DbErr, RuntimeErr};
 
 use super::code::ErrorCode;
 
-/// An answer that an operator can mend.
+/// A database error that an operator can fix.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseAnswer {
-    /// A table is missing. Its name has no schema; it is empty if the answer does not have it.
+    /// A table is missing. The name has no schema, and is empty if the error has no name.
     TableMissing(String),
     /// A column is missing.
     ColumnMissing,
-    /// The login lacks a right on this object, named as above.
+    /// The user lacks a privilege on this object. Name as in `TableMissing`.
     Denied(String),
 }
 
 impl DatabaseAnswer {
-    /// The answer among an error and its causes.
+    /// Finds the answer in an error or its causes.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut level = Some(error);
@@ -36,21 +35,19 @@ impl DatabaseAnswer {
         None
     }
 
-    /// Whether a table or a column is missing.
     pub(crate) fn lacks_tables(error: &(dyn Error + 'static)) -> bool {
         matches!(Self::of(error), Some(Self::TableMissing(_) | Self::ColumnMissing))
     }
 
-    /// Whether this table is missing. The name has no prefix.
+    /// Whether this table is missing. `table` has no prefix.
     #[must_use]
     pub fn is_table_missing(error: &(dyn Error + 'static), table: &str) -> bool {
         matches!(Self::of(error), Some(Self::TableMissing(missing)) if missing.ends_with(table))
     }
 }
 
-/// The answer of one level of an error.
 fn of_level(error: &(dyn Error + 'static)) -> Option<DatabaseAnswer> {
-    // A transparent error hides the error of SeaORM and shows the cause of that error.
+    // A transparent error skips SeaORM's error and exposes only its cause.
     let answer = match error.downcast_ref::<DbErr>() {
         Some(error) => ErrorCode::of(error),
         None => ErrorCode::of_cause(error.downcast_ref::<RuntimeErr>()?),
@@ -89,7 +86,6 @@ fn of_code(code: &str, text: &str) -> Option<DatabaseAnswer> {
     }
 }
 
-/// A name without its schema and quotes.
 fn name(qualified: Option<&str>) -> String {
     let last = qualified.and_then(|name| name.rsplit('.').next());
     last.unwrap_or_default().trim_matches(['"', '\'', '`']).to_owned()

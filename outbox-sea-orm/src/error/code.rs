@@ -1,40 +1,43 @@
-//! What a database error says about the transaction: refused, undone, or unknown. Not here: what the caller can do about it ([`crate::kind`]).
+//! Codes of database errors, and whether a failed commit was rolled back.
 //!
-//! Invariant: a commit counts as refused only if the database's answer says so. Whatever is not listed here is unknown.
+//! Invariant: a commit counts as refused only if the database reports so. The outcome of unlisted
+//! errors is unknown.
 
 use sea_orm::sqlx;
 use sea_orm::{DbErr, RuntimeErr};
 
-/// Whether the database has refused a commit, so that nothing is stored: a constraint or trigger that is checked at the commit, a serialization
-/// failure, a deadlock, a conflict with another node of a Galera cluster. Otherwise the outcome of a commit that failed is unknown.
+/// Whether the database has refused a commit and stored nothing: a deferred constraint or trigger,
+/// a serialization failure, a deadlock, or a Galera conflict. If false, the outcome of the failed
+/// commit is unknown.
 ///
-/// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit), and of SeaORM's own commit. A save over a pool asks it itself:
-/// [`SaveError::Database`](crate::SaveError::Database) and [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
+/// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and of SeaORM's
+/// own commit. A save over a pool already distinguishes
+/// [`SaveError::Database`](crate::SaveError::Database) from
+/// [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
-    // A transaction that this crate has refused to commit.
+    // This crate refused to commit the transaction.
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
-/// Whether MySQL or MariaDB has refused a statement because a transaction is open.
+/// Whether MySQL or MariaDB rejected a statement because a transaction is open.
 pub(crate) fn is_transaction_in_progress(error: &DbErr) -> bool {
     ErrorCode::of(error).is_some_and(|answer| answer.number == Some(1568))
 }
 
-/// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
+/// `codes` are SQLSTATEs, or result codes of SQLite.
 pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     ErrorCode::of(error).is_some_and(|answer| codes.contains(&answer.code.as_str()))
 }
 
-/// The answer of a database to a statement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ErrorCode {
-    /// SQLSTATE, or SQLite's result code as a decimal number.
+    /// SQLSTATE, or SQLite's result code in decimal.
     pub(crate) code: String,
-    /// The error number of MySQL and MariaDB.
+    /// MySQL and MariaDB only.
     pub(crate) number: Option<u16>,
     pub(crate) text: String,
-    /// PostgreSQL has ended the session.
+    /// PostgreSQL ended the session.
     is_fatal: bool,
 }
 
@@ -75,13 +78,13 @@ impl ErrorCode {
         }
     }
 
-    /// The low byte of a result code of SQLite. An SQLSTATE has five characters.
+    /// The low byte of SQLite's result code. `None` for a SQLSTATE, which has five characters.
     pub(crate) fn sqlite(&self) -> Option<u32> {
         let code: u32 = self.code.parse().ok().filter(|_| self.code.len() < 5)?;
         Some(code & 0xff)
     }
 
-    /// An answer of a test. A text of MySQL begins with the number of the error.
+    /// MySQL texts begin with the error number.
     #[cfg(test)]
     pub(crate) fn of_text(code: &str, text: &str) -> Self {
         Self {
@@ -95,24 +98,25 @@ impl ErrorCode {
     fn refuses_commit(&self) -> bool {
         match (self.number, self.code.len()) {
             (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
-            // A fatal error ends the session, perhaps while the commit was on its way.
+            // A fatal error ends the session, possibly during the commit.
             (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
-            // Busy, locked, full, constraint.
+            // BUSY, LOCKED, FULL, CONSTRAINT.
             _ => matches!(self.sqlite(), Some(5 | 6 | 13 | 19)),
         }
     }
 }
 
-/// An error that is not fatal ends the transaction. Left out: lost connections, also of poolers (08), statement completion unknown, errors of the
-/// operating system (58), and internal errors (XX).
+/// A non-fatal error ends the transaction. Excluded: lost connections, also from poolers (08),
+/// unknown completion (40003), operating system errors (58), internal errors (XX).
 fn postgres_refuses(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !class.is_empty() && code != "40003" && !["08", "58", "XX"].contains(&class)
 }
 
-/// Rolled back (40: deadlock, also of Galera; group replication), a constraint (23), the transaction cache is full, a lock was not granted, the
-/// server is read-only, a hook of group replication. And error 1180, the rollback of a failed commit, unless it gives a status of Galera's
-/// provider that means a lost connection (6) or a failed node (7, 8): then the other nodes may have the transaction.
+/// Refused: rollback (40: deadlock, Galera, group replication), constraint (23), transaction cache
+/// full, lock timeout, server read-only, a group replication hook, and 1180. Error 1180 is a
+/// rollback after a failed commit. With Galera status 6 (connection lost) or 7 and 8 (node failed),
+/// other nodes may have committed.
 fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_galera_lost = || {

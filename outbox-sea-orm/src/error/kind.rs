@@ -1,7 +1,7 @@
-//! Sorts errors by what the caller can do about them.
+//! Classifies errors by the caller's next action.
 //!
-//! Invariant: an error is only called retryable if the database said so, or never answered. Everything that is not listed here is a refusal. Not
-//! here: whether a failed commit has stored something ([`crate::is_commit_refused`]).
+//! Invariant: an error is retryable only if the database reports so or never answered. All unlisted
+//! errors are `Refused`. For commits, see [`crate::is_commit_refused`].
 
 use sea_orm::DbErr;
 use sea_orm::{RuntimeErr, sqlx};
@@ -9,43 +9,47 @@ use sea_orm::{RuntimeErr, sqlx};
 use crate::error::answer::DatabaseAnswer;
 use crate::error::code::ErrorCode;
 
-/// What the caller can do about an error: see [`SaveError::kind`](crate::SaveError::kind) and [`ErrorKind::of`].
+/// Error class by the caller's next action: see [`SaveError::kind`](crate::SaveError::kind) and
+/// [`ErrorKind::of`].
 ///
-/// | kind | stored | what to do |
+/// | kind | stored | action |
 /// |---|---|---|
 /// | [`Conflict`](Self::Conflict) | nothing | repeat the save, or the whole transaction, at once |
-/// | [`Unavailable`](Self::Unavailable) | nothing | repeat later, with a growing delay; tell the client to come back |
-/// | [`CommitUnknown`](Self::CommitUnknown) | everything or nothing | find out, or repeat with a deduplication key |
-/// | [`AlreadyRecorded`](Self::AlreadyRecorded) | nothing now, everything earlier | report success |
-/// | [`RowMissing`](Self::RowMissing) | nothing | report that there is no such row |
-/// | [`Refused`](Self::Refused), [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input; repeating does not help |
-/// | [`Misconfigured`](Self::Misconfigured) | nothing | correct the deployment; repeating does not help until then |
+/// | [`Unavailable`](Self::Unavailable) | nothing | repeat with backoff; let the client retry |
+/// | [`CommitUnknown`](Self::CommitUnknown) | everything or nothing | read the model back, or repeat with a deduplication key |
+/// | [`AlreadyRecorded`](Self::AlreadyRecorded) | nothing now; an earlier attempt stored everything | report success |
+/// | [`RowMissing`](Self::RowMissing) | nothing | report that the row does not exist |
+/// | [`Refused`](Self::Refused), [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input before a retry |
+/// | [`Misconfigured`](Self::Misconfigured) | nothing | correct the deployment before a retry |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
+    /// The transaction lost against a concurrent one: deadlock, serialization failure or lock
+    /// timeout.
     Conflict,
-    /// The database cannot be reached, refuses everybody (it starts, ends, or has no room left), only reads, or the pool has no free connection.
-    /// A TLS connection that fails is of this kind as well: once a program runs, its server is taken to be exchanging a certificate.
+    /// The database is down, starting, stopping, out of resources or read-only, or the pool has no
+    /// free connection. Includes failed TLS: a running program may hit a certificate rotation.
     Unavailable,
     /// The connection was lost during the commit. Everything is stored, or nothing.
     CommitUnknown,
-    /// An event with the same deduplication key is recorded: an earlier try has committed.
+    /// An event with the same deduplication key is recorded: an earlier attempt has committed.
     AlreadyRecorded,
-    /// There is no row with this primary key.
+    /// No row has this primary key.
     RowMissing,
-    /// The database refuses the statement or its data: a constraint, a trigger, a value, a time limit of statements.
+    /// The database rejects the statement or its data: constraint, trigger, value, statement
+    /// timeout.
     Refused,
-    /// The event cannot be stored or published: its payload is too large, say.
+    /// The event cannot be stored or published, for example because its payload is too large.
     InvalidEvent,
-    /// A table, a column or a right is missing, the server refuses the login, the file of SQLite is read-only, or the events would go to the wrong tables, or into no
-    /// transaction.
+    /// A table, column or privilege is missing, the login is refused, or the SQLite file is
+    /// read-only. Or the events would go to the wrong tables or to no transaction.
     Misconfigured,
 }
 
 impl ErrorKind {
-    /// The kind of an error of SeaORM, from any statement, from `begin`, or from the pool. An error of `commit` is of this kind only if
-    /// [`is_commit_refused`](crate::is_commit_refused) says yes; otherwise the outcome is unknown.
+    /// Classifies a SeaORM error of a statement, of `begin` or of the pool. For an error of
+    /// `commit`, the kind is valid only if [`is_commit_refused`](crate::is_commit_refused) returns
+    /// true. Otherwise the outcome is unknown.
     #[must_use]
     pub fn of(error: &DbErr) -> Self {
         match error {
@@ -60,14 +64,14 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same work can succeed if it is repeated as it is: [`Self::Conflict`] and [`Self::Unavailable`]. Nothing is stored then.
+    /// Whether the same work can succeed if repeated unchanged: [`Self::Conflict`] and
+    /// [`Self::Unavailable`]. Nothing is stored then.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
     }
 }
 
-/// Whether the transaction has lost against a concurrent one, so that repeating all of it can succeed at once.
 pub(crate) fn is_conflict(error: &DbErr) -> bool {
     ErrorKind::of(error) == ErrorKind::Conflict
 }
@@ -91,31 +95,34 @@ pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
 
 fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
     match answer.code.as_bytes() {
-        // Whether the statement was completed is unknown, so nothing tells that the transaction is over.
+        // Statement completion unknown: the transaction may still be open.
         b"40003" => ErrorKind::Refused,
-        // On MySQL this transaction is read-only, as its caller asked for. PostgreSQL has the same code for a server that is.
+        // On MySQL, the caller asked for a read-only transaction. On PostgreSQL, the server may be
+        // read-only.
         b"25006" if answer.number.is_some() => ErrorKind::Refused,
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
-        // Connection lost; resources (disk full, too many connections); shutdown; read-only after a failover.
+        // Connection lost; resources (disk full, too many connections); shutdown; read-only after a
+        // failover.
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             ErrorKind::Unavailable
         }
-        // A right; a login that is refused (28), a database that does not exist.
+        // Privilege missing; login refused (28); database missing.
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
         b"42000" => match answer.number {
-            // A right on a database, a table or a column; a database that does not exist.
+            // Privilege on database, table or column missing; database missing.
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
-            // Too many connections, or statements per hour, of this user.
+            // User limit of connections or of statements per hour.
             Some(1203 | 1226) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         },
         b"HY000" => match answer.number {
-            // A lock that was not granted in time, which MariaDB also reports for NOWAIT; NOWAIT on MySQL; a row that has changed since the snapshot.
+            // Lock timeout, on MariaDB also for NOWAIT; NOWAIT on MySQL; row changed since the
+            // snapshot.
             Some(1205 | 3572 | 1020) => ErrorKind::Conflict,
             // Too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => ErrorKind::Unavailable,
-            // Refused logins: this host; an expired password; a locked account.
+            // Host not allowed; password expired; account locked.
             Some(1130 | 1820 | 1862 | 3118 | 4151) => ErrorKind::Misconfigured,
             _ => ErrorKind::Refused,
         },

@@ -1,4 +1,4 @@
-//! Errors of recording and saving, sorted by what the caller can do.
+//! Errors of recording and saving.
 
 pub(crate) mod answer;
 pub(crate) mod code;
@@ -11,64 +11,68 @@ use crate::connect::is_out_of_reach;
 use crate::error::answer::DatabaseAnswer;
 use crate::error::kind::{ErrorKind, is_conflict};
 
-/// Why events were not recorded. Roll the transaction back, which belongs to the caller.
+/// Why events were not recorded. Roll back the caller's transaction.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// An event cannot be stored or published. Nothing was written.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
-    /// The transaction says nothing about table names, so the events would go to the default tables, but this process only uses tables
-    /// with other names. Nothing was written.
+    /// The transaction has no table names, so the events would go to the default tables. But this
+    /// process only uses tables with other names. Nothing was written.
     ///
-    /// Record through an [`OutboxConnection`](crate::OutboxConnection) with the [`OutboxConfig`](crate::OutboxConfig) of these tables:
-    /// over it, or in a transaction from its `begin`. For handlers, give the configuration to the inbox. If the default tables are
-    /// meant, call [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with [`TableNames::new`](crate::TableNames::new) once
-    /// at the start; `migrate`, and a relay over them, say so too.
+    /// Record through an [`OutboxConnection`](crate::OutboxConnection) with the
+    /// [`OutboxConfig`](crate::OutboxConfig) of your tables, or in a transaction from its `begin`.
+    /// For handlers, pass the configuration to the inbox. To use the default tables, call
+    /// [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with
+    /// [`TableNames::new`](crate::TableNames::new) once at start-up. `migrate` or a relay with
+    /// default names has the same effect.
     ///
-    /// The check is per process. It finds names in [`OutboxConfig`](crate::OutboxConfig), [`SqlStore`](crate::SqlStore) and the
-    /// migrations, and is off where default and other names are both in use.
+    /// The check is per process. Names count as used by an [`OutboxConfig`](crate::OutboxConfig), a
+    /// [`SqlStore`](crate::SqlStore) or the migrations. If default and other names are both used,
+    /// the check is off.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`), or, if the default tables are meant, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {
-        /// The table of messages that this process uses.
+        /// The message table that this process uses.
         in_use: String,
     },
-    /// A message with the same deduplication key was recorded before, so the change was saved then. After an unknown commit, this tells a retry
-    /// that the first attempt succeeded, whether or not the message is published and deleted by now. Keys are kept for 7 days
-    /// (`RelayConfig::dedup_key_retention`).
+    /// A message with the same deduplication key is already recorded, so an earlier attempt has
+    /// committed. This holds even if the message is already published and purged. Keys are kept for
+    /// 7 days (`RelayConfig::dedup_key_retention`).
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
-        /// The database's error, which names the key.
+        /// The database's error, which contains the key.
         source: DbErr,
     },
-    /// The database has undone the whole transaction because of an earlier error, or an earlier save
-    /// or record was dropped half-way. Nothing was written. Roll back, and repeat the transaction from
-    /// its beginning. MySQL and MariaDB undo a transaction after a deadlock or a write conflict.
+    /// The database has rolled back the whole transaction after an earlier error, or an earlier
+    /// save or record was cancelled. Nothing was written. Roll back, and repeat the whole
+    /// transaction. MySQL and MariaDB roll back after a deadlock or write conflict.
     #[error("the transaction no longer exists; roll back and repeat it from its beginning")]
     TransactionLost(#[source] DbErr),
-    /// MySQL or MariaDB cannot take the message: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent.
+    /// The message exceeds `max_allowed_packet` of MySQL or MariaDB. Nothing was sent. Repeating
+    /// does not help.
     #[error(
         "payload and headers of event `{event_type}` have {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere \
          and send a reference, or raise `max_allowed_packet` of the server"
     )]
     TooLarge {
-        /// The event type.
+        /// Event type.
         event_type: String,
-        /// Actual size.
+        /// Actual size, in bytes.
         size_bytes: usize,
-        /// The most that the server takes, for payload and headers.
+        /// Server limit for payload and headers, in bytes.
         limit_bytes: usize,
     },
-    /// The database failed. The text says what to do, if the database has told: see also [`Self::is_conflict`].
+    /// The database failed. The text includes the next step if the error code gives one: see also
+    /// [`Self::is_conflict`].
     #[error("outbox could not be written{}", what_to_do(.0))]
     Database(#[source] DbErr),
 }
 
-/// What to do about a database error, as the end of a message.
 fn what_to_do(error: &DbErr) -> &'static str {
     if DatabaseAnswer::lacks_tables(error) {
         ", because its tables are missing or from an older version; run the migration of outbox-sea-orm"
@@ -88,7 +92,7 @@ fn whether_to_repeat(error: &DbErr) -> &'static str {
 }
 
 impl RecordError {
-    /// What the caller can do about it.
+    /// Error class by the caller's next action.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -99,42 +103,44 @@ impl RecordError {
         }
     }
 
-    /// Whether the whole transaction can succeed if it is repeated as it is: the database was out of reach, or a concurrent transaction won.
+    /// Whether the whole transaction can succeed if repeated unchanged: the database was
+    /// unreachable, or a concurrent transaction won.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
-    /// Repeat the whole transaction then.
+    /// Whether the transaction lost against a concurrent one: deadlock, serialization failure or
+    /// lock timeout. If true, repeat the whole transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
 }
 
-/// Why a model and its events were not saved. Except with [`SaveError::CommitUnknown`], nothing of either is stored.
+/// Why a model and its events were not saved. Except for [`SaveError::CommitUnknown`], neither is
+/// stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// The events were refused.
+    /// The events were rejected.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The model was refused, or the database failed, or it refused the commit.
+    /// The database rejected the model or the commit, or failed.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
-    /// MySQL or MariaDB cannot take the row: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent, and an open
-    /// transaction is as it was before.
+    /// The row exceeds `max_allowed_packet` of MySQL or MariaDB. Nothing was sent, and an open
+    /// transaction is unchanged. Repeating does not help.
     #[error(
         "the row of `{table}` has {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere and keep a reference, or \
          raise `max_allowed_packet` of the server"
     )]
     RowTooLarge {
-        /// The table.
+        /// Table.
         table: String,
-        /// Size of the values that would be sent.
+        /// Size of all values, in bytes.
         size_bytes: usize,
-        /// The most that the server takes.
+        /// Server limit, in bytes.
         limit_bytes: usize,
     },
     /// There is no row to update. `save` updates whenever the primary key is set.
@@ -143,34 +149,37 @@ pub enum SaveError {
          `insert_with_events`, because `save` updates as soon as the key is set"
     )]
     RowMissing {
-        /// The table.
+        /// Table.
         table: String,
     },
-    /// There is no row to delete, so there was nothing to report.
+    /// There is no row to delete, so no event was recorded.
     #[error("no row of `{table}` has the given primary key; nothing was deleted and no event recorded")]
     NothingDeleted {
-        /// The table.
+        /// Table.
         table: String,
     },
-    /// The events cannot be made, because it is not known which rows are written, or how. Nothing was stored. The text says what to do instead.
+    /// The events cannot be built, because the affected rows or the operation are unknown. Nothing
+    /// was stored.
     #[error("events of this save cannot be made: {why}")]
     Unsupported {
-        /// Why, and what to do instead.
+        /// Reason, and what to do instead.
         why: &'static str,
     },
-    /// The save failed inside a transaction, and the database has undone the whole transaction (a deadlock on MySQL, a lost connection).
-    /// Earlier writes are gone. Drop the transaction, and repeat it from its beginning. It can no longer be committed; on servers its connection
-    /// is closed.
+    /// The save failed inside a transaction, and the database rolled back the whole transaction
+    /// (deadlock on MySQL, lost connection). Drop the transaction, and repeat all of it. It can no
+    /// longer be committed; on servers its connection is closed.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
-    /// The connection was lost during the commit: either everything is stored, or nothing. Read the model back; or, if the events have a
-    /// deduplication key, save again: [`RecordError::DuplicateKey`] then proves that everything is stored.
+    /// The connection was lost during the commit: either everything is stored, or nothing. Read the
+    /// model back. If the events have a deduplication key, save again:
+    /// [`RecordError::DuplicateKey`] then proves that everything is stored.
     #[error("outcome of the commit is unknown")]
     CommitUnknown(#[source] DbErr),
 }
 
 impl SaveError {
-    /// What the caller can do about it. For [`Self::TransactionLost`], the kind of the error that it holds, and the whole transaction is meant.
+    /// Error class by the caller's next action. For [`Self::TransactionLost`], returns the kind of
+    /// the inner error, which applies to the whole transaction.
     ///
     /// ```
     /// # use outbox_sea_orm::{ErrorKind, SaveError};
@@ -198,22 +207,23 @@ impl SaveError {
         }
     }
 
-    /// Whether the save, or the whole transaction that it had joined, can succeed if it is repeated as it is: the database was out of reach, or a
-    /// concurrent transaction won. Nothing is stored then. [`Self::CommitUnknown`] is not retryable: a repeated save could store everything twice.
+    /// Whether the save, or the whole joined transaction, can succeed if repeated unchanged: the
+    /// database was unreachable, or a concurrent transaction won. Nothing is stored then.
+    /// [`Self::CommitUnknown`] is not retryable: a repeated save could store everything twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
-    /// Repeat the save, or the whole transaction that it had joined.
+    /// Whether the transaction lost against a concurrent one: deadlock, serialization failure or
+    /// lock timeout. If true, repeat the save, or the whole joined transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
 }
 
-/// So that `?` works on SeaORM's own methods in a function that returns [`SaveError`]. Not for errors of a commit.
+/// Lets `?` convert SeaORM errors in a function that returns [`SaveError`]. Not for commit errors.
 impl From<DbErr> for SaveError {
     fn from(error: DbErr) -> Self {
         Self::Database(error)

@@ -1,4 +1,4 @@
-//! The migrations for SeaORM's migrators, behind the feature `migrator`.
+//! The migrations for SeaORM's migrators (feature `migrator`).
 
 use async_trait::async_trait;
 use sea_orm::{DbErr, DynIden};
@@ -7,10 +7,11 @@ use sea_orm_migration::{MigrationName, MigrationTrait, MigratorTrait, SchemaMana
 use super::{SqlMigration, TABLES, migrations};
 use crate::names::TableNames;
 
-/// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
-/// them were applied.
+/// A migrator with the migrations of the outbox, for default table names. Applied migrations are
+/// stored in the table `outbox_migrations`.
 ///
-/// SeaORM's migrators race if several processes start on an empty database; [`migrate`](super::migrate) does the same work under a lock.
+/// SeaORM's migrators race if several processes start on an empty database.
+/// [`migrate`](super::migrate) does the same work under a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct OutboxMigrator;
 

@@ -5,11 +5,13 @@
 //! | have no migrator, or want no extra step | [`migrate`] at start-up |
 //! | have a SeaORM migrator | `migrations` inside its `migrations()` (feature `migrator`) |
 //! | run SeaORM's command line for the outbox alone | `OutboxMigrator` (feature `migrator`) |
-//! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
+//! | pass SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | also record from programs in other languages | [`writers`] in addition |
 //!
-//! The DDL is written by hand for each database, because generated column types are too small or too coarse on MySQL (64 KiB payloads,
-//! whole seconds). Schemas are not created. Invariant: a migration that was released is never edited; a change is a new one.
+//! Each database has hand-written DDL: SeaORM's generated column types hold only 64 KiB and whole
+//! seconds on MySQL. Schemas are not created.
+//!
+//! Invariant: a released migration is never edited. Each change is a new migration.
 
 #[cfg(feature = "migrator")]
 mod migrator;
@@ -29,20 +31,18 @@ pub use template::{SqlMigration, SqlTemplates};
 
 use crate::names::{NameError, TableNames};
 
-/// The table in which [`migrate`] and `OutboxMigrator` remember what was applied, without schema and prefix.
+/// Name without schema and prefix. [`migrate`] and `OutboxMigrator` store applied migrations in it.
 const TABLE: &str = "outbox_migrations";
 
 const UP: SqlTemplates = crate::__templates!("outbox", ".sql");
 
 const DOWN: SqlTemplates = crate::__templates!("outbox", ".down.sql");
 
-/// Creates and drops the table of pauses.
 const PAUSES: [SqlTemplates; 2] = [
     crate::__templates!("outbox.pauses", ".sql"),
     crate::__templates!("outbox.pauses", ".down.sql"),
 ];
 
-/// Creates and drops the table of operations.
 const OPERATIONS: [SqlTemplates; 2] = [
     crate::__templates!("operations", ".sql"),
     crate::__templates!("operations", ".down.sql"),
@@ -56,7 +56,7 @@ const TABLES: Migrations = Migrations {
 
 crate::__migrations!(TABLES);
 
-/// The migrations as plain SQL, for those who apply it by hand.
+/// Returns the migrations as plain SQL, for manual execution.
 ///
 /// # Errors
 ///

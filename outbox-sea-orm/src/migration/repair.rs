@@ -1,4 +1,5 @@
-//! Inserts lease rows that a restore or a `TRUNCATE` has removed. Without them no relay can own their partitions.
+//! Inserts lease rows removed by a restore or a `TRUNCATE`. Without a lease row, no relay can own
+//! its partition.
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
@@ -10,7 +11,7 @@ use crate::store::lease;
 use crate::task::detached;
 use crate::write::transaction::begin;
 
-/// Inserts the missing rows. A user who may not read the table has no part in this: services that only record call `migrate` at their start as well.
+/// Does nothing if the user may not read the table: services that only record also call `migrate`.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
     let dialect = Dialect::new(db.get_database_backend(), names);
     let row = match db.query_one_raw(lease::sql::rows(&dialect)).await {

@@ -1,8 +1,9 @@
 //! Applies migrations under a lock, so that many processes may start at once.
 //!
-//! SeaORM's own migrator creates its table with `IF NOT EXISTS`, which fails if two processes do it at the same time, and it may apply a
-//! migration twice. This table has the same columns, so SeaORM's command line can read it. Invariant: one connection holds the lock from
-//! the first read to the last write.
+//! SeaORM's own migrator can fail if two processes create its table at once, and may apply a
+//! migration twice. The table here has the same columns, so SeaORM's command line can read it.
+//!
+//! Invariant: one connection holds the lock from the first read to the last write.
 
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
@@ -14,15 +15,14 @@ use crate::error::code::has_code;
 use crate::names::TableNames;
 use crate::task::detached;
 
-/// PostgreSQL's advisory lock for the migrations of this library. The number is arbitrary.
+/// Advisory lock. The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
-/// MySQL's user lock for the same purpose; it is server-wide.
+/// User lock, server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";
-/// How long MySQL waits for another process's migration, in seconds.
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// Applies, in order, the migrations that are not in `table` yet, and returns how many those were. On an error PostgreSQL and SQLite have changed nothing; on MySQL, another
-/// call continues.
+/// Applies the migrations that are missing in `table`, in order, and returns their number. After an
+/// error, PostgreSQL and SQLite are unchanged; on MySQL, the next call continues.
 pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -44,7 +44,8 @@ pub(super) async fn run(
                 .then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        // On MySQL each DDL statement commits; there, the transaction only keeps the connection that has the lock.
+        // On MySQL each DDL statement commits. There, the transaction only keeps the connection
+        // with the lock.
         let tx = db.begin_with_options(options).await?;
         let applied = match backend {
             DbBackend::Postgres => {
@@ -54,15 +55,16 @@ pub(super) async fn run(
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
-                // A crash in here ends the session and its lock; the statements may be repeated.
+                // A crash here ends the session and its lock. The statements are idempotent.
                 let applied = apply(&tx, exists, &table, &migrations).await;
-                // The last note has to be seen by whoever gets the lock, or they apply that migration once more.
+                // Commit before the lock is released. Otherwise the next process applies the last
+                // migration again.
                 tx.execute_unprepared("COMMIT").await?;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
                 applied?
             }
-            // BEGIN IMMEDIATE is the lock. The pool's `busy_timeout` bounds the wait for it.
+            // BEGIN IMMEDIATE is the lock. `busy_timeout` bounds the wait.
             _ => apply(&tx, exists, &table, &migrations).await?,
         };
         tx.commit().await?;
@@ -85,7 +87,7 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-/// Whether the table of applied migrations exists. Creating it `IF NOT EXISTS` needs the right to create, although nothing may be left to do.
+/// `CREATE TABLE IF NOT EXISTS` needs the privilege to create, even if the table exists.
 fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
     let name = names.unqualified(table);
     match backend {
@@ -108,7 +110,7 @@ fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statem
 }
 
 pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
-    // With the default format COMPACT, the key of a MySQL table would be too long.
+    // The default format COMPACT limits a MySQL key to fewer bytes than this one has.
     let options = match backend {
         DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
         _ => "",
@@ -118,7 +120,7 @@ pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
     )
 }
 
-/// Notes a migration as applied, unless it is noted already. `version` is a literal or a placeholder.
+/// Records a migration as applied. `version` is a literal or a placeholder.
 pub(super) fn remember(backend: DbBackend, table: &str, version: &str) -> String {
     let (time, unless) = match backend {
         DbBackend::Postgres => ("extract(epoch FROM now())::int8", " ON CONFLICT DO NOTHING"),
@@ -177,10 +179,10 @@ async fn apply(
     Ok(count)
 }
 
-/// PostgreSQL's codes for a table, a function or a type that exists.
+/// SQLSTATEs for an existing table, function or type.
 const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
 
-/// Says what to do if the tables exist, but not the note that a migration made them.
+/// Adds the next step to the error if the tables exist but the migration is not recorded.
 fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
     if !has_code(&error, &EXISTS) {
         return error;

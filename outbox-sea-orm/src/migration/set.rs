@@ -1,4 +1,4 @@
-//! The migrations of one set of tables, in every form in which they are offered. Also for the tables of `outbox-inbox`.
+//! The migrations of one set of tables in every offered form. `outbox-inbox` uses it too.
 
 use outbox_core::describe;
 use sea_orm::sea_query::{Alias, IntoIden};
@@ -12,20 +12,21 @@ use super::template::SqlMigration;
 use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
-/// The migrations of one set of tables. The functions of the migration modules, which have the documentation, call this type.
+/// The migrations of one set of tables. The functions of the migration modules delegate to this
+/// type.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Migrations {
-    /// The table that remembers which migrations were applied, without schema and prefix.
+    /// Table of applied migrations, without schema and prefix.
     pub table: &'static str,
-    /// Whether the names of the tables are names of an outbox, which this process then uses.
+    /// Whether the table names belong to an outbox, and so count as used by this process.
     pub of_outbox: bool,
-    /// The migrations, in their order.
+    /// Returns the migrations in their order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
 
 impl Migrations {
-    /// For a migrator of the application's own.
+    /// For the application's own migrator.
     #[cfg(feature = "migrator")]
     pub fn boxed(&self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
         self.note(names);
@@ -39,7 +40,7 @@ impl Migrations {
         }
     }
 
-    /// The versions that are recorded, in their order.
+    /// The recorded versions, in order.
     pub fn versions(&self, names: &TableNames) -> Vec<String> {
         let migrations = (self.all)(names);
         migrations
@@ -48,12 +49,13 @@ impl Migrations {
             .collect()
     }
 
-    /// The name of [`Self::table`] with default names, for a migrator of SeaORM.
+    /// The default name of [`Self::table`], for a SeaORM migrator.
     pub fn table_iden(&self) -> DynIden {
         Alias::new(self.table).into_iden()
     }
 
-    /// As plain SQL. Also remembers the migrations as applied, so that [`Self::run`] finds nothing left to do.
+    /// Returns plain SQL that also records the migrations as applied, so that [`Self::run`] skips
+    /// them.
     pub fn sql(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
         let (table, migrations) = (names.table(backend, self.table), (self.all)(names));
         let mut sql = Vec::new();
@@ -72,12 +74,13 @@ impl Migrations {
         Ok(sql.join("\n"))
     }
 
-    /// Applies under a lock those that were not applied yet, and returns how many those were.
+    /// Applies missing migrations under a lock, and returns their number.
     pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         self.note(names);
         let applied = match run(db, names, self.table, (self.all)(names)).await {
             Ok(applied) => applied,
-            // A pooler that shares sessions has many errors, and none names it.
+            // A pooler that shares sessions causes many different errors, and none identifies the
+            // pooler.
             Err(error) => {
                 let pooler = check_sessions(db, Some(&error)).await.err();
                 return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
@@ -90,7 +93,7 @@ impl Migrations {
     }
 }
 
-/// The functions of a module of migrations, over a [`Migrations`] of the module.
+/// Defines the functions of a migration module, over its [`Migrations`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __migrations {
@@ -102,18 +105,20 @@ macro_rules! __migrations {
             $set.boxed(names)
         }
 
-        /// The versions that [`migrate`] records, in their order.
+        /// The versions that [`migrate`] records, in order.
         #[must_use]
         pub fn versions(names: &$crate::TableNames) -> Vec<String> {
             $set.versions(names)
         }
 
-        /// Creates or updates the tables. The tables of the outbox also get lease rows that are missing, as after a `TRUNCATE`. Several
-        /// processes may start at once: the first one does the work, the others wait for it.
+        /// Creates or updates the tables, and inserts missing lease rows of the outbox, as after a
+        /// `TRUNCATE`. Several processes may start at once: the first migrates, the others wait.
         ///
         /// # Errors
         ///
-        /// The database's error; [`DbErr::Custom`](sea_orm::DbErr::Custom) if the cause is a pooler that shares sessions. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
+        /// The database's error; [`DbErr::Custom`](sea_orm::DbErr::Custom) for a pooler that shares
+        /// sessions. After an error, PostgreSQL and SQLite are unchanged; on MySQL, call again to
+        /// continue.
         pub async fn migrate(db: &sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
             migrate_with(db, &$crate::TableNames::new()).await
         }
@@ -122,7 +127,8 @@ macro_rules! __migrations {
         ///
         /// # Errors
         ///
-        /// As [`migrate`], and names that the database cannot hold as [`DbErr::Custom`](sea_orm::DbErr::Custom).
+        /// As [`migrate`], and [`DbErr::Custom`](sea_orm::DbErr::Custom) for names that the
+        /// database cannot hold.
         pub async fn migrate_with(
             db: &sea_orm::DatabaseConnection,
             names: &$crate::TableNames,
@@ -130,8 +136,8 @@ macro_rules! __migrations {
             migrate_and_count(db, names).await.map(drop)
         }
 
-        /// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it
-        /// got the lock.
+        /// As [`migrate_with`]. Returns the number of migrations applied by this call: 0 if another
+        /// process applied them first.
         ///
         /// # Errors
         ///
