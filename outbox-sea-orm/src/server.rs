@@ -1,21 +1,23 @@
-//! What a server and its sessions must be, for relay and inbox: the engine, and the settings that change the meaning or the end of a statement.
+//! Requirements of relay and inbox on the server: a tested engine, and session settings that keep
+//! the meaning of statements.
 //!
-//! Settings that only change plans, or how values are written as text, have no effect here: values are bound, and results are binary.
+//! Settings that change only plans or text formats have no effect: values are bound, and results
+//! are binary.
 
 use std::fmt;
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
 
-/// A setting of a session with which statements would do something else.
+/// A session setting that changes the meaning of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfitSetting {
-    /// Its name, as the server has it.
+    /// Name of the setting.
     pub name: &'static str,
-    /// Its value in the sessions of the pool.
+    /// Value in the sessions of the pool.
     pub value: String,
-    /// What the value must be.
+    /// Required value.
     pub needed: &'static str,
-    /// What would happen otherwise.
+    /// Consequence of the current value.
     pub effect: &'static str,
 }
 
@@ -34,7 +36,7 @@ impl fmt::Display for UnfitSetting {
     }
 }
 
-/// A variable of MySQL and MariaDB: name, value that is needed, effect of another value.
+/// Variable, required value, effect of another value.
 const MYSQL: [(&str, &str, &str); 5] = [
     (
         "autocommit",
@@ -55,14 +57,16 @@ const MYSQL: [(&str, &str, &str); 5] = [
     ("unique_checks", "1", "inserts would lock whole tables"),
 ];
 
-/// Modes of MySQL and MariaDB with which statements have another meaning.
+/// Modes that change the meaning of statements.
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Sets what [`unfit_settings`] complains about on MySQL and MariaDB. `sql_mode` is the one that the drivers have on a server with default settings.
+/// Fixes all findings of [`unfit_settings`] on MySQL and MariaDB. `sql_mode` is the drivers' value
+/// on a server with default settings.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 
-/// Finds the settings of a pool's sessions with which statements would do something else. Asks one session; no statement is sent to SQLite.
+/// Finds session settings that change the meaning of statements. Checks one session of the pool.
+/// Sends no statement to SQLite.
 ///
 /// # Errors
 ///
@@ -80,7 +84,7 @@ pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSettin
     unfit(backend, &row)
 }
 
-/// Selects what [`unfit`] reads.
+/// Selects the input of [`unfit`].
 pub(crate) fn question(backend: DbBackend) -> Option<String> {
     match backend {
         DbBackend::Postgres => Some(
@@ -102,7 +106,8 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // Without a place in it, `pg_catalog` comes first. Temporary objects come before it, but have no functions or operators.
+        // If `pg_catalog` is not listed, it comes first. Temporary schemas come before it, but are
+        // not searched for functions and operators.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {
@@ -137,7 +142,7 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     Ok(found)
 }
 
-/// Engines that speak the protocol of PostgreSQL or MySQL, and what their version texts contain. None of them was tested.
+/// Untested engines with the protocol of PostgreSQL or MySQL, and a part of their version texts.
 const UNTESTED: [(&str, &str); 6] = [
     ("CockroachDB", "cockroach"),
     ("YugabyteDB", "-yb-"),
@@ -147,7 +152,8 @@ const UNTESTED: [(&str, &str); 6] = [
     ("Vitess", "vitess"),
 ];
 
-/// The name of the engine, if it only speaks the protocol of PostgreSQL or MySQL. `version` is what [`version_query`] selects.
+/// The name of the engine if it only has the protocol of PostgreSQL or MySQL. `version` is the
+/// result of [`version_query`].
 #[doc(hidden)]
 pub fn untested_engine(version: &str) -> Option<&'static str> {
     let version = version.to_ascii_lowercase();

@@ -1,21 +1,22 @@
-//! A migration that is an SQL text per database.
+//! A migration that is one SQL text per database.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use crate::names::{NameError, TableNames};
 
-/// One SQL text per database. `{schema}` is replaced by the quoted schema and a dot, or by nothing; `{prefix}` by the prefix.
+/// One SQL text per database. `{schema}` becomes the quoted schema and a dot, or nothing.
+/// `{prefix}` becomes the prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlTemplates {
     /// PostgreSQL. Runs in a transaction.
     pub postgres: &'static str,
-    /// MySQL and MariaDB. Each statement must be repeatable, because DDL cannot be rolled back there.
+    /// MySQL and MariaDB. Each statement must be idempotent, because DDL cannot be rolled back.
     pub mysql: &'static str,
-    /// SQLite. Each statement must be repeatable, because SeaORM's migrators use no transaction there.
+    /// SQLite. Each statement must be idempotent, because SeaORM's migrators use no transaction.
     pub sqlite: &'static str,
 }
 
-/// The templates of three databases, from files whose names begin and end alike.
+/// Includes the three template files with this begin and end of their names.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
@@ -41,7 +42,7 @@ impl SqlTemplates {
             DbBackend::MySql => self.mysql,
             _ => self.sqlite,
         };
-        // Names hold only `[a-z0-9_]`: no token, and nothing that needs quoting.
+        // Names match `[a-z0-9_]*`: they contain no token and need no quotes.
         Ok(template
             .replace("{schema}", &names.qualifier(backend))
             .replace("{prefix}", names.prefix()))
@@ -58,8 +59,9 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// Makes a migration, with the templates that create and drop. Migrators remember it by its name. With other than the default names, schema and prefix are appended to it, so
-    /// that one migrator can hold several sets of tables.
+    /// A migration with templates for up and down. Migrators identify it by `name`. Schema and
+    /// prefix are appended unless they are the default, so that one migrator can hold several sets
+    /// of tables.
     #[must_use]
     pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
@@ -74,13 +76,14 @@ impl SqlMigration {
         }
     }
 
-    /// The version that is recorded when the migration was applied.
+    /// The recorded version.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The SQL that creates. On MySQL, `DELIMITER` lines may enclose a procedure's body: they are for the command-line client.
+    /// The SQL of the up migration. On MySQL, `DELIMITER` lines for the command-line client may
+    /// enclose a procedure.
     ///
     /// # Errors
     ///
@@ -89,7 +92,7 @@ impl SqlMigration {
         self.up.render(backend, &self.names)
     }
 
-    /// The SQL that drops.
+    /// The SQL of the down migration.
     ///
     /// # Errors
     ///
@@ -98,13 +101,11 @@ impl SqlMigration {
         self.down.render(backend, &self.names)
     }
 
-    /// Creates what the migration creates.
     pub(super) async fn apply(&self, db: &impl ConnectionTrait) -> Result<(), DbErr> {
         let sql = self.up_sql(db.get_database_backend());
         self.execute(db, sql).await
     }
 
-    /// Executes a text of this migration.
     pub(super) async fn execute(
         &self,
         db: &impl ConnectionTrait,
@@ -116,8 +117,7 @@ impl SqlMigration {
     }
 }
 
-/// What the server gets of a text for MySQL's command-line client: the server finds the end of a procedure's body by itself, and does not know
-/// `DELIMITER`.
+/// Removes `DELIMITER`, which only MySQL's command-line client understands.
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")

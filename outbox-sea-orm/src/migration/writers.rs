@@ -1,12 +1,13 @@
-//! `outbox_record` in SQL, for programs that are not written in Rust: a function on PostgreSQL, a procedure on MySQL and MariaDB, a view with a
-//! trigger on SQLite.
+//! `outbox_record` in SQL, for programs in other languages: a function on PostgreSQL, a procedure
+//! on MySQL and MariaDB, a view with a trigger on SQLite.
 //!
-//! It records an event in the caller's transaction by the rules of [`record`](crate::record()): the checks of
-//! [`NewMessage::check`](outbox_core::NewMessage::check) with the default [`Limits`](outbox_core::Limits), the lock on the head row, the number,
-//! the partition, a fresh id. Writers in Rust and in SQL may record for the same aggregates at the same time. The contract with its error codes
-//! is in `docs/guide/11-other-languages.md`.
+//! It records an event in the caller's transaction by the rules of [`record`](crate::record()): the
+//! checks of [`NewMessage::check`](outbox_core::NewMessage::check) with the default
+//! [`Limits`](outbox_core::Limits), the lock on the head row, number, partition and a new id.
+//! Writers in Rust and SQL may record for the same aggregates concurrently.
+//! `docs/guide/11-other-languages.md` has the contract with its error codes.
 //!
-//! Optional, and after the tables:
+//! This migration is optional, and runs after [`migration::migrate`](super::migrate):
 //!
 //! ```
 //! # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -18,19 +19,20 @@
 //! # }
 //! ```
 //!
-//! If the tables are missing, the migration fails on PostgreSQL, and the first call of `outbox_record` on MySQL and SQLite. The
-//! schema and the prefix of [`TableNames`] stand in front of `outbox_record` too.
+//! If the tables are missing, the migration fails on PostgreSQL. On MySQL and SQLite, the first
+//! call of `outbox_record` fails. Schema and prefix of [`TableNames`] also apply to
+//! `outbox_record`.
 //!
-//! Invariant: on PostgreSQL, MySQL and MariaDB it runs with the rights of its owner. A writer needs the right to execute it and none on the
-//! tables, so no writer can pass by the checks.
+//! Invariant: on PostgreSQL, MySQL and MariaDB, `outbox_record` runs with the privileges of its
+//! owner. A writer needs EXECUTE but no table privileges, so it cannot bypass the checks.
 
 use sea_orm::DbBackend;
 
 use super::{Migrations, SqlMigration};
 use crate::names::{NameError, TableNames};
 
-/// The table in which [`migrate`] remembers what was applied, without schema and prefix. It is another one than that of the tables, because
-/// SeaORM's migrators refuse a table that names migrations which they do not know.
+/// Without schema and prefix. Separate from the table of the other migrations, because SeaORM's
+/// migrators reject a table with unknown migrations.
 const TABLE: &str = "outbox_writer_migrations";
 
 const WRITERS: Migrations = Migrations {
@@ -41,8 +43,8 @@ const WRITERS: Migrations = Migrations {
 
 crate::__migrations!(WRITERS);
 
-/// As plain SQL, or as the files `docs/sql/outbox.writers.*.sql`. For MySQL and MariaDB it is written for their command-line client: the body of
-/// the procedure stands between two `DELIMITER` lines, which the server itself does not know.
+/// Returns plain SQL, as in the files `docs/sql/outbox.writers.*.sql`. For MySQL and MariaDB it
+/// needs their command-line client, because of its `DELIMITER` lines.
 ///
 /// # Errors
 ///

@@ -1,16 +1,16 @@
-//! Names of the tables: a schema and a prefix in front of fixed names.
+//! Table names: a schema and a prefix before fixed names.
 //!
-//! Invariant: a [`TableNames`] holds nothing but `[a-z_][a-z0-9_]*`, so it may become SQL text. The fixed part is not configurable, so that
-//! everyone recognises `billing_outbox_messages` in a database.
+//! Invariant: both parts match `[a-z_][a-z0-9_]*`, so they are safe as SQL text.
 
 pub(crate) mod usage;
 
 use sea_orm::DbBackend;
 
-/// Longest schema or prefix, in bytes. With the longest fixed name, a name stays below PostgreSQL's 63 bytes.
+/// In bytes. With the longest fixed name, a table name stays below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
-/// The schema and the prefix of the tables. By default there is neither: `outbox_messages` and so on, on the connection's search path.
+/// Schema and prefix of the tables. Default: neither, so `outbox_messages` and so on, on the
+/// connection's search path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TableNames {
     schema: Option<String>,
@@ -24,7 +24,8 @@ impl TableNames {
         Self::default()
     }
 
-    /// Puts the tables into a schema (on MySQL and MariaDB: a database), which must exist. SQLite has none: see [`Self::check`].
+    /// Sets the schema (on MySQL and MariaDB: the database) of the tables. It must exist. SQLite
+    /// has no schemas: see [`Self::check`].
     ///
     /// # Errors
     ///
@@ -34,11 +35,12 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Puts a prefix before each name, for several outboxes in one schema. No `_` is added after it, so end it with one.
+    /// Sets a prefix for all names, for several outboxes in one schema. No `_` is added after it.
     ///
     /// # Errors
     ///
-    /// [`NameError::Malformed`] if the prefix is not empty and does not match `[a-z_][a-z0-9_]{0,30}`.
+    /// [`NameError::Malformed`] if the prefix is not empty and does not match
+    /// `[a-z_][a-z0-9_]{0,30}`.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, NameError> {
         let prefix = prefix.into();
         self.prefix = if prefix.is_empty() {
@@ -49,24 +51,24 @@ impl TableNames {
         Ok(self)
     }
 
-    /// The schema, if one is set.
+    /// The schema, if set.
     #[must_use]
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
-    /// The prefix; empty by default.
+    /// The prefix. Default: empty.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether these are the default names.
     pub(crate) fn is_default(&self) -> bool {
         self.schema.is_none() && self.prefix.is_empty()
     }
 
-    /// Whether the default names usually mean the same tables: PostgreSQL's default search path ends with `public`.
+    /// Whether the default names usually mean the same tables: PostgreSQL's default search path
+    /// ends with `public`.
     pub(crate) fn may_be_default(&self) -> bool {
         self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
     }
@@ -85,44 +87,44 @@ impl TableNames {
         }
     }
 
-    /// The outbox's messages, for use in SQL.
+    /// The table of messages, as SQL text.
     #[must_use]
     pub fn messages(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_messages")
     }
 
-    /// The head rows of the aggregates, for use in SQL.
+    /// The table of aggregates' head rows, as SQL text.
     #[must_use]
     pub fn aggregates(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_aggregates")
     }
 
-    /// The blocks of aggregates, for use in SQL.
+    /// The table of blocked aggregates, as SQL text.
     #[must_use]
     pub fn blocks(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_blocks")
     }
 
-    /// The relays that are alive, for use in SQL.
+    /// The table of live relays, as SQL text.
     #[must_use]
     pub fn relays(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_relays")
     }
 
-    /// The pauses of publishing, for use in SQL.
+    /// The table of pauses, as SQL text.
     #[must_use]
     pub fn pauses(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_pauses")
     }
 
-    /// The leases of the partitions, for use in SQL.
+    /// The table of partition leases, as SQL text.
     #[must_use]
     pub fn leases(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_leases")
     }
 
-    /// A table of this library, for use in SQL: `"shop".billing_inbox_messages`. The schema is quoted because it may be a reserved word;
-    /// the other part cannot be one.
+    /// A table of this library, as SQL text: `"shop".billing_inbox_messages`. The schema is quoted
+    /// because it may be a reserved word.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))
@@ -134,7 +136,6 @@ impl TableNames {
         format!("{}{name}", self.prefix)
     }
 
-    /// The quoted schema with its dot, or nothing.
     pub(crate) fn qualifier(&self, backend: DbBackend) -> String {
         match (&self.schema, backend) {
             (None, _) => String::new(),
@@ -161,11 +162,11 @@ fn checked(what: &'static str, name: String) -> Result<String, NameError> {
     })
 }
 
-/// Why a schema or prefix cannot be used.
+/// Why a schema or prefix is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It does not match the pattern.
+    /// The name does not match the pattern.
     #[error("{what} `{name}` is malformed; use `[a-z_][a-z0-9_]*`, at most 31 bytes")]
     Malformed {
         /// `schema` or `prefix`.

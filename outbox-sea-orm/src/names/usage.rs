@@ -1,10 +1,13 @@
-//! Remembers which table names this process uses, so that no event goes to the default tables by mistake.
+//! Records which table names this process uses, so that no event goes to the default tables by
+//! mistake.
 //!
-//! A transaction that SeaORM began carries no [`OutboxConfig`](crate::OutboxConfig), so its events go to the default tables. In a process
-//! that uses other names and never the default ones, no relay may read those tables: recording there is refused.
+//! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig), so its events go to
+//! the default tables. If the process uses only other names, possibly no relay reads the default
+//! tables: recording is rejected.
 //!
-//! Names are in use as soon as a configuration, a store or a migration is made with them. `SqlStore::new` alone does not count, because
-//! `with_names` may follow it; its first call does. The schema `public` counts as the default one. Nothing is ever forgotten.
+//! A configuration, store or migration marks its names as used, for the rest of the process.
+//! `SqlStore::new` does so only at its first call, because `with_names` may follow. The schema
+//! `public` counts as the default.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +16,18 @@ use crate::names::TableNames;
 
 static PROCESS: InUse = InUse::new();
 
-/// Notes that this process uses these names.
 pub(crate) fn note(names: &TableNames) {
     PROCESS.note(names);
 }
 
-/// The names that this process uses, if it does not use the default ones.
+/// `None` if this process uses the default names.
 pub(crate) fn other_than_default() -> Option<&'static TableNames> {
     PROCESS.other_than_default()
 }
 
 #[derive(Debug)]
 struct InUse {
-    /// The first names other than the default ones; errors show them.
+    /// The first names other than the default, for the error text.
     other: OnceLock<TableNames>,
     default: AtomicBool,
 }

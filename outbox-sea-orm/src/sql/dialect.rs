@@ -1,8 +1,7 @@
-//! What differs between the three databases in small: times, integers, hints, locks.
+//! SQL fragments that differ between the databases: times, integers, hints, locks.
 //!
-//! Pure functions from names and values to text; nothing here runs a statement. Invariant: only checked names and this
-//! library's own literals become text; every value is bound. All times are the database's. As values they are microseconds
-//! since 1970.
+//! Invariant: only checked names and literals of this library become text; values are bound. All
+//! times are the database's, in microseconds since 1970.
 
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
@@ -10,10 +9,9 @@ use time::OffsetDateTime;
 use super::{Sql, TIME_MICROS_MAX};
 use crate::names::TableNames;
 
-/// The first place of a replayed copy on PostgreSQL: more than any number of a message.
+/// The first place of a replayed copy on PostgreSQL, above all message numbers.
 pub(crate) const COPIES_FROM: i64 = 1 << 62;
 
-/// A database and the tables' names in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
@@ -23,19 +21,19 @@ pub(crate) struct Dialect {
     pub(crate) leases: String,
     pub(crate) relays: String,
     pub(crate) pauses: String,
-    /// The indexes of pending rows, of waiting rows, and of blocks by partition, for queries that must name them.
+    /// Index names, for hints.
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
     pub(crate) operations: String,
-    /// The table of a log relay's position, if there is one.
+    /// The log relay's position. The table may be missing.
     pub(crate) log: String,
 }
 
 impl Dialect {
     pub(crate) fn new(backend: DbBackend, names: &TableNames) -> Self {
-        // An index of MySQL belongs to its table, so its name has no prefix.
+        // MySQL scopes index names to the table, so they have no prefix.
         let index = |name: &'static str| match backend {
             DbBackend::MySql => name.to_owned(),
             _ => names.unqualified(name),
@@ -60,8 +58,8 @@ impl Dialect {
         }
     }
 
-    /// The time at which the statement (SQLite, MySQL) or the row (PostgreSQL) is processed. Never the start of the transaction, which may be
-    /// long ago.
+    /// Time of the statement (SQLite, MySQL) or of the row (PostgreSQL). Never the start of the
+    /// transaction, which may be long ago.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -70,7 +68,7 @@ impl Dialect {
         }
     }
 
-    /// The time at which the statement began, the same for all its rows.
+    /// The same for all rows of a statement.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -78,12 +76,11 @@ impl Dialect {
         }
     }
 
-    /// `now` plus microseconds.
     pub(crate) fn now_plus(&self, micros: &str) -> String {
         self.plus(self.now(), micros)
     }
 
-    /// `statement_now` plus microseconds: the same for all rows, so that an index can be searched for it.
+    /// The same for all rows of a statement, so that it can be an index condition.
     pub(crate) fn statement_now_plus(&self, micros: &str) -> String {
         self.plus(self.statement_now(), micros)
     }
@@ -98,7 +95,7 @@ impl Dialect {
         }
     }
 
-    /// A time from microseconds since 1970; null from 0.
+    /// A time from microseconds since 1970. 0 becomes null.
     pub(crate) fn time(&self, micros: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -113,7 +110,6 @@ impl Dialect {
         }
     }
 
-    /// Microseconds since 1970 from a time.
     pub(crate) fn micros(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -126,7 +122,8 @@ impl Dialect {
         }
     }
 
-    /// As [`Self::micros`], from a time that another program may have set to something that has no such number: `infinity` on PostgreSQL.
+    /// As [`Self::micros`], but clamps times such as PostgreSQL's `infinity`, which another program
+    /// may have written.
     pub(crate) fn micros_of_any(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -142,7 +139,6 @@ impl Dialect {
         }
     }
 
-    /// A small integer column, as a 64-bit integer.
     pub(crate) fn int(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("{column}::int8"),
@@ -150,7 +146,7 @@ impl Dialect {
         }
     }
 
-    /// A text column as bytes, so that it can be read even if it is not UTF-8.
+    /// Bytes, because a damaged text column may not be UTF-8.
     pub(crate) fn bytes(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("pg_catalog.convert_to({column}, 'UTF8')"),
@@ -159,7 +155,8 @@ impl Dialect {
         }
     }
 
-    /// How many rows of a group fulfil the condition. `count` takes any type, so on PostgreSQL an overload for this type would match better.
+    /// Qualified, because an overload of `count` for this type would match better than PostgreSQL's
+    /// generic one.
     pub(crate) fn count_where(&self, condition: &str) -> String {
         let count = match self.backend {
             DbBackend::Postgres => "pg_catalog.count",
@@ -168,15 +165,14 @@ impl Dialect {
         format!("{count}(CASE WHEN {condition} THEN 1 END)")
     }
 
-    /// 1 where the condition holds, otherwise 0, as a 64-bit integer.
+    /// 1 or 0, as a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    /// The place of a sequenced row among the originals of its aggregate (its number) or, from
-    /// [`COPIES_FROM`] on, among the replayed copies (its row id). MySQL and SQLite assign each row
-    /// id above those in the table, so there the row id alone gives the order. PostgreSQL has this
-    /// expression in two indexes.
+    /// Orders the sequenced rows of an aggregate: originals by number, then replayed copies from
+    /// [`COPIES_FROM`] on, by row id. MySQL and SQLite assign ascending row ids, so there the row
+    /// id is enough. PostgreSQL has this expression in two indexes.
     pub(crate) fn place(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -188,7 +184,7 @@ impl Dialect {
         }
     }
 
-    /// An aggregate's type or id, or a deduplication key: bytes on MySQL.
+    /// An aggregate's type or id, or a deduplication key. Bytes on MySQL.
     pub(crate) fn key(&self, key: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(key.as_bytes().to_vec())),
@@ -200,19 +196,18 @@ impl Dialect {
         Sql::new(self.backend, text)
     }
 
-    /// A statement in which each `?` stands for the next value.
+    /// Each `?` is replaced by the next value.
     pub(crate) fn statement<const N: usize>(&self, text: &str, values: [Value; N]) -> Statement {
         self.sql("").push_with(text, values).statement()
     }
 
-    /// Type and id of the aggregate of a row, as bytes.
     pub(crate) fn key_columns(&self, alias: &str) -> String {
         let column = |name| format!("{} AS {name}", self.bytes(&format!("{alias}.{name}")));
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// Starts a query whose limit PostgreSQL must not know, and which ends with [`Self::push_limit`]. If the planner knew the
-    /// limit and expected fewer rows, it would sort.
+    /// Starts a query that [`Self::push_limit`] ends. On PostgreSQL the limit is hidden from the
+    /// planner: if it expected fewer rows than the limit, it would sort.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -220,8 +215,8 @@ impl Dialect {
         })
     }
 
-    /// Ends a query that [`Self::limited`] started. The planner knows the outer limit, which makes the whole look as cheap as
-    /// it is; otherwise the server compiles the plan (JIT), which takes longer than running it.
+    /// Ends a query from [`Self::limited`]. The planner sees only the outer limit, which lowers the
+    /// estimated cost and so prevents JIT compilation.
     pub(crate) fn push_limit(&self, sql: &mut Sql, order: &str, limit: i64) {
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -232,7 +227,7 @@ impl Dialect {
         });
     }
 
-    /// Names the index that a query must use. PostgreSQL takes no hint.
+    /// PostgreSQL has no hints.
     pub(crate) fn by_index(&self, index: &str) -> String {
         match self.backend {
             DbBackend::MySql => format!(" FORCE INDEX ({index})"),
@@ -241,8 +236,8 @@ impl Dialect {
         }
     }
 
-    /// Makes MySQL look rows up in the primary key. For many rows its optimizer would scan the table, and a scan that locks
-    /// waits for the rows of business transactions.
+    /// For many rows MySQL would scan the table, and a locking scan waits for rows of business
+    /// transactions.
     pub(crate) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",
@@ -250,7 +245,6 @@ impl Dialect {
         }
     }
 
-    /// The clause that replaces these columns if a row with the same key exists.
     pub(crate) fn on_conflict(&self, key: &str, columns: &[&str]) -> String {
         let is_mysql = self.backend == DbBackend::MySql;
         let replaced: Vec<String> = columns
@@ -267,7 +261,7 @@ impl Dialect {
         }
     }
 
-    /// Locks rows. SQLite needs no lock, because a transaction is the only writer.
+    /// SQLite needs no row lock: a transaction is the only writer.
     pub(crate) fn for_update(&self) -> &'static str {
         match self.backend {
             DbBackend::Sqlite => "",
@@ -275,7 +269,7 @@ impl Dialect {
         }
     }
 
-    /// Locks rows against changes. MariaDB has no FOR SHARE.
+    /// MariaDB has no FOR SHARE.
     pub(crate) fn for_share(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => " FOR SHARE",
@@ -284,8 +278,8 @@ impl Dialect {
         }
     }
 
-    /// A condition that every block fulfils. On PostgreSQL it is the predicate of the index `outbox_blocks_due` and of no
-    /// other, so that a query without it cannot be answered by that index.
+    /// True for every block. On PostgreSQL it is the predicate of only one index,
+    /// `outbox_blocks_due`: a query without it cannot use that index.
     pub(crate) fn of_any_partition(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),
@@ -293,7 +287,7 @@ impl Dialect {
         }
     }
 
-    /// Appends a comparison with a time. The database keeps microseconds, so the time is rounded up.
+    /// Rounds up, because the database stores microseconds.
     pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)
@@ -303,13 +297,11 @@ impl Dialect {
         sql.push(comparison).push(&self.time(&micros));
     }
 
-    /// The database's time.
     pub(crate) fn clock(&self) -> Statement {
         self.statement(&format!("SELECT {} AS now_micros", self.micros(self.now())), [])
     }
 }
 
-/// The error for a database that this build does not support.
 pub(crate) fn unsupported(backend: DbBackend) -> DbErr {
     DbErr::Custom(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`"

@@ -1,7 +1,7 @@
 //! Conditions on aggregates, partitions and rows in flight.
 //!
-//! Invariant: aggregates are compared byte by byte, as they are stored, so that an aggregate with a damaged id can still be blocked and its
-//! messages dead-lettered.
+//! Invariant: aggregates are compared byte by byte, so an aggregate with a damaged id can be
+//! blocked and its messages dead-lettered.
 
 use outbox_core::Aggregate;
 use outbox_core::store::RowKey;
@@ -11,7 +11,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// An aggregate as it is stored. Its order is the order in which head rows and blocks are locked everywhere.
+/// An aggregate as stored. Lock order of head rows and blocks: ascending by `Key`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -28,13 +28,11 @@ impl From<&Aggregate> for Key {
 }
 
 impl Key {
-    /// The partition of its messages.
     pub(crate) fn partition(&self) -> u16 {
         let [aggregate_type, id] = self.lossy();
         Aggregate::new(aggregate_type, id).partition()
     }
 
-    /// Type and id as far as they are UTF-8.
     pub(crate) fn lossy(&self) -> [String; 2] {
         [&self.aggregate_type, &self.aggregate_id].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
@@ -45,14 +43,14 @@ impl Key {
 }
 
 impl Dialect {
-    /// Binds type and id of an aggregate. Returns their placeholders, as values of the columns' types.
+    /// Returns the placeholders of type and id.
     pub(crate) fn bind_key(&self, sql: &mut Sql, key: &Key) -> [String; 2] {
         key.parts().map(|part| match self.backend {
             DbBackend::Postgres => {
                 sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
             }
             DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
-            // SQLite stores text that is not UTF-8, but takes no such parameter.
+            // SQLite stores text that is not UTF-8, but cannot bind it as text.
             _ => match std::str::from_utf8(part) {
                 Ok(text) => sql.placeholder(text),
                 Err(_) => format!(
@@ -63,7 +61,7 @@ impl Dialect {
         })
     }
 
-    /// Appends a condition: the row of `table` belongs to this aggregate. A look-up in an index on (aggregate_type, aggregate_id).
+    /// Allows a lookup in an index on (aggregate_type, aggregate_id).
     pub(crate) fn push_key(&self, sql: &mut Sql, table: &str, key: &Key) {
         let [aggregate_type, id] = self.bind_key(sql, key);
         sql.push(&format!(
@@ -71,7 +69,7 @@ impl Dialect {
         ));
     }
 
-    /// As [`Self::push_key`], for one of these aggregates. With statistics of an empty table PostgreSQL may compare each row with each of them.
+    /// With statistics of an empty table, PostgreSQL may compare each row with each key.
     pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
         if self.backend == DbBackend::Postgres {
             sql.push(&format!(
@@ -100,8 +98,8 @@ impl Dialect {
         sql.push(")");
     }
 
-    /// Appends a condition on partitions that is always a filter and never an index condition. With `= ANY` or `IN`, the planner could lose the
-    /// order of an index, or make thousands of look-ups from the product of two lists.
+    /// A filter, never an index condition. With `= ANY` or `IN`, the planner could lose the index
+    /// order, or look up thousands of combinations of two lists.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         if self.backend == DbBackend::Postgres {
             let bit = |mask, partition| mask | 1_i64 << (partition & 63);
@@ -115,8 +113,8 @@ impl Dialect {
         sql.push(column).push(" + 0").any(partitions);
     }
 
-    /// Appends a condition: the row is none of these. Every database hashes or sorts the list, and
-    /// none uses it as an index condition. On PostgreSQL several rows may have the same row id.
+    /// A filter, never an index condition. Filters by message id on PostgreSQL, where row ids are
+    /// not unique.
     pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[RowKey]) {
         if in_flight.is_empty() {
             return;
@@ -127,7 +125,7 @@ impl Dialect {
             return;
         }
         let in_flight: Vec<i64> = in_flight.iter().map(|key| key.row_id).collect();
-        // SQLite limits the number of bound values, but not the length of a JSON array. It builds a tree of either only once.
+        // SQLite limits bound values, but not the length of a JSON array. Both are evaluated once.
         if self.backend == DbBackend::Sqlite {
             let list = serde_json::to_string(&in_flight).unwrap_or_default();
             sql.push_with(
@@ -139,10 +137,9 @@ impl Dialect {
         sql.push(" AND m.row_id + 0 NOT").any(&in_flight);
     }
 
-    /// Appends conditions: the row id and the message id are in these lists. Message ids are
-    /// unique, so this selects exactly the given rows. The list of message ids is a filter and
-    /// never an index condition. If a row holds no readable message id, only the row ids count; this is
-    /// possible on SQLite, which assigns each row id once.
+    /// Selects exactly these rows: message ids are unique. The list of message ids is a filter,
+    /// never an index condition. On SQLite a damaged row may have no readable message id. Then only
+    /// row ids count, which SQLite never reuses.
     pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
         sql.push("row_id").any(&row_ids);
@@ -158,7 +155,7 @@ impl Dialect {
             DbBackend::Sqlite => " AND +id IN ",
             _ => " AND id IN ",
         });
-        // As many as row ids, so that the statement cache holds few distinct statements.
+        // Padded as the row ids are, for few distinct statements in the statement cache.
         let last = rows.last().copied();
         let padding = rows.len().max(1).next_power_of_two() - rows.len();
         let padded = rows
@@ -169,12 +166,11 @@ impl Dialect {
     }
 }
 
-/// The message ids of rows, for PostgreSQL, on which each row has one.
 fn ids(rows: &[RowKey]) -> Value {
     uuids(rows.iter().filter_map(|key| key.id).map(|id| id.as_uuid()))
 }
 
-/// Binds the types and the ids of aggregates as two arrays.
+/// As two arrays, for PostgreSQL.
 pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
     let keys = keys
         .into_iter()

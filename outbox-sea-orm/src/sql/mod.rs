@@ -1,7 +1,6 @@
 //! Builds SQL text together with its values, for this crate and `outbox-inbox`.
 //!
-//! Invariant: values from outside are bound and never become text. The statements stand beside the code that runs them
-//! (`store`, `write::insert`).
+//! Invariant: external values are bound and never become text.
 
 mod dialect;
 mod key;
@@ -16,10 +15,9 @@ pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 
-/// Longest list that is padded. MySQL takes 65,535 values in a statement, and a relay has up to 55,000 rows in flight.
+/// MySQL allows 65,535 values per statement, and a relay has up to 55,000 rows in flight.
 const PADDED_MAX: usize = 32 * 1024;
 
-/// An array of values of one type, for PostgreSQL.
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
     Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
 }
@@ -36,7 +34,7 @@ pub(crate) fn uuids(values: impl IntoIterator<Item = Uuid>) -> Value {
     array(ArrayType::Uuid, values)
 }
 
-/// SQL text that grows together with its values.
+/// SQL text with its bound values.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Sql {
@@ -60,7 +58,7 @@ impl Sql {
         self.backend
     }
 
-    /// Appends text. It must come from this library, never from a user.
+    /// Appends text, which must be from this library.
     pub fn push(&mut self, text: &str) -> &mut Self {
         self.text.push_str(text);
         self
@@ -72,7 +70,7 @@ impl Sql {
         self.push(&placeholder)
     }
 
-    /// Binds a value and returns the placeholder, for use inside an expression that follows.
+    /// Binds a value, and returns its placeholder for use in the next expression.
     pub fn placeholder(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         match self.backend {
@@ -81,7 +79,7 @@ impl Sql {
         }
     }
 
-    /// Appends text in which each `?` stands for the next value.
+    /// Each `?` is replaced by the next value.
     pub(crate) fn push_with<const N: usize>(&mut self, text: &str, values: [Value; N]) -> &mut Self {
         debug_assert_eq!(text.matches('?').count(), N, "{text}");
         let mut parts = text.split('?');
@@ -92,7 +90,8 @@ impl Sql {
         self
     }
 
-    /// Appends parenthesised rows of placeholders, for `VALUES` and row comparisons, and binds their values.
+    /// Appends parenthesized rows of placeholders, for `VALUES` and row comparisons, and binds
+    /// their values.
     pub fn bind_rows<R: IntoIterator<Item = Value>>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
@@ -110,14 +109,14 @@ impl Sql {
         self
     }
 
-    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements. Longer lists than
-    /// [`PADDED_MAX`] are not padded.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two: few distinct statements for
+    /// the statement cache. Lists longer than 32,768 are not padded.
     pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
         if self.backend == DbBackend::Postgres {
             let numbers = integers(numbers.iter().copied());
             return self.push(" = ANY(").bind(numbers).push(")");
         }
-        // `IN ()` is not legal, so an empty list becomes -1, which is neither a partition nor a row id.
+        // `IN ()` is illegal. -1 is neither a partition nor a row id.
         let last = numbers.last().copied().unwrap_or(-1);
         let length = match numbers.len().max(1) {
             length if length > PADDED_MAX => length,
@@ -129,7 +128,7 @@ impl Sql {
         self.bind_rows([padded.map(Value::from)])
     }
 
-    /// The finished statement. The text and the values are taken out.
+    /// Returns the statement, and leaves `self` empty.
     pub fn statement(&mut self) -> Statement {
         Statement::from_sql_and_values(
             self.backend,
@@ -139,7 +138,6 @@ impl Sql {
     }
 }
 
-/// The statement as sqlx takes it.
 pub(crate) fn query<D: sea_orm::sqlx::Database>(
     statement: &Statement,
 ) -> sea_orm::sqlx::query::Query<'_, D, sea_query_sqlx::SqlxValues>

@@ -1,4 +1,4 @@
-//! Values as the tables store them.
+//! Converts values to their stored form.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use sea_orm::Value;
 
 use super::Dialect;
 
-/// 9999-12-31 23:59:59.999999 UTC in microseconds since 1970: the last time that MySQL can hold.
+/// 9999-12-31 23:59:59.999999 UTC in microseconds since 1970: MySQL's last time.
 pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
 
-/// A duration in microseconds, at most a century, which every database can add to its clock.
+/// In microseconds, at most a century, which every database can add to its clock.
 pub(crate) fn micros(duration: Duration) -> i64 {
     const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros())
@@ -18,7 +18,7 @@ pub(crate) fn micros(duration: Duration) -> i64 {
         .min(CENTURY)
 }
 
-/// When the message is due, in microseconds since 1970; 0 means at once. Rounded up, and within what every database can hold.
+/// Due time in microseconds since 1970, rounded up. 0 means at once.
 pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
     let Some(time) = message.delayed_until() else {
         return 0;
@@ -29,12 +29,10 @@ pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
         .clamp(1, TIME_MICROS_MAX)
 }
 
-/// The headers as a JSON object.
 pub(crate) fn headers_json(message: &NewMessage) -> String {
     serde_json::to_string(message.headers()).expect("a map of strings is JSON")
 }
 
-/// The type and the id of an aggregate.
 pub(crate) fn keys(dialect: &Dialect, aggregate: &Aggregate) -> [Value; 2] {
     [dialect.key(&aggregate.aggregate_type), dialect.key(&aggregate.id)]
 }

@@ -1,6 +1,6 @@
-//! The changes of operators to messages: retry, skip, replay.
+//! Operators' changes to messages: retry, skip, replay.
 //!
-//! Invariant: blocks are locked first, in the order of their keys as in settling; then rows. Nothing is published here.
+//! Lock order: blocks in the order of their keys, as in settling; then rows.
 
 mod sql;
 
@@ -20,17 +20,17 @@ use crate::sql::Key;
 /// Messages per transaction.
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
-/// How many messages a replay finds at a time: 24 MB of ids. With fewer, PostgreSQL would read the table more often.
+/// Messages found at a time by a replay: 24 MB of ids. With fewer, PostgreSQL reads the table more
+/// often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
 
-/// Copies per statement; SQLite takes 500 parts of a union.
+/// Per statement. SQLite limits a union to 500 parts.
 const COPIES_MAX: usize = 250;
 
-/// A message of an operator's selection.
 pub(super) struct Selected {
     pub(super) row_id: i64,
     pub(super) id: Uuid,
-    /// The aggregate of a dead letter that asks for order.
+    /// Only of a sequenced dead letter.
     pub(super) key: Option<Key>,
 }
 
@@ -43,7 +43,7 @@ impl Selected {
     }
 }
 
-/// Dead letters of a selection, in the order of their row ids; with `halting` only those that halt their aggregates.
+/// In the order of row ids. `halting` selects only dead letters that halt their aggregates.
 pub(super) async fn select_dead(
     db: &Session,
     selection: &Selection,
@@ -54,7 +54,7 @@ pub(super) async fn select_dead(
         let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
         Ok(Selected {
             row_id: row.try_get("", "row_id")?,
-            // A row may be dead because its id cannot be read.
+            // A row may be dead because its id is damaged.
             id: row.try_get("", "id").unwrap_or_default(),
             key: is_sequenced.then(|| read_key(row)).transpose()?,
         })
@@ -63,14 +63,13 @@ pub(super) async fn select_dead(
         .await
 }
 
-/// An operator's decision about dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Retry,
     Skip,
 }
 
-/// Retries or skips dead letters in an open transaction. Returns how many were dead until now, or halted their aggregates.
+/// Needs an open transaction. Returns the number of retried dead letters or lifted halts.
 pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
@@ -91,7 +90,8 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
     block::end(tx, &blocked).await?;
     Ok(match decision {
         Decision::Retry => {
-            // If later messages of its aggregate wait, a retried message waits with them, as the first one. Such an aggregate still has a block.
+            // If later messages of its aggregate wait, the retried message waits before them. Such
+            // an aggregate still has a block.
             let blocked = block::lock(tx, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
@@ -106,7 +106,8 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
             }
             retried
         }
-        // The blocks were locked before they were read, so nobody else has lifted these halts.
+        // The blocks were locked before they were read, so no other transaction has lifted these
+        // halts.
         Decision::Skip => halting.len() as u64,
     })
 }
@@ -117,7 +118,7 @@ pub(super) async fn last_row_id(db: &Session) -> Result<i64, DbErr> {
         .try_get("", "row_id")
 }
 
-/// Row ids and message ids of the next messages to copy.
+/// Row ids and message ids.
 pub(super) async fn replayable(
     db: &Session,
     selection: &Selection,
@@ -137,12 +138,11 @@ pub(super) async fn replayable(
     Ok(rows)
 }
 
-/// The id of a copy.
 pub(super) fn fresh_id() -> Uuid {
     MessageId::fresh().as_uuid()
 }
 
-/// Copies messages in an open transaction. Returns the number of copies.
+/// Needs an open transaction.
 pub(super) async fn copy(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let (mut copied, has_log) = (0, has_log(tx).await?);
     for ids in ids.chunks(COPIES_MAX) {

@@ -10,10 +10,10 @@ use crate::sql::Dialect;
 use crate::sql::uuids;
 use crate::store::message::sql::{halts, push_selection, settled};
 
-/// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+/// In the order of row ids (index of dead rows).
 ///
-/// The plan must scan the index in its order and stop at the limit, whatever the statistics; otherwise each batch would read all dead letters that are
-/// left. As in a scan, PostgreSQL's planner does not know the limit of the inner query.
+/// The plan must scan the index in order and stop at the limit, whatever the statistics. Otherwise
+/// each batch reads all remaining dead letters.
 pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
@@ -24,7 +24,8 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     // The index of dead rows finds them, whatever their ids.
     push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
     if halting {
-        // A scalar subquery: one look-up in the index of halted blocks. As a join it could read all blocks for each dead letter.
+        // A scalar subquery, so one lookup in the index of halted blocks. A join could read all
+        // blocks for each dead letter.
         sql.push(" AND ").push(&halts(dialect));
     }
     sql.push(" ORDER BY m.row_id");
@@ -32,8 +33,8 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.statement()
 }
 
-/// Row ids and message ids of selected rows that can be replayed, in the order of their row ids and at most `until`. PostgreSQL has no index in this
-/// order: it reads the whole table, or its ids since a time, and sorts. So ask for many rows at a time.
+/// In the order of row ids, up to `until`. PostgreSQL has no index in this order: each call reads
+/// the table, or its ids since a time, and sorts.
 pub(super) fn replayable(
     dialect: &Dialect,
     selection: &Selection,
@@ -51,21 +52,21 @@ pub(super) fn replayable(
     sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
 }
 
-/// Makes dead rows pending, or waiting. Keeps their error and number of failures for operators. Index of dead rows (MySQL: primary key).
+/// Keeps error and number of failures for operators. Index of dead rows (MySQL: primary key).
 pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
         dialect.messages,
         if waiting { 3 } else { 0 },
-        // The row may be an unsequenced one that was delayed.
+        // The row may be unsequenced and delayed.
         if waiting { "" } else { ", available_at = NULL" },
     ));
     dialect.push_rows_of(&mut sql, rows);
     sql.statement()
 }
 
-/// The highest row id in the table. PostgreSQL reads the whole table, because it has no index on `row_id`. Its sequence would know, but only tells
-/// roles with rights on it: since PostgreSQL 17, others get null instead of an error.
+/// PostgreSQL reads the whole table: it has no index on `row_id`. Reading its sequence needs a
+/// privilege, without which PostgreSQL 17 returns null.
 pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     dialect.statement(
         &format!(
@@ -76,7 +77,7 @@ pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     )
 }
 
-/// Copies rows under new ids, in the order of their row ids. Look-ups by id.
+/// In the order of row ids. Lookups by id.
 pub(super) fn copy(dialect: &Dialect, ids: &[(Uuid, Uuid)], has_log: bool) -> Statement {
     let (messages, settled) = (&dialect.messages, settled(dialect, "IN (1, 2)", has_log));
     let mut sql = dialect.sql(format!(

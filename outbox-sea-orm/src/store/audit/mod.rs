@@ -1,7 +1,9 @@
-//! Operations: changes that are written down in their own transactions.
+//! Operations: changes by operators, recorded in the transactions of the changes.
 //!
-//! Invariants: in each transaction the operation's row is locked first, then blocks in the order of their keys, then messages. Who finds that the operation has moved on
-//! meanwhile rolls back and goes on from there, so no batch is taken twice.
+//! Lock order: row of the operation, then blocks in the order of their keys, then messages.
+//!
+//! Invariant: a process that finds a moved position rolls back and continues from there, so no
+//! batch is taken twice.
 
 pub(super) mod record;
 pub(crate) mod sql;
@@ -21,7 +23,7 @@ use super::admin::{self, Decision, Selected};
 use super::session::Session;
 use super::{SqlStore, block, forget, message, pause, repeat_deadlocks};
 
-/// Ids per statement.
+/// Per statement.
 const IDS_MAX: usize = 256;
 
 impl OutboxAudit for SqlStore {
@@ -155,7 +157,7 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
     Ok(resumed)
 }
 
-/// Goes on until `budget` messages were taken, or nothing is left.
+/// Continues until `budget` messages were taken, or none is left.
 async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
     if !operation.kind.takes_messages() {
         let id = operation.id;
@@ -178,11 +180,12 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
         for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
             let ends = is_last && n + 1 == batches;
             let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
-            // A crash here leaves this batch taken and counted; whoever goes on reads that from the row.
+            // After a crash here, this batch is taken and counted: the row has the new position.
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
-                // Somebody else goes on with it too. The rest of these rows is theirs, or comes again.
+                // Another process has continued the operation. The rest of these rows is read again
+                // or taken by that process.
                 break;
             }
             outbox_core::wake::notify();
@@ -192,7 +195,7 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
     Ok(operation)
 }
 
-/// The next messages that an operation takes. A replay that begins gets its last row id.
+/// A replay without an end gets its last row id.
 async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Vec<Selected>, DbErr> {
     let mut selection = operation.scope.selection.clone();
     // Positions and selections are both exclusive.
@@ -203,7 +206,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // No copy was made yet. If these are all, the table need not be asked for its last row.
+                // No copy exists yet. If this page has all rows, `last_row_id` is not needed.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -223,13 +226,13 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
     }
 }
 
-/// Takes a batch in one transaction. Returns false, and has done nothing, if the operation has moved on meanwhile.
+/// In one transaction. Returns false, with no change, if another process has moved the position.
 async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
     let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
         return Ok(true);
     };
     let tx = db.begin().await?;
-    // The row of the operation first.
+    // Lock order: the row of the operation first.
     if !record::claim(&tx, operation, last.row_id).await? {
         return Ok(false);
     }
@@ -242,7 +245,7 @@ async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: boo
     Ok(true)
 }
 
-/// Changes the messages of a batch, or copies them. Returns the number, and the ids of the messages or of the copies.
+/// Returns the number, and the ids of the messages or copies.
 async fn change(tx: &Session, kind: &OperationKind, batch: &[Selected]) -> Result<(u64, Vec<Uuid>), DbErr> {
     let ids: Vec<Uuid> = batch.iter().map(|row| row.id).collect();
     match kind {

@@ -1,6 +1,6 @@
-//! The rows of operations: inserted, claimed, found and ended in the transactions of their changes.
+//! Rows of operations: inserted, claimed, found and ended in the transactions of their changes.
 //!
-//! Invariant: a transaction that inserts or claims an operation keeps its row locked until the transaction ends.
+//! Invariant: a transaction that inserts or claims an operation holds its row lock to the end.
 
 use outbox_core::{Operation, OperationId, SetupProblem};
 use sea_orm::DbErr;
@@ -10,7 +10,8 @@ use crate::store::has_code;
 use crate::store::row::time;
 use crate::store::session::Session;
 
-/// Writes an operation down unless it is there; returns whether it was not. Waits for a transaction that has inserted the same id (primary key).
+/// Returns false if the operation exists. Waits for a transaction that has inserted the same id
+/// (primary key).
 pub(crate) async fn insert(
     db: &Session,
     operation: &Operation,
@@ -25,20 +26,19 @@ pub(crate) async fn insert(
     }
 }
 
-/// Writes down in an open transaction an operation that is done in it.
+/// Records an operation that is completed in the open transaction.
 pub(crate) async fn note(tx: &Session, operation: &Operation, changed: u64) -> Result<(), DbErr> {
     insert(tx, operation, None).await?;
     finish(tx, operation.id, changed).await
 }
 
-/// Ends an operation that has changed this many.
 pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Result<(), DbErr> {
     let finish = sql::operations(&tx.dialect).finish(id, Some(changed), None);
     tx.execute(finish).await.map(drop)
 }
 
-/// Locks the row of an operation and moves its position; inserts the row of an operation that begins. Waits for another
-/// process that continues the operation. Returns false if that process has moved the position.
+/// Locks the row and moves the position. Inserts the row of a new operation. Waits for another
+/// process, and returns false if it has moved the position.
 pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
     if operation.started_at.is_none() {
         return insert(tx, operation, Some(to)).await;
@@ -47,7 +47,6 @@ pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Resul
     Ok(tx.execute(claim).await?.rows_affected() > 0)
 }
 
-/// Why an operation failed.
 pub(crate) enum Failed {
     Setup(SetupProblem),
     Database(DbErr),
@@ -59,13 +58,12 @@ impl From<DbErr> for Failed {
     }
 }
 
-/// An operation as it is written down.
 pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operation>, Failed> {
     let row = db.one(sql::operations(&db.dialect).find(id)).await?;
     Ok(row.as_ref().map(OperationsSql::read).transpose()?)
 }
 
-/// Ends an operation that has found nothing more. If it has changed nothing at all, it is not written down.
+/// Ends an operation that has no more messages. Without any change, no row is written.
 pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, Failed> {
     if operation.started_at.is_none() {
         let clock = db.only(db.dialect.clock()).await?;

@@ -7,13 +7,12 @@ use uuid::Uuid;
 use crate::names::TableNames;
 use crate::sql::{Dialect, Sql};
 
-/// Characters of an id in the list of messages.
+/// Per id in the column `messages`.
 const ID_CHARS: usize = 32;
 
-/// Length of a list to which nothing is appended any more. A list may hold another batch of 1,000 beyond it.
+/// At this length, no more ids are appended. The last batch may exceed it by 1,000 ids.
 const IDS_CHARS_MAX: usize = ID_CHARS * outbox_core::store::OPERATION_MESSAGES_MAX;
 
-/// The statements on the outbox's table of operations.
 pub(crate) fn operations(dialect: &Dialect) -> OperationsSql {
     OperationsSql::over(dialect.clone(), dialect.operations.clone())
 }
@@ -45,8 +44,8 @@ impl OperationsSql {
         Sql::new(self.dialect.backend, text)
     }
 
-    /// Inserts an operation that has changed nothing yet. Inserts nothing if it is there; on MySQL that is an error (23000), after which the
-    /// transaction stays usable.
+    /// Inserts a new operation, unless it exists. On MySQL an existing row is an error (23000),
+    /// after which the transaction stays usable.
     pub fn insert(&self, operation: &Operation, position: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "INSERT INTO {} (id, kind, actor, reason, scope, messages, last_row_id, until_row_id, changed, started_at) VALUES (",
@@ -72,7 +71,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Moves an operation on, if it still stands where it stood. Locks the row until the end of the transaction.
+    /// Moves the position if it is unchanged, and locks the row until the transaction ends.
     pub fn claim(&self, operation: &Operation, to: i64) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET last_row_id = ", self.table));
         sql.bind(to).push(", until_row_id = ").bind(operation.until);
@@ -85,7 +84,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Counts what was changed, and names the messages. The row must be locked.
+    /// Adds to the number of changes, and appends message ids. The row must be locked.
     pub fn count(&self, id: OperationId, changed: u64, messages: &[Uuid], ends: bool) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET changed = changed + ", self.table));
         sql.bind(i64::try_from(changed).unwrap_or(i64::MAX));
@@ -107,7 +106,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Says that an operation has ended, unless it is said already. With `from`, only if it still stands there.
+    /// Ends an unfinished operation. With `from`, only if its position is still `from`.
     pub fn finish(&self, id: OperationId, changed: Option<u64>, from: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET finished_at = {}",
@@ -126,19 +125,19 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// An operation.
+    /// Selects one operation.
     pub fn find(&self, id: OperationId) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// The ids of an operation's messages, as [`Self::read_ids`] reads them.
+    /// Selects an operation's message ids, for [`Self::read_ids`].
     pub fn messages(&self, id: OperationId) -> Statement {
         let text = format!("SELECT messages FROM {} WHERE id = ?", self.table);
         self.dialect.statement(&text, [id.as_uuid().into()])
     }
 
-    /// Operations, the last one first, through the primary key.
+    /// Selects operations, latest first (primary key).
     pub fn list(&self, filter: &OperationFilter, limit: i64) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE 1 = 1");
@@ -195,7 +194,7 @@ impl OperationsSql {
         Ok(operation)
     }
 
-    /// Reads the ids of [`Self::messages`].
+    /// Reads a row of [`Self::messages`].
     pub fn read_ids(row: &QueryResult) -> Result<Vec<Uuid>, DbErr> {
         let text: String = row.try_get("", "messages")?;
         text.as_bytes()

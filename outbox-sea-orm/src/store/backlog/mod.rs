@@ -18,14 +18,15 @@ pub(super) async fn count(db: &Session) -> Result<Backlog, DbErr> {
     let (waiting, halted) = (count("waiting")?, count("halted")?);
     let now: i64 = row.try_get("", "now_micros")?;
     let pending = count("pending")?;
-    // Relays publish in the order of row ids, so the pending ones of a large backlog are next to each other.
+    // Relays publish in the order of row ids, so the pending rows of a large backlog are
+    // contiguous.
     let end = |column| row.try_get::<Option<i64>>("", column);
     let span = match (end("first_row_id")?, end("last_row_id")?) {
         (Some(first), Some(last)) if pending >= BACKLOG_COUNT_MAX => u64::try_from(last - first + 1),
         _ => Ok(0),
     };
     let span = span.unwrap_or_default();
-    // SQLite keeps any type in any column.
+    // SQLite stores any type in any column.
     let due_since = |column| row.try_get::<Option<i64>>("", column).unwrap_or_default();
     let due = [due_since("pending_due_micros"), due_since("waiting_due_micros")];
     let due = due.into_iter().flatten().min();

@@ -1,7 +1,7 @@
 //! Locks, writes and removes the blocks of aggregates, for settling and for operators.
 //!
-//! Invariant: before messages of an aggregate become waiting, and before its block is removed, the block is locked. So no message waits without
-//! a block. Blocks are locked in the order of their keys.
+//! Invariant: a block is locked before messages of its aggregate start to wait, and before its
+//! removal. So no message waits without a block. Lock order: ascending by key.
 
 pub(super) mod sql;
 
@@ -15,20 +15,19 @@ use super::row::{read_aggregate, read_key, since};
 use super::session::Session;
 use crate::sql::Key;
 
-/// Aggregates per statement.
+/// Per statement.
 const KEYS_MAX: usize = 256;
 
-/// A block as it was read, or as it will be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) partition: i64,
-    /// When the block ends, in microseconds since 1970; `None` if the aggregate is halted.
+    /// In microseconds since 1970. `None` if the aggregate is halted.
     pub(super) due_micros: Option<i64>,
     pub(super) halted_by: Option<i64>,
     pub(super) is_changed: bool,
 }
 
-/// Locks and reads those of these aggregates' blocks that exist. `keys` must be sorted.
+/// Locks and reads the existing blocks. `keys` must be sorted.
 pub(super) async fn lock(tx: &Session, keys: &[Key]) -> Result<BTreeMap<Key, Block>, DbErr> {
     let mut blocks = BTreeMap::new();
     for keys in keys.chunks(KEYS_MAX) {
@@ -45,7 +44,6 @@ pub(super) async fn lock(tx: &Session, keys: &[Key]) -> Result<BTreeMap<Key, Blo
     Ok(blocks)
 }
 
-/// Writes the changed blocks.
 pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(), DbErr> {
     let changed: Vec<(&Key, &Block)> = blocks.iter().filter(|(_, block)| block.is_changed).collect();
     for blocks in changed.chunks(KEYS_MAX) {
@@ -54,7 +52,8 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Removes the blocks of these aggregates, except where a message waits or the aggregate is halted. The blocks must be locked.
+/// Removes blocks of aggregates that have no waiting message and are not halted. The blocks must be
+/// locked.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;
@@ -67,7 +66,6 @@ pub(super) async fn blocked(db: &Session, limit: NonZeroU32) -> Result<Vec<Block
         .await
 }
 
-/// The block of an aggregate, if there is one.
 pub(super) async fn of(db: &Session, aggregate: &Aggregate) -> Result<Option<BlockedAggregate>, DbErr> {
     let row = db.one(sql::block(&db.dialect, aggregate)).await?;
     row.as_ref().map(read).transpose()
