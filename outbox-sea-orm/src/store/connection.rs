@@ -1,4 +1,4 @@
-//! A connection of any driver, from its pool.
+//! A pool connection of any driver.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ pub(super) enum Connection {
     MySql(PoolConnection<sqlx::MySql>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
-    /// Without a driver, there is no connection.
     #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
     Impossible(std::convert::Infallible),
 }

@@ -1,12 +1,11 @@
-//! What errors of the database mean for a call.
+//! Deadlocks and other database errors of a call.
 
 use outbox_core::StoreError;
 use sea_orm::{DbBackend, DbErr};
 
 use crate::error::code::has_code;
 
-/// Repeats a transaction that the database has undone to end a deadlock. Operators and relays can
-/// deadlock with each other.
+/// Repeats a transaction after a deadlock. Operators and relays can deadlock with each other.
 macro_rules! repeat_deadlocks {
     ($work:expr) => {{
         let mut repeats = 0;
@@ -24,16 +23,13 @@ macro_rules! repeat_deadlocks {
 }
 pub(super) use repeat_deadlocks;
 
-/// How often a transaction is repeated after deadlocks.
 pub(super) const DEADLOCKS_MAX: u32 = 10;
 
-/// How PostgreSQL and InnoDB report a deadlock; in a Galera cluster also one with a writer on
-/// another node.
+/// PostgreSQL and InnoDB; in a Galera cluster also a conflict with another node.
 pub(super) fn is_deadlock(error: &DbErr) -> bool {
     has_code(error, &["40P01", "40001"])
 }
 
-/// The error of a build that has no driver for this database.
 pub(super) fn no_driver(backend: DbBackend) -> DbErr {
     DbErr::Conn(sea_orm::RuntimeErr::Internal(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and give it a connection pool"

@@ -1,4 +1,5 @@
-//! The ids of a time: a message id begins with the time at which the message was recorded, unless another program assigned the id.
+//! Converts times to ranges of message ids. An id begins with the time of recording, unless another
+//! program assigned it.
 
 use outbox_core::{MessageId, Selection};
 use sea_orm::{DbErr, Statement};
@@ -8,20 +9,19 @@ use uuid::Uuid;
 use super::session::Session;
 use crate::sql::Dialect;
 
-/// Largest difference between a writer's clock, which makes the ids, and ours.
+/// Largest difference between the clocks of a writer, which assigns ids, and of this process.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
-/// 2024-01-01: no message was recorded before.
+/// 2024-01-01. No message is older.
 const FIRST_MILLIS: u64 = 1_704_067_200_000;
 
-/// The smallest message id of a time.
 pub(super) fn id_at(time: OffsetDateTime) -> Uuid {
     let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
     let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
     Uuid::from_u64_pair(millis << 16, 0)
 }
 
-/// The ids between two bounds, both exclusive.
+/// Ids between two exclusive bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdRange {
     pub(super) above: Uuid,
@@ -29,13 +29,12 @@ pub(super) struct IdRange {
 }
 
 impl IdRange {
-    /// All ids.
     pub(super) const ALL: Self = Self {
         above: Uuid::nil(),
         below: Uuid::max(),
     };
 
-    /// The ids of what was recorded in a span of time.
+    /// Ids of messages recorded in this period.
     pub(super) fn of(from: OffsetDateTime, until: OffsetDateTime) -> Self {
         Self {
             above: id_at(from.saturating_sub(CLOCKS_APART)),
@@ -43,15 +42,14 @@ impl IdRange {
         }
     }
 
-    /// The ids of the range behind an id.
     pub(super) fn after(self, id: Option<MessageId>) -> Self {
         let above = id.map_or(self.above, |id| self.above.max(id.as_uuid()));
         Self { above, ..self }
     }
 }
 
-/// Whether ids are stored that name no time between 2024 and tomorrow. Of random ids, all but one in
-/// 3,000 name none. Two look-ups in the index on ids.
+/// Whether ids exist that name no time between 2024 and tomorrow. Only one random id in 3,000 looks
+/// like a valid one. Two index lookups.
 pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Statement {
     let messages = &dialect.messages;
     let text = format!(
@@ -66,7 +64,7 @@ pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Stateme
     )
 }
 
-/// The range, or all ids if some were given by another program.
+/// Returns all ids if another program assigned some.
 pub(super) async fn range(db: &Session, range: IdRange) -> Result<IdRange, DbErr> {
     Ok(match name_times(db).await? {
         true => range,
@@ -74,14 +72,14 @@ pub(super) async fn range(db: &Session, range: IdRange) -> Result<IdRange, DbErr
     })
 }
 
-/// Whether no id was given by another program.
+/// Whether all ids begin with a time.
 pub(super) async fn name_times(db: &Session) -> Result<bool, DbErr> {
     let foreign = has_foreign_ids(&db.dialect, OffsetDateTime::now_utc());
     Ok(db.one(foreign).await?.is_none())
 }
 
-/// The first id of a selection by the time of recording; `None` for other selections. Copies have
-/// later ids than their time of recording, so there is no last id.
+/// `None` without `recorded_from`. There is no last id, because the ids of copies are later than
+/// their time of recording.
 pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<Uuid>, DbErr> {
     let Some(from) = selection.recorded_from else {
         return Ok(None);
@@ -90,7 +88,7 @@ pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<
     Ok(Some(ids.above))
 }
 
-/// The time at which an id was made, in milliseconds. 48 bits of them end within the years that the type has.
+/// 48 bits of milliseconds end within the range of the type.
 pub(super) fn time_of(id: Uuid) -> OffsetDateTime {
     let millis = i128::from(id.as_u64_pair().0 >> 16);
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)

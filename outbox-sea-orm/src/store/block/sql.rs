@@ -6,8 +6,8 @@ use sea_orm::{DbBackend, Statement, Value};
 use super::Block;
 use crate::sql::{Dialect, Key, Sql, bind_keys};
 
-/// Reads the blocks of these aggregates and locks them until the transaction ends: primary key, in its order, as operators lock them. SQLite
-/// needs no lock.
+/// Locks the blocks until the transaction ends, in the order of the primary key, as operators do.
+/// SQLite needs no lock.
 pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros, h.halted_by FROM ",
@@ -25,8 +25,8 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Appends `h`, these columns of the blocks of the keys, by one look-up for each key in their order. A condition on a list of keys is not looked up: with
-/// statistics from before a burst of blocks PostgreSQL would compare each block with each key.
+/// One lookup per key, in key order. With statistics from before a burst of blocks, PostgreSQL
+/// would compare each block with each key of a list.
 fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
     let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
     sql.push(&format!(
@@ -40,12 +40,11 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
     ));
 }
 
-/// Appends a condition on a block that is changed: it is of one of these keys, and `also` holds. The blocks must be locked, so that the rows which PostgreSQL
-/// finds by their places are still there.
+/// For a change. The blocks must be locked, so that the `ctid`s stay valid.
 pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
-        // The offset keeps the look-ups apart: as a join they could be a scan of all blocks.
+        // OFFSET prevents a join, which could scan all blocks.
         push_block_of_each(dialect, sql, keys, "b.ctid", &format!("{} OFFSET 0", also("b")));
         sql.push("))");
         return;
@@ -54,7 +53,7 @@ pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], als
     sql.push(&also(&dialect.blocks));
 }
 
-/// Creates blocks, or changes their times. A halted aggregate stays halted.
+/// A halted aggregate stays halted.
 pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     let alias = match dialect.backend {
         DbBackend::MySql => "",
@@ -87,8 +86,9 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.statement()
 }
 
-/// Removes the blocks of these aggregates, except where the aggregate is halted or a message waits. An earlier statement has locked the blocks,
-/// so the snapshot of this one shows all messages that an earlier owner of the lock made waiting.
+/// Keeps blocks of halted aggregates and of aggregates with waiting messages. An earlier statement
+/// must lock the blocks: the snapshot of this one then includes all messages that earlier lock
+/// holders made waiting.
 pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
     push_blocks_of(dialect, &mut sql, keys, |block| {
@@ -98,8 +98,8 @@ pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// `messages w WHERE …`: the waiting rows of another row's aggregate, through their index. For scalar subqueries, which are one look-up each; if
-/// the planner could hash them, it would read all waiting rows.
+/// For scalar subqueries: one lookup in the index of waiting rows each. If the planner could hash
+/// them, it would read all waiting rows.
 pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
     let messages = &dialect.messages;
     let hint = dialect.by_index(&dialect.waiting);
@@ -110,7 +110,7 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
                  AND {alias}.waiting_key = CONCAT({other}.aggregate_type, x'00', {other}.aggregate_id)"
             );
         }
-        // The predicate of the index by aggregate and of no other.
+        // The predicate of only the index by aggregate.
         DbBackend::Postgres => "status::int8",
         _ => "status",
     };
@@ -120,7 +120,7 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
     )
 }
 
-/// Ends the blocks of these halted aggregates (primary key). The blocks must be locked.
+/// Primary key. The blocks must be locked.
 pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
@@ -144,7 +144,7 @@ pub(crate) fn resume(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// Blocked aggregates: halted ones first, then by the end of their block. Sorts all blocks.
+/// Halted aggregates first, then by the end of the block. Sorts all blocks.
 pub(crate) fn blocked(dialect: &Dialect, limit: i64) -> Statement {
     let mut sql = dialect.sql(format!(
         "{} ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
@@ -154,7 +154,6 @@ pub(crate) fn blocked(dialect: &Dialect, limit: i64) -> Statement {
     sql.bind(limit).statement()
 }
 
-/// Blocks `h` as operators see them, without a condition.
 pub(crate) fn select(dialect: &Dialect) -> String {
     format!(
         "SELECT {}, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h",
@@ -165,7 +164,6 @@ pub(crate) fn select(dialect: &Dialect) -> String {
     )
 }
 
-/// The block of an aggregate (primary key).
 pub(crate) fn block(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let mut sql = dialect.sql(format!("{} WHERE ", select(dialect)));
     dialect.push_key(&mut sql, "h", &Key::from(aggregate));

@@ -1,15 +1,15 @@
-//! How many rows a fetch asks for, so that the database sends about as many bytes as the fetch may keep.
+//! Limits the number of fetched rows by the size of earlier payloads.
 //!
-//! A statement limits rows, not bytes, and the server sends all of them: sqlx reads the rest of a result before the connection can be used again.
-//! So the number of rows follows from the size of earlier payloads. Where payloads are suddenly larger, the fetch stops at its bound and closes the
-//! connection ([`Session::close`]), which happens once: the next fetch knows the size.
+//! A statement limits rows, not bytes, and sqlx reads the whole result before it reuses the
+//! connection. If payloads suddenly grow, the fetch stops at its byte limit and closes the
+//! connection once ([`Session::close`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::store::session::Session;
 
-/// Bounds of a batch, in rows and payload bytes.
+/// Limits of a batch, in rows and payload bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) rows: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Counts a row. Returns whether another one fits.
+    /// Returns whether another row fits.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         self.rows = self.rows.saturating_sub(1);
         let fits = bytes <= self.bytes;
@@ -26,23 +26,23 @@ impl Bounds {
     }
 }
 
-/// The size of payloads that the next statement reckons with. Shared by all clones of a store.
+/// Expected payload size in bytes, 0 if unknown. Shared by all clones of a store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fitting(Arc<AtomicUsize>);
 
 impl Fitting {
-    /// How many rows to ask for: those that fit by what is known, and one at least. `unknown` before any payload was read.
+    /// At least 1. Returns `unknown` if no payload was read yet.
     pub(super) fn rows(&self, bounds: Bounds, unknown: usize) -> usize {
         let fitting = match self.0.load(Ordering::Relaxed) {
             0 => unknown,
-            // One more, because a fetch ends with the row that exceeds its bound.
+            // One more, because a fetch ends with the row that exceeds its limit.
             size => (bounds.bytes / size).saturating_add(1),
         };
         fitting.clamp(1, bounds.rows.max(1))
     }
 
-    /// Learns from a statement that asked for `asked` rows and read `read` payloads of together `bytes`, up to a bound or to the end of its rows. A
-    /// larger size counts at once. A smaller one counts if the statement got what it asked for, and then by half: a few small payloads say little.
+    /// A larger size counts at once. A smaller size lowers the estimate by at most half, and only
+    /// after a full batch: a few small payloads are no evidence.
     pub(super) fn learn(&self, asked: usize, read: usize, bytes: usize) {
         if read == 0 {
             return;
@@ -56,7 +56,7 @@ impl Fitting {
     }
 }
 
-/// Closes the connection if a statement was left with many rows unread. A few are read to their end, which is cheaper than another connection.
+/// Closes the connection if many rows are unread. Reading a few is cheaper than a new connection.
 pub(super) fn leave(db: &Session, asked: usize, read: usize) {
     if read < asked / 2 {
         db.close();

@@ -1,16 +1,15 @@
-//! Returns fetched messages only when their commits are durable.
+//! Returns fetched messages only after their commits are durable.
 //!
-//! A server may show a commit to other sessions before the commit is on disk, and roll it back
-//! after a crash. A message of such a commit that was published is an event that never happened,
-//! and its `sequence` is assigned again. So a fetch from such a server ends with a write of its
-//! own. This write is durable when its commit returns, and with it every commit that the fetch saw,
-//! because a log is written in order.
+//! A server may show a commit before it is on disk, and lose it in a crash. A message already
+//! published from such a commit is a false event, and its `sequence` is assigned again. On such a
+//! server, each fetch ends with a durable write. The log is sequential, so this write also makes
+//! all earlier visible commits durable.
 //!
 //! | server | commits are visible before they are durable |
 //! |---|---|
 //! | MySQL, MariaDB | without the binary log. With it, a commit is in the binary log before it is visible |
 //! | PostgreSQL | with `synchronous_commit = off` |
-//! | SQLite | with `synchronous` below `FULL`, and only if the machine fails. The setting belongs to each writer, so the relay cannot repair it |
+//! | SQLite | with `synchronous` below `FULL`, if the machine fails. Each writer has its own setting, so the relay cannot correct it |
 
 use std::sync::Arc;
 
@@ -21,11 +20,11 @@ use tokio::sync::OnceCell;
 use crate::store::session::Session;
 use crate::store::{SqlStore, lease, relay};
 
-/// Whether a fetch needs a write of its own. The server is asked once.
+/// Whether the server shows commits early. Queried once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Durability(Arc<OnceCell<bool>>);
 
-/// Returns what was fetched, when it is durable.
+/// Waits until `fetched` is durable.
 pub(crate) async fn durable(
     store: &SqlStore,
     leases: &[Lease],
@@ -37,7 +36,7 @@ pub(crate) async fn durable(
         return Ok(fetched);
     }
     let partition = lease::partitions(leases).first().copied().unwrap_or_default();
-    // On another connection: the fetch may have left rows behind on its own.
+    // On another connection, because the fetch may have left rows unread.
     let context = "the durable write before publishing failed";
     let written = store.run(context, move |db| async move {
         match *known.0.get_or_try_init(|| shows_early(&db)).await? {
@@ -49,7 +48,6 @@ pub(crate) async fn durable(
     Ok(fetched)
 }
 
-/// Whether the server shows commits before they are durable.
 async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         return db.shows_commits_early().await;
@@ -59,8 +57,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// A commit that is durable when it returns. It changes no more than the microsecond at which an
-/// announcement or a lease expires.
+/// Changes at most the expiry of an announcement or lease, by one microsecond.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;
@@ -68,8 +65,7 @@ async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
             .await?;
         return tx.commit().await;
     }
-    // Settlements lock lease rows, so the relay's own row is better. There is none for a lease that
-    // was taken over.
+    // Settlements lock lease rows, so the announcement is tried first. It may be missing.
     for statement in [
         relay::sql::touch(&db.dialect, partition),
         lease::sql::touch(&db.dialect, partition),

@@ -1,8 +1,8 @@
-//! Scans the pending messages.
+//! Fetches pending messages. Locks and writes nothing.
 //!
-//! Invariants: a row that cannot be read is returned with the reason, and does not fail the batch: the relay halts its aggregate, and the others
-//! go on. Rows are read one by one, so a batch takes no more memory than its bound. Nothing is locked or written: leases decide who may fetch,
-//! settlements what is done.
+//! Invariants: a damaged row is returned with its error and does not fail the batch, so that the
+//! relay halts only its aggregate. Rows are read one by one, so memory stays within the batch
+//! limit.
 
 mod budget;
 pub(super) mod durability;
@@ -28,10 +28,10 @@ use crate::sql::COPIES_FROM;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// Rows per statement that selects by row ids: MariaDB turns lists of 1,000 and more into a join.
+/// Per statement. MariaDB turns a list of 1,000 or more row ids into a join.
 const ROW_IDS_MAX: usize = 500;
 
-/// The first pending rows of each of these partitions, in the order of their row ids. Asks for as many as fitted into earlier fetches.
+/// In the order of row ids. The limit follows from earlier payload sizes.
 pub(super) async fn fetch(
     db: &Session,
     scope: Scope<'_>,
@@ -69,7 +69,8 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     let (row_ids, more) = partition::first(db, scope, first)
         .await
         .map_err(failed(CONTEXT))?;
-    // Rows may leave between these statements. New rows of these partitions have later row ids, and are left to the next fetch.
+    // Rows may leave between these statements. New rows have later row ids, and are left to the
+    // next fetch.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.more {
             scan.read(db, sql::scan_rows(&db.dialect, row_ids), row_ids.len())
@@ -80,15 +81,14 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     Ok(scan)
 }
 
-/// A scan over pending rows.
 struct Scan {
     rows: Vec<ScannedRow>,
-    /// A bound ended the scan.
+    /// The scan stopped at a limit.
     more: bool,
     bounds: Bounds,
-    /// Number of rows by partition.
+    /// Number of rows per partition.
     met: HashMap<u16, i64>,
-    /// Number of payloads, and their bytes. Rows that have to wait come without.
+    /// Rows that must wait have no payload and are not counted.
     payloads: usize,
     bytes: usize,
 }
@@ -105,7 +105,7 @@ impl Scan {
         }
     }
 
-    /// Reads rows, until there are none left or the bounds are reached. The statement asks for `asked` rows.
+    /// `asked` is the row limit of the statement.
     async fn read(&mut self, db: &Session, statement: Statement, asked: usize) -> Result<(), StoreError> {
         let mut rows = 0;
         let take = |row: QueryResult| {
@@ -124,19 +124,20 @@ impl Scan {
         db.each_row(statement, |error| failed(CONTEXT)(error), take).await
     }
 
-    /// Sorts out what has to wait.
+    /// Splits the rows into due and waiting.
     fn fetched(self) -> Fetched {
         let mut fetched = Fetched {
             more: self.more,
             ..Fetched::default()
         };
-        // Aggregates with a message that has to wait: their later messages wait as well.
+        // Aggregates with a message that must wait. Their later messages wait too.
         let mut waiting: HashSet<Aggregate> = HashSet::new();
         for scanned in self.rows {
             let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);
             if scanned.has_to_wait || is_behind {
                 fetched.waits.push(scanned.waits());
-                // Also if it is only blocked: its block may end before the next statement of this fetch.
+                // Also for a blocked aggregate: its block may end before the next statement of this
+                // fetch.
                 if scanned.row.sequenced {
                     waiting.insert(scanned.row.aggregate);
                 }
@@ -152,9 +153,8 @@ impl Scan {
     }
 }
 
-/// Brings the first originals and the first replayed copies of an aggregate, each in their order,
-/// into one order: a copy comes before the first original with a larger row id. What is beyond
-/// `limit` is left out, because a row that was not read may come before it.
+/// Merges originals and replayed copies of one aggregate: a copy precedes the first original with a
+/// larger row id. Rows beyond `limit` are dropped, because an unread row may precede them.
 pub(super) fn merge_copies(rows: &mut Vec<ScannedRow>, limit: usize) {
     let (copies, originals): (Vec<_>, Vec<_>) =
         rows.drain(..).partition(|scanned| scanned.place >= COPIES_FROM);

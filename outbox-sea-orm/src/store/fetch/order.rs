@@ -1,16 +1,15 @@
-//! Orders the messages of each aggregate by `sequence` on PostgreSQL, where row ids may be in
+//! Orders the messages of each aggregate by `sequence` on PostgreSQL, where row ids may have
 //! another order.
 //!
-//! The counter of row ids is independent of the table. A data-only restore, logical replication, a
-//! major upgrade or `ALTER SEQUENCE` sets it back. With `CACHE`, each session draws from a range.
+//! Row ids come from a sequence that a data-only restore, logical replication, a major upgrade or
+//! `ALTER SEQUENCE` can reset. With `CACHE`, each session draws from a range.
 //!
 //! Invariant: a sequenced message is not returned while its predecessor (`sequence - 1`) is
 //! pending, unless the predecessor is in flight or was returned before it.
 //!
-//! If a scan returned all pending rows, sorting them is enough. Otherwise a predecessor may be
-//! behind the end of the scan. One statement looks for the predecessors that no earlier fetch
-//! returned ([`Returned`]). For an aggregate with a pending predecessor, the first pending messages
-//! replace the scanned ones. So the relay proceeds however many rows are out of order.
+//! If the scan stopped at a limit, a predecessor may be behind its end. One query finds pending
+//! predecessors that no fetch has returned ([`Returned`]). The first pending messages of their
+//! aggregates then replace the scanned ones. So the relay always progresses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,7 +53,7 @@ pub(super) async fn by_sequence(
         |scanned: &ScannedRow| scanned.row.sequenced && behind.contains(&Key::from(&scanned.row.aggregate));
     let scanned = scan.rows.len();
     scan.rows.retain(|scanned| !is_behind(scanned));
-    // No more than they replace, so that the fetch keeps its bound.
+    // No more than the removed rows, so that the fetch stays within its limit.
     let each = (scanned - scan.rows.len()) / behind.len();
     let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();
@@ -71,8 +70,8 @@ pub(super) async fn by_sequence(
     Ok(())
 }
 
-/// Sorts the originals of each aggregate by sequence. Together they keep their places in the list,
-/// and so does each replayed copy.
+/// Originals of an aggregate are sorted among the places they occupy. Replayed copies keep their
+/// places.
 fn sort(rows: &mut Vec<ScannedRow>) {
     let mut places: HashMap<Aggregate, Vec<usize>> = HashMap::new();
     for (place, scanned) in rows
@@ -99,8 +98,8 @@ fn is_original(scanned: &ScannedRow) -> bool {
     scanned.row.sequenced && scanned.place < COPIES_FROM
 }
 
-/// The rows whose predecessors were not scanned; `None` if an aggregate's rows are not in the order of
-/// its sequence. Replayed copies have no predecessors.
+/// Rows with an unscanned predecessor. `None` if an aggregate's rows are unsorted. Replayed copies
+/// have no predecessors.
 fn predecessors(rows: &[ScannedRow]) -> Option<Vec<&ScannedRow>> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();

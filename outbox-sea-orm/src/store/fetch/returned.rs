@@ -1,8 +1,9 @@
-//! The messages that fetches returned last, so that fetches do not search for their predecessors.
+//! Caches the last returned message per aggregate, so that fetches skip the search for its
+//! predecessor.
 //!
-//! Invariant: an entry means that this store returned the message to the owner of the partition
-//! under the given epoch, and that since then each verdict of the partition was `Published`. So the
-//! message is in flight or published. A lost entry costs a search, never the order.
+//! Invariant: an entry was returned to the partition's owner under this epoch, and all later
+//! verdicts of the partition were `Published`. So the message is in flight or published. A lost
+//! entry costs only a search.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -13,7 +14,7 @@ use outbox_core::{Aggregate, FetchedRow, Lease, Settlement, Verdict};
 use super::ScannedRow;
 use crate::sql::Key;
 
-/// Most aggregates that are remembered for each partition: 64 partitions take at most 8 MiB.
+/// Per partition. 64 partitions take at most 8 MiB.
 const AGGREGATES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
@@ -23,7 +24,7 @@ pub(in crate::store) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
 struct Partition {
     epoch: i64,
     hasher: std::hash::RandomState,
-    /// The sequence that was returned last, by the hash of the aggregate.
+    /// Last returned sequence, by hash of the aggregate.
     last: HashMap<u64, i64>,
 }
 
@@ -34,7 +35,7 @@ impl Partition {
 }
 
 impl Returned {
-    /// Forgets partitions that were acquired since the last fetch.
+    /// Clears partitions acquired since the last fetch.
     pub(in crate::store) fn begin(&self, leases: &[Lease]) {
         self.with(|partitions| {
             for lease in leases {
@@ -47,7 +48,7 @@ impl Returned {
         });
     }
 
-    /// The aggregates and numbers of the predecessors of these rows that were not returned last.
+    /// Predecessors that are not cached, as aggregate and number.
     pub(super) fn missing(&self, rows: Vec<&ScannedRow>) -> Vec<(Key, i64)> {
         self.with(|partitions| {
             rows.into_iter()
@@ -62,7 +63,6 @@ impl Returned {
         })
     }
 
-    /// Adds the messages that a fetch returns.
     pub(in crate::store) fn add(&self, rows: &[FetchedRow]) {
         self.with(|partitions| {
             for row in rows {
@@ -84,7 +84,7 @@ impl Returned {
         });
     }
 
-    /// Forgets the partitions of messages that were not published: they may become pending again.
+    /// Clears the partitions of unpublished messages, which may become pending again.
     pub(in crate::store) fn settle(&self, settlements: &[Settlement]) {
         let is_unpublished =
             |settlement: &&Settlement| !matches!(settlement.verdict, Verdict::Published { .. });
@@ -101,7 +101,7 @@ impl Returned {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<u16, Partition>) -> T) -> T {
-        // A panic leaves at worst a lost entry.
+        // A panic costs at most an entry.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

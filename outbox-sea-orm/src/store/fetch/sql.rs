@@ -1,7 +1,7 @@
-//! SQL that fetches. It reads snapshots and locks nothing.
+//! SQL that fetches for a relay that owns all partitions: scans of one index in its order. Reads
+//! snapshots and locks nothing.
 //!
-//! A relay that owns all partitions scans one index in its order. A relay that shares them looks at each of its own
-//! ([`super::partition`]).
+//! See [`super::partition`] for relays that share the partitions.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
@@ -11,46 +11,42 @@ use crate::sql::{COPIES_FROM, bind_keys, integers};
 use crate::sql::{Dialect, Key, Sql};
 use crate::store::row::sql::{columns, payload};
 
-/// The predicate of the index of pending rows by aggregate and of no other.
+/// The predicate of only the index of pending rows by aggregate.
 const PENDING_OF: &str = "m.status::int8 = 0";
 
-/// Where to fetch, what to leave out, and how much.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
-    /// Rows to leave out.
+    /// Rows to skip.
     pub(crate) in_flight: &'a [RowKey],
-    /// Most rows of the result.
     pub(crate) limit: i64,
 }
 
 impl Scope<'_> {
-    /// Whether these are all partitions, so that no other relay owns one.
     pub(crate) fn owns_all(&self) -> bool {
         self.partitions.len() >= usize::from(PARTITIONS)
     }
 
-    /// How many rows of each partition are read: an equal part of the limit, at least one.
+    /// Rows per partition: an equal part of the limit, at least one.
     pub(crate) fn share(&self) -> i64 {
         (self.limit / (self.partitions.len().max(1) as i64)).max(1)
     }
 }
 
-/// Pending messages in the order of their row ids, whether they may be published or not. Those that have to wait come with a null payload, which
-/// makes scanning them cheap. For a relay that owns all partitions.
+/// Pending messages in the order of row ids. Messages that must wait have a null payload, which
+/// keeps their scan cheap.
 ///
-/// The plan must scan the index of pending rows in its order and stop at the limit, whatever the statistics: a plan that sorts the backlog takes
-/// seconds per batch. Measured with missing, stale and fresh statistics, this is ensured as follows:
+/// The plan must scan the index of pending rows in order and stop at the limit, whatever the
+/// statistics. A plan that sorts the backlog takes seconds per batch.
 ///
-/// * PostgreSQL: the planner does not know the limit of the inner query, so it assumes a tenth of the rows and compares plans by their ratio;
-///   with a known limit above its estimate of the rows, it would sort. It knows the outer limit, which makes the whole look as cheap as it is;
-///   otherwise the server compiles the plan (JIT), which takes longer than running it. Conditions have the form `… <> 0`, which the planner
-///   expects to remove next to nothing.
-/// * MySQL: FORCE INDEX keeps the planner from scanning the primary key, which is the table with all its published rows.
+/// * PostgreSQL: the inner limit is hidden from the planner, which would otherwise sort if it
+///   expected fewer rows. The visible outer limit prevents JIT compilation. Conditions have the
+///   form `… <> 0`, because the planner estimates that these remove almost no rows.
+/// * MySQL: FORCE INDEX prevents a scan of the primary key with all published rows.
 /// * SQLite: INDEXED BY does the same.
 ///
-/// On every database, whether the aggregate is blocked is a scalar subquery: one look-up in the primary key of the blocks. If the planner could turn
-/// it into a join or a hash, each fetch would read all blocks, or lose the order.
+/// On every database, the block is checked in a scalar subquery: one primary key lookup. As a join
+/// or hash, each fetch could read all blocks or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     debug_assert!(scope.owns_all());
     let select = format!("SELECT {} FROM {} m", scanned_columns(dialect), dialect.messages);
@@ -63,7 +59,7 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     sql.statement()
 }
 
-/// Pending messages with these row ids, in their order (primary key), with the columns of [`scan`].
+/// In the order of row ids (primary key), with the columns of [`scan`].
 pub(crate) fn scan_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let columns = scanned_columns(dialect);
     let mut sql = dialect.sql(format!(
@@ -76,7 +72,7 @@ pub(crate) fn scan_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
 pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     let (blocks, now, payload) = (&dialect.blocks, dialect.statement_now(), payload(dialect));
     let force = dialect.by_primary();
-    // Evaluated once per statement. Mostly there is no block, and then it saves half of the scan's time (measured).
+    // Evaluated once per statement. Usually there is no block.
     let any_block = match dialect.backend {
         DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
         _ => String::new(),
@@ -91,8 +87,8 @@ pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that owns all partitions. PostgreSQL must not know the inner limit,
-/// as in [`scan`]: it would sort if it expected fewer blocks.
+/// In the order of their ends (index `outbox_blocks_due`). The inner limit is hidden as in
+/// [`scan`].
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",
@@ -107,9 +103,9 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// The first waiting originals, and as many replayed copies, of each of these aggregates, by place
-/// (index `outbox_messages_waiting`). Reads no more rows than it returns: an aggregate may have
-/// 100,000. Delayed messages come with a null payload.
+/// By place: for each aggregate, the first waiting originals and as many copies (index
+/// `outbox_messages_waiting`). Reads no more rows than it returns. Delayed messages have a null
+/// payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -127,8 +123,8 @@ pub(crate) fn waiting_of(
     )
 }
 
-/// As [`waiting_of`], of the pending messages (index `outbox_messages_pending_of`), with
-/// the columns of [`scan`].
+/// As [`waiting_of`], for pending messages (index `outbox_messages_pending_of`), with the columns
+/// of [`scan`].
 pub(crate) fn pending_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -139,15 +135,14 @@ pub(crate) fn pending_of(
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, per_aggregate)
 }
 
-/// The places of the first pending original and of the first pending copy of each of these
-/// aggregates that are not in flight.
+/// Places of the first pending original and the first pending copy of each aggregate, except rows
+/// in flight.
 pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[RowKey]) -> Statement {
     let columns = format!("{}, {} AS place", dialect.key_columns("m"), dialect.place("m"));
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, 1)
 }
 
-/// Rows of each aggregate: the first originals and the first copies, by place. `status` is the
-/// predicate of one index and of no other, as in [`scan_own`].
+/// `status` is the predicate of only one index, so that the planner cannot use another one.
 fn first_of(
     dialect: &Dialect,
     columns: &str,
@@ -176,8 +171,8 @@ fn first_of(
     sql.statement()
 }
 
-/// Returns each given aggregate whose message with the given number is pending and not in
-/// flight. One look-up per aggregate in the index of pending rows by aggregate.
+/// Returns each aggregate whose message with this number is pending and not in flight. One index
+/// lookup per aggregate.
 pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", dialect.key_columns("h")));
     bind_keys(&mut sql, messages.iter().map(|(key, _)| key));
@@ -198,7 +193,8 @@ pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_fligh
     sql.statement()
 }
 
-/// As `waiting_of`, but only row ids, with the place of their aggregate in `keys` (MariaDB and SQLite have no LATERAL). Reads only the index.
+/// As [`waiting_of`], for MariaDB and SQLite, which have no LATERAL. Returns row ids with the
+/// position of their aggregate in `keys`. Reads only the index.
 pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) -> Statement {
     let messages = &dialect.messages;
     let mut sql = dialect.sql("");
@@ -222,7 +218,7 @@ pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) ->
     sql.statement()
 }
 
-/// Waiting rows with these row ids, in their order (primary key).
+/// In the order of row ids (primary key).
 pub(crate) fn waiting_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} m WHERE m.status = 3 AND m.row_id",
@@ -243,7 +239,7 @@ fn waiting_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Unsequenced waiting rows with these row ids, those first that have been due for longest (primary key).
+/// Longest due first (primary key).
 pub(crate) fn unsequenced_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
@@ -264,7 +260,6 @@ pub(crate) fn block_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Appends a condition: the row of `table` belongs to none of these aggregates.
 pub(crate) fn push_not_of(dialect: &Dialect, sql: &mut Sql, table: &str, excluding: &[Key]) {
     if !excluding.is_empty() {
         sql.push(" AND CASE WHEN ");

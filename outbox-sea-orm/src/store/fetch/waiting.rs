@@ -1,8 +1,9 @@
-//! Fetches waiting messages that are due.
+//! Fetches waiting messages that are due. Locks nothing.
 //!
-//! Invariant: a waiting message is not returned while an earlier message of its aggregate is pending and not in flight. A relay that dies with a
-//! message in flight leaves such a pending message behind; it becomes waiting as soon as the scan meets it. All statements see one snapshot, so
-//! no message can change from pending to waiting between them. Nothing is locked.
+//! Invariant: a waiting message is not returned while an earlier message of its aggregate is
+//! pending and not in flight. A crashed relay leaves such pending messages, until a scan makes them
+//! waiting. All statements read one snapshot, so no message changes from pending to waiting between
+//! them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,14 +22,14 @@ use crate::store::session::Session;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
 
-/// Aggregates per statement, which has one part for each aggregate.
+/// Per statement, which has one part per aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// How many pending messages are compared with waiting ones, beside those in flight, shared equally between the partitions with waiting
-/// messages. If there are more below a waiting message, the scan must come first.
+/// Limit of pending messages compared with waiting ones, besides those in flight, shared equally by
+/// the partitions. If more pending messages precede a waiting one, the scan must run first.
 const PENDING_MAX: i64 = 5_000;
 
-/// A request with owned values, because a task of its own runs it.
+/// Owned, because it moves into a task.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) partitions: Vec<i64>,
@@ -39,11 +40,11 @@ pub(crate) struct Request {
     pub(crate) fitting: Fitting,
 }
 
-/// Rows that a statement asks for while nothing is known of the payloads' size. Few, because a statement of this transaction reads those before it to
-/// their end.
+/// Row limit while the payload size is unknown. Few, because each statement of the transaction
+/// reads the previous result to its end.
 const UNKNOWN_ROWS: usize = 64;
 
-/// Rows that are due together, in the order of their sequences.
+/// Rows of one aggregate that are due together, in their order.
 struct Group {
     due_micros: i64,
     rows: Vec<ScannedRow>,
@@ -71,10 +72,10 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
     Ok(fetched)
 }
 
-/// The oldest waiting rows of blocks that have ended.
+/// The first waiting rows of each ended block.
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // A block whose first row is in flight gives nothing, so ask for more blocks.
+    // A block whose first row is in flight returns nothing, so read more blocks.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -84,7 +85,7 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
     let statement = if scope.owns_all() {
         sql::ended_blocks(&tx.dialect, scope, &request.excluding)
     } else {
-        // Each partition gives its share, and all rows in flight may be in one of them.
+        // All rows in flight may be in one partition.
         let share = Scope {
             limit: rows_max,
             ..scope
@@ -102,13 +103,13 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
     let (mut groups, mut left) = (HashMap::<Key, Vec<ScannedRow>>::new(), request.bounds);
     let (mut keys, mut unknown) = (keys.as_slice(), UNKNOWN_ROWS);
     while !keys.is_empty() && left.rows > 0 && left.bytes > 0 {
-        // As many rows of each of as many aggregates as fit together.
+        // As many rows of as many aggregates as fit.
         let of_any_number = Bounds {
             rows: usize::MAX,
             ..left
         };
         let fitting = request.fitting.rows(of_any_number, unknown);
-        // If nothing is known after this statement, its rows came without payloads, which costs nothing.
+        // If the size is still unknown after this statement, no row had a payload.
         unknown = unknown.saturating_mul(4);
         let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
         let per_aggregate = per_aggregate.min(fitting);
@@ -136,7 +137,7 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of these aggregates, in their order: so many of each.
+/// At most `each.rows` per aggregate, in order.
 async fn oldest_waiting(
     tx: &Session,
     request: &Request,
@@ -177,7 +178,6 @@ async fn oldest_waiting(
         .collect()
 }
 
-/// Notes the size of payloads.
 fn learn(fitting: &Fitting, asked: usize, rows: &[(ScannedRow, QueryResult)]) {
     let payloads = rows.iter().filter(|(scanned, _)| !scanned.has_to_wait);
     let bytes = payloads.clone().map(|(scanned, _)| scanned.bytes()).sum();
@@ -188,7 +188,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// Unsequenced rows that are due, and whether there may be more.
+/// The flag is true if there may be more.
 async fn unsequenced(tx: &Session, request: &Request) -> Result<(Vec<Group>, bool), StoreError> {
     let asked = request.fitting.rows(request.bounds, UNKNOWN_ROWS);
     let scope = Scope {
@@ -232,7 +232,7 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
                 return fetched;
             }
             if scanned.has_to_wait {
-                // Only the oldest row prolongs the block; a later one will be the oldest in its turn.
+                // Only the first row prolongs the block.
                 if n == 0 {
                     fetched.waits.push(scanned.waits());
                     fetched.more = !bounds.take(0);
@@ -246,25 +246,24 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     fetched
 }
 
-/// The pending messages that waiting ones must not overtake.
+/// Pending messages that waiting ones must not overtake.
 #[derive(Default)]
 struct Barrier {
     pending: HashMap<Key, Pending>,
-    /// By partition with more rows than were read: the last row id that was read.
+    /// The last row id read, for each partition with more rows.
     known_until: HashMap<i64, i64>,
 }
 
 /// The first pending messages of an aggregate.
 #[derive(Default)]
 struct Pending {
-    /// The place of an original, where the order is by sequence.
+    /// Of an original, if the order is by sequence.
     place: Option<i64>,
-    /// The row id of a replayed copy or, where the order is by row id, of any message.
+    /// Of a replayed copy or, if the order is by row id, of any message.
     row_id: Option<i64>,
 }
 
 impl Barrier {
-    /// Reads the first pending messages of each aggregate.
     async fn by_sequence(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
         let rows = groups.iter().filter_map(|group| group.rows.first());
         let keys: Vec<Key> = rows.map(|scanned| Key::from(&scanned.row.aggregate)).collect();
@@ -283,7 +282,7 @@ impl Barrier {
         Ok(barrier)
     }
 
-    /// Reads, for each partition, the pending rows below its highest waiting row id.
+    /// Reads the pending rows below the highest waiting row id of each partition.
     async fn by_row_id(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
         let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
         for last in groups.iter().filter_map(|group| group.rows.last()) {

@@ -1,7 +1,9 @@
-//! Forgets aggregates, for operators.
+//! Deletes the state of aggregates, for operators.
 //!
-//! Invariants: head rows are locked first, then blocks, then messages, so nothing sequenced is recorded meanwhile, and no relay or operator can make a
-//! message pending again. Nothing unpublished is deleted. A crash leaves all of a transaction or nothing.
+//! Lock order: head rows, then blocks, then messages. So no sequenced message is recorded
+//! meanwhile, and no relay or operator makes a message pending again.
+//!
+//! Invariant: no unpublished message is deleted.
 
 mod sql;
 
@@ -18,10 +20,10 @@ use super::session::Session;
 use super::{block, repeat_deadlocks};
 use crate::sql::Key;
 
-/// Aggregates per call, and per transaction of those that are idle.
+/// Per call, and per transaction of idle aggregates.
 const AGGREGATES_MAX: usize = 1_000;
 
-/// Aggregates, or rows, per statement. Each binds two values at most.
+/// Aggregates or rows per statement. Each binds at most two values.
 const VALUES_MAX: usize = 256;
 
 pub(super) async fn forget(
@@ -47,7 +49,7 @@ pub(super) async fn forget(
     })
 }
 
-/// Returns the number of messages deleted, and the aggregates that were left.
+/// Returns the number of deleted messages, and the aggregates that were kept.
 async fn forget_keys(
     db: &Session,
     keys: &[Key],
@@ -92,7 +94,7 @@ async fn forget_keys(
     Ok((rows.len() as u64, left))
 }
 
-/// A message of an aggregate that may be forgotten. Locked.
+/// A locked message.
 struct Row {
     id: Uuid,
     is_unpublished: bool,
@@ -108,7 +110,8 @@ impl Row {
         };
         Ok(Self {
             id: row.try_get("", "id")?,
-            // Pending, waiting, or logged: then it is not known here whether the log relay has published it.
+            // Pending, waiting or logged. Whether the log relay has published a logged message is
+            // unknown here.
             is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
             dedup_key,
         })

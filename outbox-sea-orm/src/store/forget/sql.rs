@@ -1,4 +1,4 @@
-//! SQL that forgets aggregates.
+//! SQL that deletes the state of aggregates.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// Locks the head rows of these aggregates, in the order of their keys (primary key). No new sequenced message of them can be recorded until the
-/// transaction ends.
+/// In the order of keys (primary key). Blocks recording of sequenced messages until the transaction
+/// ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -21,14 +21,14 @@ pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
         .statement()
 }
 
-/// The messages of these aggregates, without a lock. Reads the whole table: there is no index by aggregate.
+/// Locks nothing. Reads the whole table, which has no index by aggregate.
 pub(super) fn messages_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.id FROM {} m WHERE ", dialect.messages));
     dialect.push_keys(&mut sql, "m", keys);
     sql.push(" ORDER BY m.id").statement()
 }
 
-/// Locks messages by their ids, in that order, and reads what decides about them.
+/// In the order of ids.
 pub(super) fn lock_messages_by_id(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT m.id, {}, {} AS status, m.dedup_key FROM {} m WHERE m.id IN ",
@@ -40,23 +40,23 @@ pub(super) fn lock_messages_by_id(dialect: &Dialect, ids: &[Uuid]) -> Statement 
     sql.push(" ORDER BY m.id").push(dialect.for_update()).statement()
 }
 
-/// Deletes messages that are locked.
+/// The messages must be locked.
 pub(super) fn delete_messages(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE id IN ", dialect.messages));
     sql.bind_rows([ids.iter().copied().map(Value::from)]).statement()
 }
 
-/// Deletes head rows that are locked (primary key).
+/// The head rows must be locked (primary key).
 pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
-    // MySQL knows no alias here before 8.0.16; MariaDB none at all.
+    // MariaDB, and MySQL before 8.0.16, support no alias here.
     let table = &dialect.aggregates;
     let mut sql = dialect.sql(format!("DELETE FROM {table} WHERE "));
     dialect.push_keys(&mut sql, table, keys);
     sql.statement()
 }
 
-/// Aggregates of a type that have recorded nothing for so long, in the order of their ids (primary key), behind `after`. Without a lock. Reads the
-/// type's head rows up to the last one that it returns.
+/// In the order of ids (primary key), after `after`. Locks nothing. Reads the type's head rows up
+/// to the last returned one.
 pub(super) fn idle_heads(
     dialect: &Dialect,
     aggregate_type: &str,
@@ -79,7 +79,7 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// Locks those of these head rows that are still idle, in the order of their keys (primary key).
+/// Locks head rows that are still idle, in the order of keys (primary key).
 pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duration) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -93,7 +93,8 @@ pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duratio
         .statement()
 }
 
-/// Those of these aggregates that have a message which is pending, waiting or dead, without a lock. Reads the index of each of these statuses.
+/// Aggregates with a pending, waiting or dead message. Locks nothing. Reads the index of each
+/// status.
 pub(super) fn unpublished_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql("");
     for (n, status) in [0, 2, 3].into_iter().enumerate() {
@@ -113,7 +114,6 @@ fn push_idle(dialect: &Dialect, sql: &mut Sql, idle_for: Duration) {
         .push(&dialect.now_plus(&age));
 }
 
-/// Deletes these keys (primary key).
 pub(super) fn delete_keys(dialect: &Dialect, keys: &[Value]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE dedup_key IN ", dialect.dedup_keys));
     sql.bind_rows([keys.iter().cloned()]);

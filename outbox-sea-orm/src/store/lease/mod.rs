@@ -1,6 +1,7 @@
-//! The leases of partitions: the only place where relays compete.
+//! The leases of partitions, for which relays compete.
 //!
-//! Invariant: each acquisition raises `epoch` under the row's lock. A crash leaves at most an unused lease, which expires.
+//! Invariant: each acquisition raises `epoch` under the row lock. A crash leaves at most an unused
+//! lease, which expires.
 
 pub(crate) mod sql;
 
@@ -17,8 +18,8 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::{Dialect, micros};
 
-/// Takes free leases. If there are fewer than asked for, it shortens the leases that were granted before the clock was set
-/// back, and returns what the table lacks.
+/// Takes free leases. If there are too few, shortens leases granted before the clock was set back,
+/// and returns the state of the table.
 pub(super) async fn acquire(
     db: &Session,
     owner: OwnerId,
@@ -33,21 +34,21 @@ pub(super) async fn acquire(
     if rows.ahead > 0 {
         db.execute(sql::shorten(&db.dialect)).await?;
     }
-    // Taken leases are kept: the relay asks again for the rest.
+    // Taken leases are kept: the relay requests the rest again.
     let rows = leases.is_empty().then_some(rows);
     Ok((leases, rows))
 }
 
-/// The rows of the table of leases.
+/// State of the table of leases.
 pub(super) struct LeaseRows {
-    /// Partitions that have a row.
+    /// Number of partitions with a row.
     present: i64,
-    /// Leases that were granted before the clock was set back.
+    /// Number of leases granted before the clock was set back.
     ahead: i64,
 }
 
 impl LeaseRows {
-    /// Refuses a table that lacks partitions: no relay could own them.
+    /// Fails if partitions are missing, because no relay could own them.
     pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());
@@ -109,7 +110,7 @@ pub(super) async fn release(db: &Session, owner: OwnerId, leases: &[Lease]) -> R
     tx.commit().await
 }
 
-/// Locks those of these leases that the owner still owns.
+/// Locks the leases that the owner still owns.
 async fn lock_live(tx: &Session, owner: OwnerId, leases: &[Lease]) -> Result<Vec<Lease>, DbErr> {
     let lock = sql::lock_live(&tx.dialect, owner.as_uuid(), &partitions(leases));
     let mut owned = tx.read(lock, read).await?;
@@ -128,7 +129,7 @@ pub(super) async fn leave(db: &Session, owner: OwnerId) -> Result<(), DbErr> {
     tx.commit().await
 }
 
-/// Locks leases for settlements, and returns the leases of these that still have their epochs.
+/// Locks leases for settlements, and returns the leases with an unchanged epoch.
 pub(super) async fn lock(tx: &Session, claimed: &[Lease]) -> Result<Vec<Lease>, DbErr> {
     let mut owned = tx
         .read(sql::lock(&tx.dialect, &partitions(claimed)), read)
@@ -137,7 +138,6 @@ pub(super) async fn lock(tx: &Session, claimed: &[Lease]) -> Result<Vec<Lease>, 
     Ok(owned)
 }
 
-/// Reads a lease from `partition_no` and `epoch`.
 fn read(row: &QueryResult) -> Result<Lease, DbErr> {
     let partition: i64 = row.try_get("", "partition_no")?;
     let partition = u16::try_from(partition)
@@ -150,7 +150,6 @@ pub(super) fn partitions(leases: &[Lease]) -> Vec<i64> {
     leases.iter().map(|lease| i64::from(lease.partition)).collect()
 }
 
-/// All partitions and their owners.
 pub(super) async fn owners(db: &Session) -> Result<Vec<PartitionOwner>, DbErr> {
     db.read(sql::all(&db.dialect), read_owner).await
 }

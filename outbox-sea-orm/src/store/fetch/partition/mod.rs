@@ -1,7 +1,8 @@
-//! Finds the row ids of the first rows of each partition, on MariaDB and SQLite. PostgreSQL reads the rows themselves in one statement.
+//! Finds the first row ids of each partition on MariaDB and SQLite. PostgreSQL reads the rows in
+//! one statement.
 //!
-//! Invariant: for each partition, the result is a gapless beginning of the rows that are not in flight. Each statement has its own snapshot,
-//! which is enough, because order only matters within a partition.
+//! Invariant: per partition, the result is a gapless prefix of the rows not in flight. Each
+//! statement has its own snapshot: order only matters within a partition.
 
 pub(crate) mod sql;
 
@@ -12,15 +13,15 @@ use sea_orm::{DbErr, QueryResult, Statement};
 use crate::store::fetch::sql::Scope;
 use crate::store::session::Session;
 
-/// The answer for one partition: places and row ids of rows that are not in flight, and how many rows were read.
+/// Places and row ids of rows that are not in flight, and the number of rows read.
 #[derive(Default)]
 struct Found {
     own: Vec<(i64, i64)>,
     read: i64,
 }
 
-/// Row ids of the first rows of each partition, in the order of their places, and whether there may be more. Each partition gives at most its
-/// share, all together at most the limit. `look_up(partitions, n)` selects the first `n` rows of each of these partitions, as
+/// At most the share per partition and the limit in total, ordered by place. The flag is true if
+/// there may be more. `look_up(partitions, n)` selects the first `n` rows of each partition as
 /// (`partition_no`, `place`, `row_id`).
 pub(crate) async fn first(
     db: &Session,
@@ -31,9 +32,9 @@ pub(crate) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // Rows in flight are mostly spread over the partitions. A partition with more than twice its part of them is asked again, for four times as
-    // many rows. The more of them a partition must have, the fewer such partitions there are. So the total number of rows read is at most the
-    // limit and a few times the number of rows in flight, however these are spread.
+    // Rows in flight are usually spread evenly. A partition with more than twice its share of them
+    // is queried again, for four times as many rows. So the total number of rows read stays below
+    // the limit plus a few times the rows in flight.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

@@ -1,9 +1,10 @@
-//! SQL that fetches for a relay that shares the partitions with other relays: the first rows of each of its partitions.
+//! SQL that fetches the first rows of each own partition, if the relay shares the partitions with
+//! others.
 //!
-//! Invariant: the rows and blocks of other partitions cost nothing, however many there are. So each partition is one look-up
-//! in an index that begins with the partition, and reads no more rows than its share. PostgreSQL makes all look-ups in one
-//! statement (LATERAL). MariaDB and SQLite cannot: there, one `SELECT` per partition reads row ids, and the caller sorts them
-//! and reads the rows. Nothing is locked.
+//! Invariant: rows and blocks of other partitions cost nothing. Each partition is one lookup in an
+//! index that begins with the partition, and reads at most its share. PostgreSQL runs all lookups
+//! in one statement (LATERAL). MariaDB and SQLite run one `SELECT` for row ids per partition, and
+//! the caller sorts them and reads the rows. Nothing is locked.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 use crate::store::row::sql::{columns, payload};
 
-/// As the scan of all partitions, but from each partition only its share, in the order of their row ids.
+/// In the order of row ids.
 ///
-/// The condition on the status is the predicate of the index by partition and of no other index, so the planner cannot scan the pending rows of
-/// all partitions instead. It would do that while it believes that there are none, and the plan is cached for a minute.
+/// The status condition is the predicate of only the index by partition. Otherwise the planner,
+/// with a plan cached while the table was empty, could scan the pending rows of all partitions.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
     push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
@@ -27,8 +28,7 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     sql.statement()
 }
 
-/// Unsequenced waiting messages that are due, from each partition its share, those first that have been due for longest (index of unsequenced
-/// waiting rows, with a predicate of its own as in [`scan`]).
+/// Longest due first (index of unsequenced waiting rows, with its own predicate as in [`scan`]).
 pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros",
@@ -44,7 +44,7 @@ pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]
     sql.statement()
 }
 
-/// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads only the index.
+/// As (`partition_no`, `place`, `row_id`). Reads only the index.
 pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -> Statement {
     union(dialect, partitions, |sql, partition| {
         let text = format!(
@@ -57,7 +57,7 @@ pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -
     })
 }
 
-/// As [`first_pending`], for unsequenced waiting rows that are due, in the order of their times.
+/// As [`first_pending`], for due unsequenced waiting rows, by due time.
 pub(crate) fn first_unsequenced(
     dialect: &Dialect,
     partitions: &[i64],
@@ -86,13 +86,14 @@ pub(crate) fn first_unsequenced(
     })
 }
 
-/// The ended blocks, from each partition at most `share`. Ordered on PostgreSQL only.
+/// At most `share` per partition. Ordered on PostgreSQL only.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
     let columns = block_columns(dialect);
     if dialect.backend == DbBackend::Postgres {
         let mut sql = dialect.sql(format!("SELECT {columns}"));
         push_each_own(&mut sql, scope.partitions, &dialect.blocks, "h");
-        // Without the predicate of the index by time, see `of_any_partition`, only the index by partition and time is left.
+        // Without the predicate of `of_any_partition`, only the index by partition and time
+        // matches.
         sql.push(" AND h.blocked_until <= ").push(dialect.statement_now());
         push_not_of(dialect, &mut sql, "h", excluding);
         push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
@@ -111,8 +112,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Pending sequenced messages with a row id below a bound per partition, at most `limit` of each partition: waiting messages must not overtake
-/// them. A scan has passed the row ids of waiting rows before, so there are few such messages beside those in flight.
+/// Waiting messages must not overtake these. At most `limit` per partition. Few besides the rows in
+/// flight, because a scan has passed the row ids of waiting rows before.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
     union(dialect, bounds, |sql, (partition, below)| {
         let text = format!(
@@ -126,7 +127,6 @@ pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64
     })
 }
 
-/// Makes one statement of a look-up per partition.
 fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql, P)) -> Statement {
     let mut sql = dialect.sql("");
     for (n, partition) in partitions.iter().enumerate() {
@@ -142,7 +142,7 @@ fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql
     sql.statement()
 }
 
-/// The time until which an unsequenced row waits, as the index of such rows has it.
+/// The time column in the index of unsequenced waiting rows.
 pub(crate) fn unsequenced_due(dialect: &Dialect) -> &'static str {
     match dialect.backend {
         DbBackend::MySql => "m.waiting_until",
@@ -150,7 +150,6 @@ pub(crate) fn unsequenced_due(dialect: &Dialect) -> &'static str {
     }
 }
 
-/// Names the index of unsequenced waiting rows.
 pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     match dialect.backend {
         DbBackend::MySql => dialect.by_index(&dialect.waiting),
@@ -158,12 +157,12 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// The key of unsequenced waiting rows of a partition on MySQL, as the column is generated: one byte that is not zero, which differs from every aggregate's key.
+/// As the generated column on MySQL: one nonzero byte, which differs from every aggregate's key.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
 
-/// Groups aggregates by partition, so that each look-up names only its own: the databases limit the number of values in a statement.
+/// Each lookup then binds only the keys of its partition: databases limit the values per statement.
 fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
     let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
     for key in keys {
@@ -177,7 +176,7 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
     keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
+/// Conditions follow, then [`push_limits`].
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let text = format!(
         " FROM pg_catalog.unnest(?::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
@@ -187,7 +186,8 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     sql.push_with(&text, [crate::sql::integers(partitions)]);
 }
 
-/// Appends the limit of each partition, which the planner must not know (see `Dialect::limited`), and the total limit, which it must know.
+/// The planner must not know the limit per partition (see `Dialect::limited`), but must know the
+/// total limit.
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
