@@ -1,8 +1,9 @@
 //! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, for the relay and for operators.
 //!
-//! Invariants: each operation runs in a task and on a connection of its own (`session`), so dropping its future never leaves a transaction
-//! open. Transactions are short and READ COMMITTED (SQLite: IMMEDIATE). All times are the database's. Nothing is retried here but
-//! transactions after a deadlock; the relay retries the rest.
+//! Invariants: each operation runs in a separate task and connection (`session`), so a dropped
+//! future never leaves a transaction open. Transactions are short and READ COMMITTED (SQLite:
+//! IMMEDIATE). All times are the database's. Only deadlocked transactions are retried here; the
+//! relay retries everything else.
 
 mod admin;
 pub(crate) mod audit;
@@ -63,7 +64,6 @@ use crate::names::usage;
 use crate::names::{NameError, TableNames};
 use crate::sql::{Dialect, Key};
 
-/// Runs a call in a task and on a connection of its own: [`SqlStore::run`].
 macro_rules! run {
     ($store:ident, $context:literal => |$db:ident| $call:expr) => {
         $store.run($context, move |$db| async move { $call.await }).await
@@ -73,15 +73,16 @@ use run;
 
 /// The outbox of a database, for the relay and for operators.
 ///
-/// Give it a pool of its own with two or three connections, so that a busy service and a busy relay do not starve each other. If a caller
-/// drops a call, the call has one more second to end; then its connection is closed, because a connection that no longer answers would
-/// never return to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background and waits for
-/// them for five minutes.
+/// Give the store a separate pool with two or three connections, so that service and relay do not
+/// starve each other. A dropped call may run for one more second. Then its connection is closed,
+/// because a dead connection would never return to the pool. Keep `min_connections` at 0: sqlx 0.9
+/// opens such connections in the background and waits for them for five minutes.
 ///
-/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format = STATEMENT`, which forbids READ COMMITTED.
-///   With Galera, write to one node only: across nodes, `row_id` is not in the order of commits.
-/// * **SQLite**: use WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
-///   [`StoreError::Database`], which the relay retries.
+/// * **MySQL, MariaDB**: requires MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not
+///   `binlog_format = STATEMENT`, which forbids READ COMMITTED. With Galera, write to one node
+///   only: across nodes, `row_id` is not in commit order.
+/// * **SQLite**: use WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file.
+///   `SQLITE_BUSY` is reported as [`StoreError::Database`], which the relay retries.
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     db: DatabaseConnection,
@@ -91,9 +92,8 @@ pub struct SqlStore {
     fitting: Fitting,
     returned: Returned,
     durability: Durability,
-    /// What a relay of this store calls itself.
     relay_name: Arc<str>,
-    /// Keeps an in-memory database, from the first check on.
+    /// Keeps an in-memory database open after the first check.
     in_memory: Arc<OnceCell<InMemory>>,
     allows_untested: bool,
 }
@@ -105,9 +105,10 @@ impl SqlStore {
         Self::over(db, TableNames::new(), relay::name::of_process())
     }
 
-    /// Sets other table names: the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
+    /// Sets the table names, which must match the writers' [`OutboxConfig`](crate::OutboxConfig).
     ///
-    /// From then on these names count as in use in this process: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
+    /// Marks these names as used by this process: see
+    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     ///
     /// # Errors
     ///
@@ -138,8 +139,9 @@ impl SqlStore {
         }
     }
 
-    /// Allows an engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Without this setting the preflight refuses such an engine by
-    /// its name. Some of them lack locks or isolation on which the order and the completeness of the messages depend.
+    /// Allows an untested engine, such as CockroachDB, YugabyteDB or TiDB. Default: the preflight
+    /// rejects it. Some of these engines lack locks or isolation that order and completeness of
+    /// messages depend on.
     #[must_use]
     pub fn allow_untested_engine(mut self, is_allowed: bool) -> Self {
         self.allows_untested = is_allowed;
@@ -152,11 +154,12 @@ impl SqlStore {
         &self.db
     }
 
-    /// Sets what the relay of this store calls itself in the table of relays, where operators see it (`outbox relay list`): the name of its pod, for example.
-    /// Default: its host and its process id, such as `shop-7d9f/1`, where `HOSTNAME` wins over what the system says.
+    /// Sets the relay's name in the table of relays, for operators (`outbox relay list`). Default:
+    /// host and process id, such as `shop-7d9f/1`. `HOSTNAME` takes precedence over the system's
+    /// host name.
     ///
-    /// Characters other than printable ASCII are left out, and what is beyond 128 bytes is cut off. A name of which nothing is left changes nothing. Nothing depends on
-    /// the name: relays are told apart by their [`OwnerId`](outbox_core::OwnerId).
+    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. The name is only
+    /// for display: relays are identified by their [`OwnerId`](outbox_core::OwnerId).
     #[must_use]
     pub fn with_relay_name(mut self, name: impl Into<String>) -> Self {
         let name = relay::name::storable(&name.into());
@@ -166,7 +169,7 @@ impl SqlStore {
         self
     }
 
-    /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
+    /// `context` is the text of database errors.
     async fn run<T, F>(
         &self,
         context: &'static str,
@@ -179,7 +182,7 @@ impl SqlStore {
         self.call(work).await.map_err(|error| self.failed(context, error))
     }
 
-    /// As [`Self::run`], with a hint if the table of operations is missing or this user may not use it.
+    /// As [`Self::run`], with a hint if the table of operations is missing.
     async fn operate<T, F>(
         &self,
         context: &'static str,
@@ -206,7 +209,7 @@ impl SqlStore {
         })
     }
 
-    /// Names the server if it is out of reach, refuses the login or has no TLS that is trusted.
+    /// Adds the server if it is unreachable or refuses the login, or if TLS failed.
     fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
         match connect_error(&self.db, error) {
             ConnectError::Failed { source, .. } => failed(context)(source),
@@ -217,8 +220,8 @@ impl SqlStore {
         }
     }
 
-    /// As [`Self::run`], for work that says itself what failed. Boxed, because otherwise the nested types of callers' futures reach the
-    /// compiler's recursion limit.
+    /// As [`Self::run`], with the error type of `work`. Boxed, because the nested future types of
+    /// callers would exceed the compiler's recursion limit.
     fn call<T, E, F>(
         &self,
         work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
@@ -237,7 +240,7 @@ impl SqlStore {
 impl OutboxStore for SqlStore {
     async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         let (pool, untested) = (self.db.clone(), self.allows_untested);
-        // The checks below report a connection error.
+        // If this fails, the checks below report the connection error.
         let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
         if let Ok(InMemory::CanBeLost) = in_memory {
             return Err(StoreError::setup(SetupKind::Setting, CAN_BE_LOST, ""));

@@ -1,6 +1,6 @@
-//! Single facts, that explain why a message does not arrive.
+//! Single facts that explain why a message does not arrive.
 //!
-//! Invariant: each fact is one statement, or two that read by key. Nothing is locked or written.
+//! Invariant: at most two statements per fact. Locks and writes nothing.
 
 use std::num::NonZeroU32;
 

@@ -1,14 +1,14 @@
-//! Tells a refused verdict from a database that fails.
+//! Distinguishes a rejected settlement from a database failure.
 //!
-//! Invariant: an error counts as a refusal only if the database answered with a code that says so: a value, a constraint, a trigger, a right. Everything else is
-//! tried again as it is, because time may repair it. Not here: what the relay makes of it, see [`StoreError::Refused`].
+//! Invariant: only an error code for a value, constraint, trigger or privilege counts as rejection.
+//! All other errors are retried, because they may be temporary. For the consequence, see
+//! [`StoreError::Refused`].
 
 use outbox_core::StoreError;
 use sea_orm::DbErr;
 
 use crate::error::code::ErrorCode;
 
-/// The error of a settlement.
 pub(super) fn of_settlement(source: DbErr) -> StoreError {
     let context = "messages could not be settled";
     let is_of_statement = matches!(source, DbErr::Exec(_) | DbErr::Query(_));
@@ -22,17 +22,18 @@ pub(super) fn of_settlement(source: DbErr) -> StoreError {
 
 fn is_refusal(answer: &ErrorCode) -> bool {
     match answer.code.as_bytes() {
-        // A value, a constraint, a view's check; a trigger's own refusal on PostgreSQL and on MySQL; a right on PostgreSQL.
+        // Value, constraint, check of a view; a trigger's own error on PostgreSQL and on MySQL; a
+        // privilege on PostgreSQL.
         [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
-        // On MySQL: a right on a table or a column; a value; a CHECK.
+        // On MySQL: a privilege on a table or column; a value; a CHECK.
         b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),
-        // TOOBIG, CONSTRAINT (a trigger's `RAISE` as well), MISMATCH.
+        // TOOBIG, CONSTRAINT (also from a trigger's `RAISE`), MISMATCH.
         _ => matches!(answer.sqlite(), Some(18..=20)),
     }
 }
 
-/// Whether the server answers that it only reads: a replica, or a former primary. `read_only` of
-/// MySQL and MariaDB has the number 1290, `innodb_read_only` 1836 or 1036.
+/// Whether the server is read-only: a replica, or a former primary. MySQL and MariaDB use 1290 for
+/// `read_only`, and 1836 or 1036 for `innodb_read_only`.
 pub(super) fn refuses_to_write(error: &DbErr) -> bool {
     let answer = ErrorCode::of(error).filter(|_| !matches!(error, DbErr::Conn(_)));
     answer.is_some_and(|answer| match answer.number {

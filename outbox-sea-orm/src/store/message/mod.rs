@@ -1,4 +1,4 @@
-//! Reads messages for operators. Nothing is locked or written.
+//! Reads messages for operators. Locks and writes nothing.
 
 pub(super) mod sql;
 
@@ -40,7 +40,7 @@ pub(super) async fn page(
         .await
 }
 
-/// The messages with these ids, in any order.
+/// In any order.
 pub(super) async fn with_ids(db: &Session, ids: &[Uuid]) -> Result<Vec<StoredMessage>, DbErr> {
     db.read(sql::list_ids(&db.dialect, ids), read).await
 }
@@ -56,7 +56,7 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// Whether a log relay stores its position in this database, so that logged rows may be published ones.
+/// Whether a log relay stores its position in this database. Logged rows may then be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -77,7 +77,7 @@ pub(super) async fn published(
     let has_log = has_log(db).await.map_err(failed(CONTEXT))?;
     let ids = id_range::range(db, IdRange::of(recorded.0, recorded.1)).await;
     let ids = ids.map_err(failed(CONTEXT))?;
-    // Rows that cannot be read are left out. A short batch must not look like the end because of them.
+    // Damaged rows are skipped, and must not make a batch look like the last one.
     while messages.len() < limit {
         let wanted = limit - messages.len();
         let statement = sql::published(&db.dialect, recorded, ids, after, wanted as i64, has_log);
@@ -95,7 +95,8 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// Reads a row as far as it can be read: a message may be dead because it could not. A damaged number is 0, a damaged time 1970.
+/// Reads damaged rows too: a message may be dead because its row is damaged. A damaged number is 0,
+/// a damaged time 1970.
 fn read(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {
@@ -136,7 +137,7 @@ pub(super) async fn find(db: &Session, id: MessageId) -> Result<Option<FoundMess
         .await
         .map_err(failed(CONTEXT))?;
     let stored = list(db, &Selection::id(id), NonZeroU32::MIN).await;
-    // A row that was purged between the two statements is gone.
+    // The row may be purged between the two statements.
     let (Some(row), Some(stored)) = (row, stored.map_err(failed(CONTEXT))?.pop()) else {
         return Ok(None);
     };
@@ -150,7 +151,6 @@ pub(super) async fn find(db: &Session, id: MessageId) -> Result<Option<FoundMess
     }))
 }
 
-/// The head row of an aggregate, if there is one.
 pub(super) async fn head(db: &Session, aggregate: &Aggregate) -> Result<Option<AggregateHead>, DbErr> {
     let row = db.one(sql::head(&db.dialect, aggregate)).await?;
     row.as_ref().map(read_head).transpose()
@@ -178,7 +178,7 @@ pub(super) async fn search_published(
         .await?;
     let end = db.one(sql::search_end(&db.dialect, &by_id)).await?;
     let end: Option<Uuid> = end.map(|row| row.try_get("", "id")).transpose()?;
-    // If ids name no times, an unread row may be of any time.
+    // If ids do not begin with times, an unread row may have any time.
     let any = || search.until.unwrap_or_else(OffsetDateTime::now_utc);
     Ok(PublishedFound {
         messages,
@@ -187,7 +187,7 @@ pub(super) async fn search_published(
 }
 
 fn read_found(row: &QueryResult) -> Result<FoundPublished, DbErr> {
-    // A row whose headers are damaged was published before that, and names no cause.
+    // Headers damaged after publishing yield no cause.
     let headers: Option<String> = row.try_get("", "headers").ok();
     let headers = headers.and_then(|headers| serde_json::from_str::<serde_json::Value>(&headers).ok());
     let cause = headers

@@ -1,4 +1,4 @@
-//! SQL that reads messages for operators. Nothing is locked.
+//! SQL that reads messages for operators. Locks nothing.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,6 @@ use crate::sql::{Dialect, Key, Sql};
 use crate::store::id_range::{IdRange, id_at};
 use crate::store::row::sql::{columns, payload};
 
-/// The stored number of a status.
 pub(crate) fn status_code(status: MessageStatus) -> i64 {
     match status {
         MessageStatus::Pending => 0,
@@ -22,8 +21,8 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
     }
 }
 
-/// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
-/// the index on ids, whose order is roughly that of time.
+/// In the order of row ids. Uses the primary key or the index of the status. Published rows use the
+/// index on ids, which are roughly in the order of time.
 pub(crate) fn list(
     dialect: &Dialect,
     selection: &Selection,
@@ -37,7 +36,7 @@ pub(crate) fn list(
         .statement()
 }
 
-/// Rows of any status that were recorded within a time span, in the order of their ids (index on `id`). No payload is read, and nothing is locked.
+/// In the order of ids (index on `id`). Reads no payload.
 pub(super) fn recorded_between(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -50,7 +49,6 @@ pub(super) fn recorded_between(
     sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
 }
 
-/// Appends conditions: the row was recorded within a time span, and has an id of that time.
 fn push_recorded(
     dialect: &Dialect,
     sql: &mut Sql,
@@ -62,7 +60,7 @@ fn push_recorded(
     dialect.push_time(sql, " AND m.created_at < ", until);
 }
 
-/// As [`list`], the messages with these ids, in any order (index on `id`).
+/// As [`list`], in any order (index on `id`).
 pub(crate) fn list_ids(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(stored(dialect));
     sql.push(" WHERE m.id IN ")
@@ -70,12 +68,10 @@ pub(crate) fn list_ids(dialect: &Dialect, ids: &[Uuid]) -> Statement {
         .statement()
 }
 
-/// Rows as operators see them, without a condition.
 fn stored(dialect: &Dialect) -> String {
     format!("SELECT {} FROM {} m", stored_columns(dialect), dialect.messages)
 }
 
-/// The columns of rows `m` as operators see them.
 pub(crate) fn stored_columns(dialect: &Dialect) -> String {
     format!(
         "m.row_id, m.id, m.event_id, {}, m.sequence, m.event_type, \
@@ -91,13 +87,13 @@ pub(crate) fn stored_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// A condition on rows `m`: the dead letter halts its aggregate.
+/// Whether the dead letter `m` halts its aggregate.
 pub(crate) fn halts(dialect: &Dialect) -> String {
     let blocks = &dialect.blocks;
     format!("(SELECT h.halted_by FROM {blocks} h WHERE h.halted_by = m.row_id LIMIT 1) IS NOT NULL")
 }
 
-/// Published rows that were recorded within a time span, in the order of their ids (index on `id`).
+/// In the order of ids (index on `id`).
 pub(super) fn published(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -116,7 +112,7 @@ pub(super) fn published(
     sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
 }
 
-/// Appends the conditions of a selection. `first`: the first id of its time, if ids name times.
+/// `first`: the lowest id of the period, if ids begin with times.
 pub(crate) fn push_selection(
     dialect: &Dialect,
     sql: &mut Sql,
@@ -159,8 +155,8 @@ pub(crate) fn push_selection(
     }
 }
 
-/// The status as a literal, so that the planner can use a partial index. Pending messages of one aggregate are looked for in their partition, in the words of that
-/// index and no other: of 5,000,000 pending rows, PostgreSQL then reads those of one partition out of 64.
+/// A literal, so that the planner can use a partial index. Pending messages of one aggregate are
+/// searched in their partition, with the predicate of only that index.
 fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
     let key = selection
         .aggregate_type
@@ -178,7 +174,7 @@ fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: 
     sql.push(" AND m.partition_no = ").bind(i64::from(partition));
 }
 
-/// A page of selected rows: in the order of row ids through the index of their status, otherwise in the order of ids through their index.
+/// A page in the order of row ids (index of the status) or of ids (index on `id`).
 pub(crate) fn page(
     dialect: &Dialect,
     selection: &Selection,
@@ -195,7 +191,7 @@ pub(crate) fn page(
     let status = selection.status.take_if(|_| !by_row_id);
     push_selection(dialect, &mut sql, &selection, None, first);
     if let Some(status) = status {
-        // In this form PostgreSQL expects the condition to remove next to nothing, whatever its statistics say of the status.
+        // PostgreSQL estimates that a CASE removes almost no rows, whatever its statistics.
         let code = status_code(status);
         sql.push(&format!(
             " AND CASE WHEN m.status = {code} THEN 1 ELSE 0 END <> 0"
@@ -216,7 +212,7 @@ pub(crate) fn page(
     sql.statement()
 }
 
-/// The hint that names the index of a page. A row id or an aggregate is better found by its own index.
+/// No hint for a message id or an aggregate, which have better indexes.
 fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
     if selection.id.is_some() || selection.aggregate_id.is_some() {
         return String::new();
@@ -233,7 +229,7 @@ fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> S
     dialect.by_index(&index)
 }
 
-/// A row as a fetch reads it, and its own time (index on `id`).
+/// Index on `id`.
 pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     let text = format!(
         "SELECT {}, {} AS available_micros FROM {} m WHERE m.id = ?",
@@ -244,7 +240,7 @@ pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     dialect.statement(&text, [id.as_uuid().into()])
 }
 
-/// The head row of an aggregate (primary key). A writer that keeps it locked is not waited for: the last committed version is read.
+/// Reads the last committed version (primary key), and does not wait for a writer's lock.
 pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT a.last_sequence, {} AS recorded_micros FROM {} a WHERE a.last_sequence > 0 AND ",
@@ -255,9 +251,9 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// The last rows before a time by the index on `id`, at most `looked_at_max` of them, and of these the published ones that match. The inner query has no
-/// other condition, so no plan can look beyond its limit. MySQL would keep the rows of an inner query, so there it gives ids only, out of the index, and each
-/// row is looked up by its id.
+/// Reads the last `looked_at_max` rows before a time (index on `id`), and filters published ones.
+/// The inner query has no other condition, so no plan reads beyond its limit. On MySQL it returns
+/// only ids, because MySQL would materialize its rows.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -286,7 +282,7 @@ pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> S
         .statement()
 }
 
-/// The first id that [`search_published`] does not look at (index on `id` alone).
+/// The first id that [`search_published`] does not read (only the index on `id`).
 pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let mut sql = dialect.sql("SELECT i.id");
     push_ids(dialect, &mut sql, search);
@@ -297,7 +293,7 @@ pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Stateme
 }
 
 fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
-    // With a statement that MariaDB 10.11 prepares again after new statistics, it would scan the table.
+    // After new statistics, MariaDB 10.11 would scan the table with a re-prepared statement.
     let hint = match dialect.backend {
         DbBackend::MySql => dialect.by_index("outbox_messages_id"),
         _ => String::new(),
@@ -311,7 +307,7 @@ fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
     }
 }
 
-/// Whether there is the table of a log, by the server's catalogue: no right on it is needed. `None`: this database has no logs.
+/// Reads the catalog, so no privilege on the table is needed. `None`: this database has no log.
 pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     (dialect.backend == DbBackend::Postgres).then(|| {
         let log = dialect.log.replace('\'', "''");
@@ -319,11 +315,12 @@ pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     })
 }
 
-/// A condition on rows `m`: one of these statuses, or with a log also logged and passed. It uses no index of its own and locks nothing; the row of the position
-/// is read once for the statement, so status and position are of one moment.
+/// A condition: one of these statuses or, with a log, a logged row that the log relay has passed.
+/// Status and position are from one snapshot. Uses no index, locks nothing.
 ///
-/// As in the purge of the log, transactions are compared by their age, and a row or a position that is more than two billion transactions old counts as not
-/// passed. A log that is off, knows no transaction, or was read on another server has passed nothing: the ids of transactions are those of the server.
+/// Transactions are compared by age. A row or position older than two billion transactions counts
+/// as not passed. So does a log that is off, has no position, or belongs to another server, because
+/// transaction ids are local to a server.
 pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
     if !has_log {
         return format!("m.status {statuses}");

@@ -1,6 +1,7 @@
-//! What is held back although no pause holds it, and pauses that can hold nothing: for people who look after an outbox.
+//! Finds messages held without a pause, and pauses of unused aggregate types, for operators.
 //!
-//! Invariant: searches by index only, a few for each pause; nothing is locked. A pause that begins or is finished meanwhile is taken for one that stands.
+//! Only index searches, a few per pause; locks nothing. A pause that begins or ends meanwhile
+//! counts as standing.
 
 use std::collections::BTreeSet;
 
@@ -11,32 +12,33 @@ use super::sql::{self, HELD_BETWEEN, held_until};
 use crate::store::session::Session;
 use crate::store::{SqlStore, pause};
 
-/// At most so many aggregate types are listed.
 const LISTED_MAX: usize = 10;
 
-/// A type of which there is no aggregate has none of its messages among so many last ones either.
+/// Messages searched for a type without aggregates.
 const RECENT: i64 = 1_000;
 
-/// What [`SqlStore::held`] has found.
+/// Result of [`SqlStore::held`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// The pauses, as [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses) lists them.
+    /// The pauses, as in [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses).
     pub pauses: Vec<Pause>,
-    /// Aggregate types of which messages are held, and no pause is there that would release them. At most ten.
+    /// Aggregate types with held messages, but without a pause to release them. At most ten.
     pub without_pause: Vec<String>,
-    /// Aggregate types of standing pauses of which the outbox knows no aggregate, and the last 1,000 messages are of others.
+    /// Aggregate types of standing pauses without an aggregate and without a message among the last
+    /// 1,000.
     pub unknown_types: Vec<String>,
 }
 
 impl SqlStore {
-    /// Looks for messages that are held without a pause, and for pauses of aggregate types that do not occur.
+    /// Finds messages held without a pause, and pauses of unused aggregate types.
     ///
-    /// Reads the pauses twice, and makes three look-ups by index for each. Needs SELECT on pauses, blocks, messages and aggregates. Cancel-safe.
+    /// Reads the pauses twice, with three index lookups per pause. Needs SELECT on pauses, blocks,
+    /// messages and aggregates. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Database`] if the database does not answer or refuses.
+    /// [`StoreError::Database`] if the database fails.
     pub async fn held(&self) -> Result<Held, StoreError> {
         self.run(
             "what is held could not be read",
@@ -45,13 +47,14 @@ impl SqlStore {
         .await
     }
 
-    /// Whether the outbox knows an aggregate of this type, or one of the last 1,000 messages is of it: the rule of [`Held::unknown_types`].
+    /// Whether the type has an aggregate, or a message among the last 1,000.
+    /// [`Held::unknown_types`] uses the same rule.
     ///
-    /// Two look-ups by index. Needs SELECT on messages and aggregates. Cancel-safe.
+    /// Two index lookups. Needs SELECT on messages and aggregates. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Database`] if the database does not answer or refuses.
+    /// [`StoreError::Database`] if the database fails.
     pub async fn knows_type(&self, aggregate_type: &str) -> Result<bool, StoreError> {
         let aggregate_type = aggregate_type.to_owned();
         let context = "whether there is an aggregate of this type could not be read";
@@ -97,7 +100,7 @@ fn types(pauses: &[Pause]) -> impl Iterator<Item = String> + '_ {
     pauses.iter().filter_map(|pause| pause.aggregate_type.clone())
 }
 
-/// Looks for what is held between the times of the pauses that there are: one search for each gap between them, and one for each type that is found.
+/// One search per gap between the times of known pauses, and one per type found.
 async fn search(
     db: &Session,
     known: &BTreeSet<String>,
@@ -110,7 +113,7 @@ async fn search(
         while let Some(row) = db.one(first((after, before))).await? {
             let (aggregate_type, time) = held(&row)?;
             strangers.insert(aggregate_type);
-            // They are whole seconds.
+            // Held times are whole seconds.
             after = time.max(after) + 500_000;
             if strangers.len() >= LISTED_MAX {
                 return Ok(());

@@ -1,8 +1,8 @@
-//! Pauses: read, begun, ended, and finished.
+//! Begins, ends and finishes pauses.
 //!
-//! Invariant: what holds a message for a pause locks the pause in share mode ([`standing`]), and what finishes a pause locks it against that. So when a pause is
-//! removed, together with the last of what it held, nobody can hold anything for it any more. A crash between the transactions of finishing leaves a pause that
-//! has ended and still has its row: the next relay that renews its leases goes on.
+//! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]).
+//! Finishing locks it exclusively. So no message is held for a pause after its removal. A crash
+//! while finishing leaves an ended pause, and the next relay that renews its leases continues.
 
 pub(super) mod hold;
 pub(super) mod sql;
@@ -20,9 +20,10 @@ use super::session::Session;
 use super::{block, repeat_deadlocks};
 use crate::sql::Key;
 
-/// Aggregates, and unsequenced messages, per transaction. A power of two below 1,000: see [`Sql::any`](crate::sql::Sql::any).
+/// Aggregates or unsequenced messages per transaction. A power of two below 1,000: see
+/// [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Transactions per call, and the time after which a call begins no other. Relays wait for 2 s, or less if they are configured so, and a drain fails when that is over.
+/// Limits of one call: relays wait at most 2 s, and a drain fails after that time.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -43,14 +44,14 @@ fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
     })
 }
 
-/// Begins a pause. Returns false, and has done nothing, if the operation was written down before.
+/// Returns false, with no change, if the operation already exists.
 pub(super) async fn begin(
     db: &Session,
     request: &PauseRequest,
     operation: &Operation,
 ) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
-    // The row of the operation first, as all operations do.
+    // Lock order: the row of the operation first.
     let is_new = record::insert(&tx, operation, None).await?;
     if is_new {
         tx.execute(sql::pause(&db.dialect, request)).await?;
@@ -60,7 +61,7 @@ pub(super) async fn begin(
     Ok(is_new)
 }
 
-/// Ends a pause. Returns false, and has done nothing, if no such pause stands or the operation was written down before.
+/// Returns false, with no change, if no such pause stands or the operation already exists.
 pub(super) async fn end(
     db: &Session,
     aggregate_type: Option<&str>,
@@ -77,11 +78,12 @@ pub(super) async fn end(
         record::finish(&tx, operation.id, 1).await?;
         tx.commit().await?;
     }
-    // Otherwise it is dropped, which takes the operation back.
+    // Otherwise the drop rolls the operation back.
     Ok(has_ended)
 }
 
-/// Which of these aggregate types are paused. Their pauses are locked until the transaction ends, so that they are not finished before it.
+/// Returns the paused types, and locks their pauses until the transaction ends, so that they cannot
+/// be finished.
 pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, DbErr> {
     if types.is_empty() {
         return Ok(types);
@@ -95,14 +97,14 @@ pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<B
     Ok(types.into_iter().collect())
 }
 
-/// Releases what ended pauses held. Returns whether more is left.
+/// Releases messages of ended pauses. Returns whether more are left.
 pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     let began = Instant::now();
     for _ in 0..ROUNDS {
         if began.elapsed() > BEGINS_WITHIN {
             return Ok(true);
         }
-        // Relays ask for this only while there is a pause that has ended.
+        // Relays call this only if a pause has ended.
         if !repeat_deadlocks!(release(db))? {
             return Ok(false);
         }
@@ -110,7 +112,8 @@ pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// One transaction: releases some of what a pause held, and removes the pause if that was all. Returns false if no pause has ended.
+/// One transaction: releases some messages of a pause, and removes the pause after the last.
+/// Returns false if no pause has ended.
 async fn release(db: &Session) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
     let Some(row) = tx.one(sql::lock_ended(&db.dialect)).await? else {
@@ -122,7 +125,7 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     let keys = tx
         .read(sql::held_blocks(&db.dialect, &aggregate_type, limit), read_key)
         .await?;
-    // The rest last and in a transaction of its own, so that each locks little and for a short time.
+    // Unsequenced messages come last, in separate transactions, to keep locks few and short.
     if !keys.is_empty() {
         release_blocks(&tx, &aggregate_type, keys).await?;
         tx.commit().await?;
@@ -143,10 +146,10 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// Releases those of these aggregates that the pause still holds: since they were read, an operator may have resumed them, or a relay removed their blocks.
+/// Skips aggregates that an operator has resumed or a relay has unblocked since they were read.
 async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>) -> Result<(), DbErr> {
     keys.sort();
-    // In the order in which settlements lock them.
+    // In the lock order of settlements.
     let locked = block::lock(tx, &keys).await?;
     let held = Some(held_until(aggregate_type));
     keys.retain(|key| {

@@ -9,18 +9,20 @@ use crate::sql::{Dialect, Key, Sql, micros};
 use crate::store::block::sql::push_blocks_of;
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
 
-/// Where the times begin that stand for pauses: 9000-01-01 00:00:00 UTC in microseconds since 1970.
+/// First time that marks a pause: 9000-01-01 00:00:00 UTC in microseconds since 1970.
 const HELD_FROM: i64 = 221_845_392_000_000_000;
 
-/// The number of such times, a second apart: PostgreSQL computes with fractions, which are exact to 32 microseconds there.
+/// Number of such times, one second apart, because PostgreSQL's fractions are exact only to 32
+/// microseconds there.
 const HELD_TIMES: i64 = 1 << 24;
 
-/// All times that stand for pauses lie between these two, in microseconds since 1970.
+/// Exclusive bounds of all such times, in microseconds since 1970.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
-/// The end of a block, or the time of an unsequenced message, that lasts until the pause of a type is finished, in microseconds since 1970. It tells them
-/// from other blocks and times. Each type has its own, so that the indexes by time find what one pause holds beside what others hold. It must stay as it is: a
-/// type in different versions of this library has the same. Two types may share a time, so the type is compared as well.
+/// The end of a block, or the time of an unsequenced message, while a pause holds it. In
+/// microseconds since 1970. Each type has its own time, so that the indexes by time find the
+/// messages of one pause. Two types may share a time, so queries also compare the type. Must not
+/// change: stored rows and other versions of this library use the same values.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -29,7 +31,7 @@ pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
 }
 
-/// All pauses, that of all messages first (primary key). Locks nothing.
+/// The pause of all messages comes first (primary key). Locks nothing.
 pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type, reason, paused_by, {} AS since_micros, {} AS ends_micros, {} AS now_micros FROM {} p \
@@ -43,9 +45,9 @@ pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Begins a pause, or replaces the one of the same type (primary key).
+/// Begins a pause, or replaces the pause of the same type (primary key).
 pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
-    // The end of a pause without one is null.
+    // A null duration yields a null end.
     let text = format!(
         "INSERT INTO {} (aggregate_type, reason, paused_by, paused_at, ends_at) VALUES (?, ?, ?, {}, {}) {}",
         dialect.pauses,
@@ -62,7 +64,7 @@ pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
     dialect.statement(&text, values)
 }
 
-/// Ends the pause of a type, if it stands (primary key).
+/// Ends a standing pause (primary key).
 pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statement {
     let now = dialect.now();
     let text = format!(
@@ -72,8 +74,9 @@ pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statem
     dialect.statement(&text, [dialect.key(aggregate_type.unwrap_or_default())])
 }
 
-/// Reads which of these types are paused, and locks their pauses in share mode until the transaction ends (primary key, in its order): a pause cannot be
-/// finished meanwhile. SQLite needs no lock, because the transaction is the only writer.
+/// Selects the paused types, and locks their pauses in share mode until the transaction ends (in
+/// the order of the primary key). A pause cannot be finished meanwhile. SQLite needs no lock: the
+/// transaction is the only writer.
 pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type FROM {} WHERE (ends_at IS NULL OR ends_at > {}) AND aggregate_type IN ",
@@ -89,7 +92,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// Locks the first pause that has ended, and reads its type (primary key). Waits for settlements that hold messages for it.
+/// Locks the first ended pause (primary key). Waits for settlements that hold messages for it.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
@@ -101,7 +104,7 @@ pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of the time of that pause). Locks nothing.
+/// At most `limit` (index `outbox_blocks_due`, at the time of this pause). Locks nothing.
 pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let text = format!(
         "SELECT {} FROM {} h WHERE h.halted_by IS NULL{} AND h.blocked_until = {} AND h.aggregate_type = ? LIMIT ?",
@@ -117,8 +120,8 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
     )
 }
 
-/// Ends these blocks now (primary key). They must be locked, and a pause must have made them. The time of the pause is no condition here: the planner could
-/// search for it, and read all that the pause holds for each block.
+/// The blocks must be locked and belong to the pause (primary key). The time is not a condition:
+/// the planner could search for it, and read all blocks of the pause for each key.
 pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(format!(
@@ -128,8 +131,7 @@ pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Row ids of unsequenced messages of a type that a pause holds, at most `limit`: one look-up for each partition, of the time of that pause (index of
-/// unsequenced waiting rows by partition and time). Locks nothing.
+/// At most `limit`: one index lookup per partition, at the time of this pause. Locks nothing.
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.row_id FROM {} m", dialect.messages));
     push_unsequenced_waiting(dialect, &mut sql);
@@ -146,7 +148,7 @@ pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) ->
     .statement()
 }
 
-/// Appends the conditions of unsequenced waiting rows, by partition. A condition on their time follows, so that the index is searched for it.
+/// A condition on the time must follow, for the index search.
 fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
     let partitions = 0..i64::from(PARTITIONS);
     sql.push(&by_unsequenced_index(dialect));
@@ -163,7 +165,7 @@ fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
         .any(&partitions.collect::<Vec<_>>());
 }
 
-/// The first block whose end stands for a pause and lies between two times, as (`aggregate_type`, `held_micros`) (index `outbox_blocks_due`). Locks nothing.
+/// As (`aggregate_type`, `held_micros`) (index `outbox_blocks_due`). Locks nothing.
 pub(crate) fn first_held_block(dialect: &Dialect, between: (i64, i64)) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type, {} AS held_micros FROM {} h WHERE ",
@@ -199,7 +201,7 @@ fn push_between(dialect: &Dialect, sql: &mut Sql, column: &str, (after, before):
     );
 }
 
-/// Whether there is an aggregate of a type, as a row (primary key), or a message of it among the last `recent` ones (index of ids, from its end).
+/// Searches aggregates (primary key) and the last `recent` messages (index of ids).
 pub(crate) fn knows_type(dialect: &Dialect, aggregate_type: &str, recent: i64) -> Statement {
     let text = format!(
         "SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {} a WHERE a.aggregate_type = ?) \
@@ -211,7 +213,7 @@ pub(crate) fn knows_type(dialect: &Dialect, aggregate_type: &str, recent: i64) -
     dialect.statement(&text, [key.clone(), recent.into(), key])
 }
 
-/// Makes unsequenced messages of a type due that a pause held (primary key, or the index of waiting rows by row id).
+/// Primary key, or the index of waiting rows by row id.
 pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[i64]) -> Statement {
     let text = format!(
         "UPDATE {} SET available_at = {} WHERE status = 3 AND available_at = {} AND row_id",
@@ -225,13 +227,12 @@ pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[
         .statement()
 }
 
-/// Removes a pause that has ended (primary key). It must be locked, and hold nothing.
+/// The pause must be locked, and hold no message (primary key).
 pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
     let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
     dialect.statement(&text, [type_of(dialect, aggregate_type)])
 }
 
-/// An aggregate type as a value of its column.
 fn type_of(dialect: &Dialect, aggregate_type: &[u8]) -> Value {
     match dialect.backend {
         DbBackend::MySql => Value::Bytes(Some(aggregate_type.to_vec())),
@@ -243,7 +244,7 @@ fn type_of(dialect: &Dialect, aggregate_type: &[u8]) -> Value {
 mod tests {
     use super::*;
 
-    /// Rows of earlier versions would stay held otherwise.
+    /// Otherwise rows of earlier versions would stay held.
     #[test]
     fn the_times_of_pauses_stay() {
         let of = |name: &str| (held_until(name.as_bytes()) - HELD_FROM) / 1_000_000;

@@ -1,4 +1,4 @@
-//! Checks the database before the first message. Changes nothing; each answer says what to do.
+//! Checks the database before the first message. Changes nothing. Each problem has a repair.
 
 mod rows;
 mod settings;
@@ -13,7 +13,6 @@ use super::session::Session;
 use crate::connect::{ConnectError, check_sessions, connect_error};
 use crate::server::{untested_engine, version_query};
 
-/// A server and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Server {
     Postgres,
@@ -23,7 +22,7 @@ enum Server {
 }
 
 impl Server {
-    /// The name, and the oldest version that is supported.
+    /// Name and oldest supported version.
     fn oldest(self) -> (&'static str, [u32; 3]) {
         match self {
             Self::Postgres => ("PostgreSQL", [12, 0, 0]),
@@ -41,7 +40,8 @@ pub(super) async fn preflight(
     untested: bool,
 ) -> Result<Vec<SetupProblem>, StoreError> {
     let version = text(db, version_query(db.dialect.backend)).await;
-    // First: behind a pooler that shares sessions, other statements may fail or affect other clients.
+    // First: behind a pooler that shares sessions, other statements may fail or affect other
+    // clients.
     let kept = check_sessions(pool, version.as_ref().err()).await;
     kept.map_err(|error| lasting(&error))?;
     let version = version.map_err(|error| unavailable(pool, error))?;
@@ -58,7 +58,8 @@ pub(super) async fn preflight(
     }
 }
 
-/// What the first statement's error means. A missing driver, a refused login and TLS that fails are no outages: nobody would wait for their end.
+/// A missing driver, a refused login and failed TLS are not outages, because they last until an
+/// operator acts.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setting(text, "");
@@ -102,7 +103,7 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
         ));
     }
     let mut warnings = settings::durability(db).await?;
-    // What `outbox_log::PostgresLog::init` changes.
+    // `outbox_log::PostgresLog::init` changes this default.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
          ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}')::oid AND a.attname = 'status'), '')",
@@ -150,7 +151,6 @@ async fn sqlite(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     })
 }
 
-/// Refuses an engine that only speaks the protocol, unless it is allowed.
 fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
     match untested_engine(version) {
         Some(engine) if !is_allowed => Err(StoreError::setup(
@@ -164,7 +164,7 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses settings of sessions that the store cannot change. On MySQL and MariaDB it sets what it needs.
+/// Reports only settings that the store cannot change. On MySQL and MariaDB, the store sets them.
 async fn check_settings(db: &Session) -> Result<(), StoreError> {
     match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
         None => Ok(()),
@@ -172,7 +172,7 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a server that is too old. A version that cannot be parsed is accepted, because a fork may number differently.
+/// Accepts an unparsable version, because a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let server = match backend {
         DbBackend::Postgres => Server::Postgres,
@@ -192,9 +192,9 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     }
 }
 
-/// The first three numbers of a version; missing ones are 0.
+/// Missing numbers are 0.
 fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
-    // Some MariaDB servers put a fixed version in front, for old clients.
+    // Some MariaDB servers prepend a fixed version for old clients.
     let text = match server {
         Server::MariaDb => text.strip_prefix("5.5.5-").unwrap_or(text),
         _ => text,

@@ -1,6 +1,7 @@
-//! Checks that a relay sees every row: no row-level security hides rows from it, and every partition has a lease.
+//! Checks that row-level security hides no rows from the relay, and that every partition has a
+//! lease.
 //!
-//! Without these checks a relay that sees nothing looks like a relay that has nothing to do.
+//! Otherwise hidden rows look like an empty outbox.
 
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
@@ -18,7 +19,8 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
     rows.check(&db.dialect)
 }
 
-/// A policy may let all rows pass, but that cannot be told from here, and the next change of it would stop the relay without a word.
+/// Rejects policies that pass all rows too: they cannot be recognized, and a change would stop the
+/// relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;
@@ -41,7 +43,7 @@ async fn check_policies(db: &Session) -> Result<(), StoreError> {
     ))
 }
 
-/// The names of those of these tables, as SQL text, whose rows row-level security filters for the current user; separated by `, `.
+/// Selects the tables, separated by `, `, with active row-level security for the current user.
 fn active(tables: &[&str]) -> String {
     let tables: Vec<String> = tables
         .iter()
@@ -55,7 +57,7 @@ fn active(tables: &[&str]) -> String {
     )
 }
 
-/// The tables that a relay reads or writes.
+/// All tables that a relay reads or writes.
 fn tables_of_relay(dialect: &Dialect) -> [&str; 6] {
     [
         &dialect.messages,

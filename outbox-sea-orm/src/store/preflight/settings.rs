@@ -1,7 +1,5 @@
-//! Settings of the server that break a promise, for the preflight of relays and for `outbox
-//! doctor`.
-//!
-//! Nothing is changed here.
+//! Checks server settings that can lose commits or change statements, for the preflight and for
+//! `outbox doctor`. Changes nothing.
 
 use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
@@ -11,7 +9,6 @@ use crate::server::{self, UnfitSetting, question};
 use crate::store::failed;
 use crate::store::session::Session;
 
-/// The settings of this session that make statements mean something else.
 pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
     let backend = db.dialect.backend;
     let Some(question) = question(backend) else {
@@ -22,8 +19,7 @@ pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
     server::unfit(backend, &row)
 }
 
-/// A setting with one value with which a confirmed commit survives a crash of the server or of its
-/// machine.
+/// A setting that decides whether a confirmed commit survives a crash of server or machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     SynchronousCommit,
@@ -52,7 +48,7 @@ impl Setting {
 
     async fn value(self, db: &Session) -> Result<String, DbErr> {
         let sql = match self {
-            // The transactions of a session set it themselves.
+            // A session sets it for its own transactions.
             Self::SynchronousCommit => {
                 let is_off = db.shows_commits_early().await?;
                 return Ok(if is_off { "off" } else { "on" }.to_owned());
@@ -76,7 +72,6 @@ impl Setting {
         }
     }
 
-    /// The statement that sets it.
     fn repair(self) -> &'static str {
         match self {
             Self::SynchronousCommit => "ALTER SYSTEM SET synchronous_commit = on",
@@ -95,7 +90,6 @@ impl Setting {
     }
 }
 
-/// Warns of settings with which the server loses commits that it has confirmed.
 pub(super) async fn durability(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let mut warnings = Vec::new();
     for setting in Setting::of(db.dialect.backend) {

@@ -1,7 +1,7 @@
-//! Checks that the tables are those of this version, and that this user may do with them what a relay does.
+//! Checks that the tables have this version, and that the user has the relay's privileges.
 //!
-//! Method: statements of each kind that find no row. The database refuses them as it would refuse the relay's own, and nothing is changed or locked
-//! but, on SQLite, the file for a moment.
+//! Each check is a statement of the relay's kind that matches no row, so the database rejects it
+//! for the same reasons. Changes and locks nothing, except briefly the file on SQLite.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
@@ -15,8 +15,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// A table: the columns that this version knows, what else is read (on PostgreSQL, rows are found by their places), the column that a probe writes, and what a relay
-/// does beside reading.
+/// `place`: another column that is read (PostgreSQL's `ctid`). `written`: the column of the test
+/// update. `does`: privileges besides SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
@@ -25,18 +25,19 @@ struct Table<'a> {
     does: &'static [&'static str],
 }
 
-/// A table, and the rights on it that this user lacks.
+/// A table, and the missing privileges.
 type Lacking<'a> = (&'a str, Vec<&'static str>);
 
 const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
-/// `deletes`: whether the relay deletes messages that are published.
+/// `deletes`: whether the relay deletes published messages.
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // As text, because the driver looks up an unknown type by a query whose operators are not bound to pg_catalog.
+        // As text: for an unknown type, the driver runs a query with operators not bound to
+        // pg_catalog.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
@@ -77,7 +78,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
             place: "",
             written: "ends_at",
-            // Locked by what holds messages for them, and removed once they are finished.
+            // Locked for held messages, and removed when finished.
             does: &[UPDATE, DELETE],
         },
         Table {
@@ -93,7 +94,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     for table in &tables {
         check_table(db, table, &mut lacking, &mut words).await?;
     }
-    // Relays do not use this table; but where it is missing, nobody records.
+    // Relays do not use this table, but writers need it.
     let heads = format!(
         "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
         db.dialect.aggregates
@@ -109,7 +110,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     }
 }
 
-/// Notes which rights are lacking, and the database's words about the first of them.
+/// Collects missing privileges, and the database's text for the first.
 async fn check_table<'a>(
     db: &Session,
     table: &Table<'a>,
@@ -125,7 +126,7 @@ async fn check_table<'a>(
     } = table;
     let mut denied = Vec::new();
     for right in ["SELECT"].iter().chain(table.does) {
-        // SQLite has no rights; one statement shows whether the file can be written.
+        // SQLite has no privileges. One UPDATE tests whether the file is writable.
         if db.dialect.backend == DbBackend::Sqlite && !matches!(*right, "SELECT" | UPDATE) {
             continue;
         }
@@ -152,7 +153,7 @@ async fn check_table<'a>(
     Ok(())
 }
 
-/// Why a statement was refused. Any other error counts as an outage, because the session may end at any moment.
+/// Other errors count as an outage, because a session may end at any time.
 enum Refused {
     Missing(DbErr),
     Denied(DbErr),
@@ -160,10 +161,10 @@ enum Refused {
     Otherwise(DbErr),
 }
 
-/// The codes for a table, column or index that is missing: PostgreSQL, MySQL, SQLite.
+/// Codes for a missing table, column or index: PostgreSQL, MySQL, SQLite.
 const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
-/// The codes for lacking rights: PostgreSQL, MySQL.
+/// Codes for missing privileges: PostgreSQL, MySQL.
 const DENIED: [&str; 2] = ["42501", "42000"];
 
 async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
@@ -177,8 +178,8 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
     }
 }
 
-/// A server that only reads may be a primary soon, or have one beside it: a relay that starts during a failover waits, as for a database that is away. A file
-/// stays as it is until somebody acts.
+/// A read-only server may be in a failover, so the relay waits for it as for an outage. A read-only
+/// file stays so until an operator acts.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
@@ -192,7 +193,6 @@ fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     }
 }
 
-/// What makes the tables.
 const MIGRATE: &str =
     "run the migration of outbox-sea-orm (`outbox::migrate`, `outbox_sea_orm::migrate`, or docs/sql)";
 
@@ -204,7 +204,7 @@ fn missing(table: &str, error: &DbErr) -> StoreError {
     StoreError::setup(SetupKind::Tables, seen, MIGRATE)
 }
 
-/// The error with the statements that give the rights.
+/// The repair contains the GRANT statements.
 async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<StoreError, StoreError> {
     let user = match db.dialect.backend {
         DbBackend::MySql => {
@@ -235,7 +235,8 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     ))
 }
 
-/// Runs the statements that name an index, without a row: on MySQL and SQLite they fail where the index is missing.
+/// Runs the statements with index hints, without a row. On MySQL and SQLite they fail if the index
+/// is missing.
 async fn check_indexes(db: &Session) -> Result<(), StoreError> {
     if db.dialect.backend == DbBackend::Postgres {
         return Ok(());

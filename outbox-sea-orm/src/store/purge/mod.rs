@@ -1,7 +1,7 @@
-//! Deletes old deduplication keys, and old published messages row by row.
+//! Deletes old deduplication keys and old published messages.
 //!
-//! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
-//! delete them, without a lock in between.
+//! Invariant: only published rows are deleted. A published row stays published, so one statement
+//! may select rows and another may delete them, without a lock.
 
 mod sql;
 
@@ -18,14 +18,14 @@ use super::row::time_of;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Rows per statement. Less than 1,000: MariaDB turns longer lists into a join, and scans the table for it.
+/// Per statement. MariaDB turns a list of 1,000 or more ids into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
-/// Largest difference between a writer's clock, which makes the ids, and the database's. A larger value makes the scan longer; a smaller
-/// one leaves the rows of fast clocks to a later round.
+/// Largest difference between the clocks of a writer, which assigns ids, and of the database. If it
+/// is exceeded, a later round deletes the rows.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-/// The end of a call that has deleted keys: the next one looks for more of them, before the rows.
+/// Cursor after a call that has deleted keys: the next call continues with keys, before rows.
 const BEFORE_ROWS: Uuid = Uuid::nil();
 
 pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged, DbErr> {
@@ -45,7 +45,7 @@ pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged,
     }
 }
 
-/// Deletes old deduplication keys. Returns whether more of them may be left.
+/// Returns whether more keys may be left.
 async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr> {
     let limit = i64::from(request.limit.get());
     let tx = db.begin().await?;
@@ -55,11 +55,10 @@ async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr>
     Ok(deleted.rows_affected() >= limit.unsigned_abs())
 }
 
-/// Deletes old rows.
 async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -> Result<Purged, DbErr> {
     let newest = db.now_micros().await?.saturating_sub(micros(older_than));
     let newest = time_of(newest).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    // An upper bound of the ids of what was recorded before that time.
+    // An upper bound of the ids recorded before that time.
     let ids = IdRange {
         below: id_at(newest.saturating_add(CLOCKS_APART)),
         ..IdRange::ALL
@@ -87,7 +86,7 @@ async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -
     })
 }
 
-/// In a transaction only for its isolation level: on InnoDB, the usual one also locks the gaps where rows are gone already.
+/// The transaction sets the isolation level. InnoDB's default would also lock gaps of deleted rows.
 async fn delete(db: &Session, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
     let deleted = tx.execute(sql::purge(&tx.dialect, ids)).await?.rows_affected();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::sql::uuids;
 use crate::sql::{Dialect, micros};
 
-/// Rows with ids below a bound, in the order of their ids, and whether each is old and published (index on `id`).
+/// In the order of ids (index on `id`).
 pub(crate) fn purgeable(
     dialect: &Dialect,
     older_than: Duration,
@@ -33,8 +33,8 @@ pub(crate) fn purgeable(
         .statement()
 }
 
-/// Deletes published rows (index on `id`, in its order, so that two purges cannot deadlock). MySQL would scan the table for many rows, and wait for
-/// those of business transactions.
+/// In the order of the index on `id`, so that two purges cannot deadlock. Without the hint, MySQL
+/// would scan the table for many rows, and wait for rows of business transactions.
 pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(match dialect.backend {
         DbBackend::MySql => format!(
@@ -54,8 +54,8 @@ pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
         .statement()
 }
 
-/// Deletes keys that were recorded longer ago (index on `recorded_at`), oldest first. On PostgreSQL it skips keys that another purge is deleting, so two
-/// purges cannot deadlock. On MySQL run it under READ COMMITTED, because gap locks would block writers.
+/// Oldest first (index on `recorded_at`). On PostgreSQL, SKIP LOCKED prevents deadlocks of two
+/// purges. On MySQL this needs READ COMMITTED, because gap locks would block writers.
 pub(crate) fn purge_keys(dialect: &Dialect, older_than: Duration, limit: i64) -> Statement {
     let keys = &dialect.dedup_keys;
     let old = format!(
