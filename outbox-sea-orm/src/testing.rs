@@ -1,6 +1,6 @@
 //! Reads recorded messages back in tests (feature `testing`).
 //!
-//! Not for production: each function reads the whole outbox, published messages included.
+//! Not for production: each function reads the whole outbox, including published messages.
 
 use outbox_core::payload::{Decode, EventCodec};
 use outbox_core::{Message, StoreError};
@@ -9,11 +9,12 @@ use sea_orm::DatabaseConnection;
 
 use crate::names::TableNames;
 
-/// All messages of the outbox with default names, in the order in which they were recorded. Published ones are included.
+/// All messages of the outbox with default names, in the order of recording, including published
+/// ones.
 ///
 /// # Errors
 ///
-/// The database's error, or [`StoreError::Corrupt`] if a row cannot be read.
+/// The database's error, or [`StoreError::Corrupt`] for a damaged row.
 pub async fn recorded(db: &DatabaseConnection) -> Result<Vec<Message>, StoreError> {
     recorded_in(db, &TableNames::default()).await
 }
@@ -27,7 +28,7 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
     crate::store::recorded(db, names).await
 }
 
-/// The events of one type, decoded, in the order in which they were recorded. Messages of other types are left out.
+/// The decoded events of one type, in the order of recording.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;

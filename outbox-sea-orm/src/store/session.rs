@@ -1,12 +1,15 @@
-//! Holds one connection of the pool during one call, and closes it if the call is abandoned.
+//! Holds one pool connection during one call, and closes it if the call is abandoned.
 //!
-//! A silent connection blocks sqlx 0.9.0 for ever, and SeaORM hides the connection. Invariants: a
-//! call runs in a task of its own, to its end while its caller waits, and for [`GRACE`] afterwards;
-//! then the connection is closed. No connection returns to the pool inside a transaction, after its
-//! server refused to write, or with unread rows. The outcome of an abandoned call is unknown.
+//! A silent connection blocks sqlx 0.9.0 forever, and SeaORM hides the connection.
 //!
-//! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. On PostgreSQL, it gets a
-//! transaction if the session's default is another level or `synchronous_commit` is off.
+//! Invariants:
+//!
+//! * A call runs in a separate task, to its end or until [`GRACE`] after its caller is dropped.
+//!   Then the connection is closed, and the outcome is unknown.
+//! * No connection returns to the pool in a transaction, after a read-only error, or with unread
+//!   rows.
+//! * Each statement runs READ COMMITTED or in a read-only snapshot. On PostgreSQL, a statement gets
+//!   a transaction if the session defaults to another level or to `synchronous_commit = off`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,18 +31,18 @@ use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::{Dialect, query};
 use crate::task::detached;
 
-/// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
+/// Lets a stopping relay finish a call that is almost done.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Commits a transaction that a cancelled `begin()` of the service left open on its connection
-/// (sqlx 0.9.0). Without one, PostgreSQL does nothing and does not warn.
+/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). Without an
+/// open transaction, PostgreSQL does nothing and does not warn.
 const END_OPEN: &str = "BEGIN; COMMIT";
 
-/// How long the pool may check whether a connection still answers, before the connection is closed.
+/// Limit for the pool's check of a returned connection, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The defaults of a pool's sessions on PostgreSQL, and whether they are as the statements need
-/// them on MySQL and MariaDB. The database is asked once, by the first statement.
+/// Session defaults on PostgreSQL, and whether MySQL and MariaDB settings are suitable. Queried
+/// once, by the first statement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Isolation {
     postgres: Arc<OnceCell<Defaults>>,
@@ -49,11 +52,11 @@ pub(super) struct Isolation {
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     is_read_committed: bool,
-    /// A commit waits for the disk: `synchronous_commit` is not `off`. Else a lease could be lost.
+    /// `synchronous_commit` is not `off`. With `off`, a crash could lose a lease.
     is_durable: bool,
 }
 
-/// Runs a call in a task of its own, on one connection.
+/// Runs `work` in a separate task, on one connection.
 pub(super) async fn call<T, E, F>(
     pool: &DatabaseConnection,
     isolation: &Isolation,
@@ -91,15 +94,14 @@ where
     drop(waiting);
     match outcome {
         Some(outcome) => outcome,
-        // The call was abandoned, which only happens after this future was dropped.
+        // The call was abandoned, so this future is already dropped.
         None => std::future::pending().await,
     }
 }
 
-/// The connection of a call. It is taken from the pool for the first statement.
+/// Acquires its connection for the first statement.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The database and its tables.
     pub(super) dialect: Arc<Dialect>,
     pool: DatabaseConnection,
     isolation: Isolation,
@@ -107,25 +109,23 @@ pub(super) struct Session {
     in_transaction: AtomicBool,
     /// A transaction was dropped without a commit.
     owes_rollback: AtomicBool,
-    /// A statement wrote without a transaction of its own.
+    /// A statement wrote without a transaction.
     owes_end: AtomicBool,
-    /// The connection must not return to the pool.
     must_close: AtomicBool,
-    /// The caller has gone, so the connection must be closed.
+    /// The caller is gone, so the connection must be closed.
     is_abandoned: AtomicBool,
 }
 
-/// The purpose of a transaction, which decides its isolation level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It writes. After waiting for a lock it must see the row as it is now. On InnoDB, the default level would also lock gaps, and so block
-    /// writers.
+    /// After a lock wait it must read the current row. InnoDB's default level would also lock gaps,
+    /// and so block writers.
     Write,
-    /// It reads one snapshot and locks nothing.
+    /// Reads one snapshot and locks nothing.
     Read,
 }
 
-/// Runs the same code for a connection of any driver. `$live` is the connection, `$Driver` its database.
+/// `$live` is the connection, `$Driver` its database type.
 macro_rules! with {
     ($connection:expr, $live:ident: $Driver:ident => $work:expr) => {
         match $connection {
@@ -150,7 +150,7 @@ macro_rules! with {
     };
 }
 
-/// Runs a statement, in a transaction of its own where one is needed.
+/// Runs a statement, in its own transaction if needed.
 macro_rules! statement {
     ($session:ident, $own:ident, $live:ident: $Driver:ident => $work:expr) => {{
         let own = $session.$own().await?;
@@ -170,7 +170,7 @@ impl Session {
         })
     }
 
-    /// Runs one or several statements without parameters. Gives them no transaction.
+    /// Without parameters and without a transaction.
     pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => {
@@ -199,13 +199,14 @@ impl Session {
         })
     }
 
-    /// Lets the next statement write without the two round trips of a transaction. Its effect is
+    /// Lets the next statement write without the two round trips of a transaction. The write is
     /// visible to other connections at the latest when the connection returns to the pool.
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
 
-    /// Reads rows one by one, until `take` returns false. The database has sent all rows, or goes on sending: see [`Self::close`].
+    /// Calls `take` per row until it returns false. The database may keep sending: see
+    /// [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -232,15 +233,15 @@ impl Session {
         end(own, ()).await.map_err(into)
     }
 
-    /// Closes the connection at the end of the call, instead of returning it. For rows that nobody reads any more: the pool would read them to
-    /// their end. Does nothing on SQLite, which makes no row before it is read.
+    /// Closes the connection after the call, because the pool would read all unread rows. Does
+    /// nothing on SQLite, which computes rows lazily.
     pub(super) fn close(&self) {
         if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A transaction for one statement, if it needs one to be READ COMMITTED.
+    /// Ensures READ COMMITTED and durability for one statement.
     async fn own_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         if self.dialect.backend != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
             return Ok(None);
@@ -252,14 +253,14 @@ impl Session {
         self.begin().await.map(Some)
     }
 
-    /// A transaction for one statement that writes. Without a transaction, the statement would join
-    /// an open transaction of a cancelled `begin()` of the service, and its effect could be lost.
+    /// Without a transaction, the statement could join one left open by a cancelled `begin()` of
+    /// the service, and be lost.
     async fn write_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         match self.dialect.backend {
             _ if self.in_transaction.load(Ordering::Relaxed) => Ok(None),
             DbBackend::Postgres => self.begin().await.map(Some),
             DbBackend::MySql => self.execute_unprepared("COMMIT").await.map(|()| None),
-            // The driver itself rolls such a transaction back.
+            // The driver rolls such a transaction back.
             _ => Ok(None),
         }
     }
@@ -281,13 +282,12 @@ impl Session {
         self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
-    /// Whether commits of other sessions are visible before they are on disk, as far as this
-    /// session's defaults are also theirs. Only on PostgreSQL.
+    /// Assumes that other sessions have the same defaults. Only on PostgreSQL.
     pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
         Ok(!self.defaults().await?.is_durable)
     }
 
-    /// Notes what an error says about the connection.
+    /// Closes the connection after errors that make it unusable.
     fn failed(&self, error: sqlx::Error) -> DbErr {
         let error = DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)));
         if refuses_to_write(&error) {
@@ -301,18 +301,16 @@ impl Session {
         error
     }
 
-    /// A transaction that writes.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, DbErr> {
         self.begin_for(Purpose::Write).await
     }
 
-    /// A transaction that reads one snapshot.
     pub(super) async fn snapshot(&self) -> Result<Transaction<'_>, DbErr> {
         self.begin_for(Purpose::Read).await
     }
 
-    /// The isolation level is part of `BEGIN`; on MySQL it comes before it. If the call is abandoned in between, its connection is closed, so no
-    /// other call inherits the level.
+    /// On MySQL the isolation level precedes `BEGIN`. If the call is abandoned in between, the
+    /// closed connection takes the level with it.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
@@ -320,7 +318,8 @@ impl Session {
             }
             (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
-            // A deferred transaction that reads before it writes fails at once if another one has written in between.
+            // A deferred transaction that reads first fails if another transaction writes
+            // meanwhile.
             (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
             // Deferred transactions read a snapshot.
             (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
@@ -347,7 +346,7 @@ impl Session {
                 let acquired = tokio::select! {
                     biased;
                     acquired = acquire(&self.pool) => acquired?,
-                    // The pool itself tries for 30 s, and then does not say why.
+                    // The pool tries for 30 s, and then does not report why.
                     why = why_no_connection(&self.pool) => return Err(why),
                 };
                 let connection = slot.insert(acquired);
@@ -363,14 +362,15 @@ impl Session {
             }
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
-            // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.
+            // An error means that nothing is open, or that the connection is broken, which the next
+            // statement reports.
             let _: Result<(), sqlx::Error> =
                 with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
         Ok(connection)
     }
 
-    /// Sets what the statements need, unless the server's defaults are so.
+    /// Does nothing if the server's defaults are suitable.
     #[cfg(feature = "mysql")]
     async fn fit_mysql(&self, live: &mut PoolConnection<sqlx::MySql>) -> Result<(), sqlx::Error> {
         let ask = async || {
@@ -387,20 +387,20 @@ impl Session {
         }
     }
 
-    /// Waits until the caller has gone, and then for [`GRACE`]. Never ends on SQLite: a file has no other side that could fall silent, and a
-    /// database in memory ends with its connection.
+    /// Waits until the caller is dropped, then for [`GRACE`]. Never completes on SQLite: a file
+    /// cannot fall silent, and an in-memory database ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
-        // The sender never sends; its drop is an error here.
+        // The sender never sends: its drop is an error here.
         let _ = gone.await;
         sleep(GRACE).await;
     }
 }
 
 impl Drop for Session {
-    /// The call has ended, has panicked, or was abandoned.
+    /// The call has ended, panicked or been abandoned.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.get_mut().take() {
             let owes = match (*self.owes_rollback.get_mut(), *self.owes_end.get_mut()) {
@@ -409,12 +409,14 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
-                // Closes the socket without a message to the server, which could block. The pool may open another connection.
+                // Closes the socket without a message to the server, which could block. The pool
+                // may open another connection.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();
                 let () = with!(connection, live: Driver => match Handle::try_current() {
-                    // Within a time limit, because closing sends a message first. On time-out, dropping closes the socket.
+                    // Closing sends a message first, so it needs a time limit. After a timeout, the
+                    // drop closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),
                     // The runtime has ended.
@@ -425,12 +427,13 @@ impl Drop for Session {
     }
 }
 
-/// Returns a connection to its pool, as dropping it does, but within a time limit.
+/// As the drop of the connection does, but within a time limit.
 async fn give_back<D: Database>(mut live: PoolConnection<D>, owes: Option<&str>)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    // An error is an answer, too: there is nothing to roll back, or the connection is broken, which the pool finds out.
+    // An error means that nothing is open, or that the connection is broken, which the pool
+    // detects.
     let ended = async {
         if let Some(sql) = owes {
             let _ = execute::<D>(&mut live, sql).await;
@@ -444,7 +447,7 @@ where
     }
 }
 
-/// Ends the transaction of a statement that succeeded. After an error it was dropped, and is rolled back.
+/// After an error the transaction is dropped, and rolled back.
 async fn end<T>(own: Option<Transaction<'_>>, value: T) -> Result<T, DbErr> {
     if let Some(own) = own {
         own.commit().await?;
@@ -462,7 +465,7 @@ where
         .map(drop)
 }
 
-/// A transaction of a session. Dropped, it is rolled back.
+/// Rolls back on drop.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     session: &'a Session,

@@ -1,4 +1,4 @@
-//! The registry of relays: announcing a relay, and reading what the relays registered.
+//! The registry of relays.
 
 pub(super) mod name;
 pub(super) mod sql;
@@ -17,8 +17,8 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Announces a relay. Returns the number of live relays by fitness, and how many of them registered another destination. The relay counts itself, even if its
-/// announcement ran out at once.
+/// Returns live relays by fitness, and the number of relays with another destination. Always counts
+/// this relay, even if its announcement has already expired.
 pub(super) async fn announce(
     db: &Session,
     owner: OwnerId,
@@ -32,7 +32,8 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    // Without a transaction: each statement locks only its own rows, so relays that announce at the same time cannot deadlock.
+    // Without a transaction, so that each statement locks only its own rows and concurrent
+    // announcements cannot deadlock.
     db.execute(sql::announce(&db.dialect, announced)).await?;
     db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
         .await?;
@@ -81,7 +82,7 @@ fn owner(row: &QueryResult) -> Result<OwnerId, DbErr> {
     row.try_get::<Uuid>("", "owner").map(OwnerId::from)
 }
 
-/// A number of a newer version is unknown here: such a relay is alive.
+/// A newer version may store unknown numbers. Such a relay is alive.
 fn fitness(number: i64) -> Fitness {
     Fitness::ALL
         .into_iter()
@@ -130,7 +131,7 @@ fn trouble(row: &QueryResult) -> Result<Option<RelayTrouble>, DbErr> {
     let now: i64 = row.try_get("", "now_micros")?;
     let error: Option<String> = row.try_get("", "error")?;
     Ok(Some(RelayTrouble {
-        // A word of a newer version is unknown here.
+        // A newer version may store an unknown class.
         class: TroubleClass::parse(&class)
             .unwrap_or(TroubleClass::Broker(outbox_core::FailureClass::Unclassified)),
         error: error.unwrap_or_default(),

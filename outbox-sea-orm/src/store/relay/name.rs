@@ -1,11 +1,10 @@
-//! The name of a relay in the registry, by which people find its host. Names need not be unique.
+//! Relay names in the registry, for operators. Names need not be unique.
 
 use std::sync::{Arc, OnceLock};
 
-/// Longest name, in bytes.
 const BYTES_MAX: usize = 128;
 
-/// Where Linux says what the machine is called. A unit of systemd may hide the first one.
+/// Host names on Linux. A systemd unit may hide the first file.
 const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
 
 /// Host and process id. Read once: a relay announces itself every few seconds.
@@ -14,7 +13,7 @@ pub(crate) fn of_process() -> Arc<str> {
     NAME.get_or_init(|| of(host(), std::process::id()).into()).clone()
 }
 
-/// Of a host that is too long the end is cut off, and never the process id.
+/// Truncates the host, never the process id.
 fn of(host: Option<String>, process: u32) -> String {
     let process = process.to_string();
     match host {
@@ -37,7 +36,7 @@ fn host() -> Option<String> {
     hosts.find(|host| !host.is_empty())
 }
 
-/// A name as every database takes it: PostgreSQL refuses NUL, and a character that its encoding does not have; MySQL refuses a text that is too long.
+/// PostgreSQL rejects NUL and characters missing in its encoding. MySQL rejects long text.
 pub(crate) fn storable(name: &str) -> String {
     let is_printable = |character: &char| (' '..='~').contains(character);
     let name: String = name.chars().filter(is_printable).collect();

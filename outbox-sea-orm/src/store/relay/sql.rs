@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::sql::{Dialect, micros};
 use crate::store::lease::sql::is_ahead;
 
-/// The columns in the order of [`Announced::values`], after `owner`.
+/// In the order of [`Announced::values`], after `owner`.
 const COLUMNS: [&str; 12] = [
     "fitness",
     "name",
@@ -24,7 +24,6 @@ const COLUMNS: [&str; 12] = [
     "failing_since",
 ];
 
-/// What a relay stores with each announcement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Announced<'a> {
     pub(super) owner: Uuid,
@@ -33,10 +32,10 @@ pub(super) struct Announced<'a> {
     pub(super) announcement: &'a Announcement,
 }
 
-/// Between the name of a stream and its instance, which are printable.
+/// Separates a stream name from its instance. Both are printable.
 pub(super) const INSTANCE: char = '\t';
 
-/// A text as each database stores it, whatever its encoding: printable ASCII, everything else escaped.
+/// Printable ASCII with everything else escaped, for any encoding.
 fn printable(text: &str, chars_max: usize) -> String {
     let escaped = text.chars().flat_map(|character| {
         let is_printable = (' '..='~').contains(&character);
@@ -48,7 +47,7 @@ fn printable(text: &str, chars_max: usize) -> String {
 }
 
 impl Announced<'_> {
-    /// The stream, the subjects and the source, as bytes on MySQL.
+    /// Stream, subjects and source. Bytes on MySQL.
     fn destination(&self, dialect: &Dialect) -> [Value; 3] {
         let destination = self.announcement.registration.destination.as_ref();
         let Some(destination) = destination else {
@@ -105,7 +104,6 @@ impl Announced<'_> {
     }
 }
 
-/// Stores an announcement.
 pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
     let owner = sql.placeholder(announced.owner);
@@ -123,7 +121,7 @@ pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement
     sql.statement()
 }
 
-/// Deletes expired announcements of other relays. The set is small, so no index.
+/// Needs no index, because the table is small.
 pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "DELETE FROM {} WHERE NOT ({}) AND owner <> ?",
@@ -133,7 +131,7 @@ pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
     dialect.statement(&text, [owner.into()])
 }
 
-/// The live relays but this one, by fitness, and how many of them registered another destination.
+/// Live relays except this one by fitness, and the number with another destination.
 pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
     let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
@@ -150,7 +148,6 @@ pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     sql.statement()
 }
 
-/// The live or the expired relays.
 pub(super) fn registered(dialect: &Dialect, alive: bool) -> Statement {
     let not = if alive { "" } else { "NOT " };
     let text = format!(
@@ -170,7 +167,6 @@ pub(super) fn registered(dialect: &Dialect, alive: bool) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Removes the announcement of a relay.
 pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     dialect.statement(
         &format!("DELETE FROM {} WHERE owner = ?", dialect.relays),
@@ -178,7 +174,7 @@ pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     )
 }
 
-/// Lets the announcement of the owner of this partition expire a microsecond later (MySQL).
+/// Adds a microsecond to the expiry of the partition owner's announcement (MySQL).
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \

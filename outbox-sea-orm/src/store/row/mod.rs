@@ -1,6 +1,6 @@
 //! Reads the rows of messages.
 //!
-//! Invariant: a damaged row is returned with the reason why its message cannot be read, and does not fail its batch.
+//! Invariant: a damaged row is returned with the reason, and does not fail its batch.
 
 pub(super) mod sql;
 
@@ -27,13 +27,12 @@ use crate::names::TableNames;
 use crate::sql::Dialect;
 use crate::sql::{COPIES_FROM, Key};
 
-/// A row of a scan.
 #[derive(Debug)]
 pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
-    /// Its place in its aggregate (`Dialect::place`). The last one if its number is damaged.
+    /// See `Dialect::place`. `i64::MAX` if the number is damaged.
     pub(super) place: i64,
-    /// Whether the message is delayed or its aggregate blocked.
+    /// The message is delayed or its aggregate is blocked.
     pub(super) has_to_wait: bool,
 }
 
@@ -49,7 +48,6 @@ impl ScannedRow {
 }
 
 impl Session {
-    /// The rows of a query, each as `read` reads it.
     pub(super) async fn read<T>(
         &self,
         statement: Statement,
@@ -58,19 +56,17 @@ impl Session {
         self.all(statement).await?.iter().map(read).collect()
     }
 
-    /// The row of a query that always has one.
     pub(super) async fn only(&self, statement: Statement) -> Result<QueryResult, DbErr> {
         let row = self.one(statement).await?;
         row.ok_or_else(|| DbErr::RecordNotFound("the row of a query that always has one".to_owned()))
     }
 
-    /// The database's time, in microseconds since 1970.
     pub(super) async fn now_micros(&self) -> Result<i64, DbErr> {
         self.only(self.dialect.clock()).await?.try_get("", "now_micros")
     }
 }
 
-/// All messages, for tests.
+/// For tests.
 #[cfg(feature = "testing")]
 pub(crate) async fn recorded(
     db: &DatabaseConnection,
@@ -90,7 +86,7 @@ pub(crate) async fn recorded(
     rows.into_iter().map(message).collect()
 }
 
-/// All rows of a query, up to a bound on their payload bytes.
+/// Stops after `bytes_max` payload bytes.
 pub(super) async fn read_all(
     db: &Session,
     statement: Statement,
@@ -113,12 +109,13 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
-/// Reads a row. Fails only if it is not even known which one it is: any other damage is the reason why its message cannot be read.
+/// Fails only if the row cannot be identified. Other damage is returned in place of the message.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;
     let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
     let id: Option<Uuid> = or_damage(column(row, Column::Id), &mut damage);
-    // SQLite keeps any type in any column. No lease has such a partition, so the row stays where it is.
+    // SQLite stores any type in any column. No lease covers this partition, so the row is never
+    // settled.
     let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
     let mut key = |column: Column| {
         let (text, unreadable) = readable(column.name(), get(row, column).map_err(corrupt)?);
@@ -137,14 +134,14 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
     let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
-        // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
+        // The SQL returns a null payload for a message that must wait (`Dialect::columns`).
         has_to_wait: payload == Some(None),
         place,
         row: FetchedRow {
             row_id,
             id: id.map(MessageId::from),
             partition,
-            // A sequence that cannot be read is one.
+            // An unreadable sequence counts as one.
             sequenced: sequence != Some(None),
             attempts: counter(row, Column::Attempts),
             failures: counter(row, Column::Failures),
@@ -163,13 +160,13 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     })
 }
 
-/// The value; or else what is wrong, unless something else is wrong already.
+/// Keeps the first damage.
 fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<T> {
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }
 
-/// A counter of attempts or failures. A damaged one is no reason not to publish the message; it counts as used up, so that it cannot make a failing
-/// message be tried for ever.
+/// A damaged counter does not prevent publishing. The maximum counts as exhausted, so a failing
+/// message is not retried forever.
 fn counter(row: &QueryResult, column: Column) -> u32 {
     int(row, column).unwrap_or(u32::MAX)
 }
@@ -184,7 +181,7 @@ pub(super) fn corrupt(error: DbErr) -> StoreError {
     }
 }
 
-/// A key column as far as it is UTF-8, and what is wrong with it. Every dialect selects it as bytes.
+/// Lossy text, and the damage. Every dialect selects keys as bytes.
 pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
     Ok(readable(column, row.try_get("", column)?))
 }
@@ -230,12 +227,11 @@ fn read_message(
     Ok(message)
 }
 
-/// A time from microseconds since 1970.
 pub(super) fn time_of(micros: i64) -> Result<OffsetDateTime, time::error::ComponentRange> {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
 }
 
-/// A time that must be there, from a column of microseconds. `name` is the column in the table.
+/// `name` is the table's column, for the error.
 pub(super) fn time(row: &QueryResult, column: &str, name: &str) -> Result<OffsetDateTime, DbErr> {
     let time = time_of(row.try_get("", column)?);
     time.map_err(|error| DbErr::Type(format!("{name} is out of range: {error}")))
@@ -270,7 +266,7 @@ pub(super) fn read_aggregate(row: &QueryResult) -> Result<Aggregate, DbErr> {
     ))
 }
 
-/// The time between two times in microseconds; zero if `later` is the earlier one.
+/// Zero if `later` precedes `earlier`.
 pub(super) fn since(earlier: i64, later: i64) -> Duration {
     Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 //! The columns of a fetched row.
 //!
-//! Invariant: each column has the place in the result that it has in [`Column`]. Rows are read by place, because looking up
-//! twenty names takes as long as reading the row.
+//! Invariant: columns are selected in the order of [`Column`]. Rows are read by position, because
+//! twenty lookups by name would double the time.
 
 use outbox_core::message::{KEY_CHARS_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 use sea_orm::DbBackend;
@@ -10,12 +10,11 @@ use sea_orm::Statement;
 
 use crate::sql::Dialect;
 
-/// Most bytes of a name: 255 characters.
+/// 255 characters.
 const NAME_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
 macro_rules! columns {
     ($($column:ident = $name:literal,)*) => {
-        /// The columns, in their order.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Column {
             $($column,)*
@@ -24,7 +23,7 @@ macro_rules! columns {
         impl Column {
             const ALL: &[Self] = &[$(Self::$column,)*];
 
-            /// Its name in the statement and in errors.
+            /// In the statement and in errors.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$column => $name,)*
@@ -56,7 +55,7 @@ columns! {
     HeadersBytes = "headers_bytes",
 }
 
-/// The payload of a table `m`, or an empty value in place of one that the reader has no memory for.
+/// Empty if the payload is too large for the reader's memory.
 pub(crate) fn payload(dialect: &Dialect) -> String {
     bounded("m.payload", &octets(dialect, "m.payload"), ROW_PAYLOAD_BYTES_MAX)
 }
@@ -65,9 +64,9 @@ fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
     format!("CASE WHEN {octets} <= {bytes_max} THEN {column} ELSE '' END")
 }
 
-/// The size of the headers in bytes, 0 if they are known to be small. PostgreSQL converts a JSON
-/// value to measure it. It stores no more than 4,000 bytes of a value of more than 1 MiB only if the
-/// value repeats itself more than 255 times, which no compression method of the server can use.
+/// 0 if the stored size is small, because PostgreSQL must convert JSON to measure it. A value above
+/// 1 MiB compressed to 4,000 bytes would need a ratio over 255, which no compression of the server
+/// reaches.
 fn headers_octets(dialect: &Dialect) -> String {
     let octets = octets(dialect, &headers_text(dialect));
     match dialect.backend {
@@ -78,9 +77,8 @@ fn headers_octets(dialect: &Dialect) -> String {
     }
 }
 
-/// A name, or its beginning if it is longer than any recorded name. The columns of MySQL and
-/// SQLite bound their names themselves. On PostgreSQL a constraint would cost each writer more
-/// than this costs the relay.
+/// Truncates names longer than any recorded name. MySQL and SQLite limit their columns. On
+/// PostgreSQL a constraint would slow down writers.
 fn bounded_name(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Postgres => format!(
@@ -98,7 +96,8 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// The size of a column in bytes. PostgreSQL reads it without the value. SQLite's `length` of a text counts characters and ends at NUL.
+/// In bytes. PostgreSQL reads the size without the value. SQLite's `length` of a text counts
+/// characters and stops at NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -108,7 +107,7 @@ fn octets(dialect: &Dialect, column: &str) -> String {
     }
 }
 
-/// The selected columns of a table `m`. `payload` is an expression, null if the row has to wait.
+/// `payload` is an expression, null if the row must wait.
 pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     let is_postgres = dialect.backend == DbBackend::Postgres;
     let now = dialect.statement_now();
@@ -118,7 +117,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
             Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
             Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
             Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
-            // A null takes longer to read than a value.
+            // Reading a null is slower than reading a value.
             Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
             Column::Payload => payload.to_owned(),
             Column::Headers => bounded(
@@ -126,12 +125,13 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 &headers_octets(dialect),
                 ROW_HEADERS_BYTES_MAX,
             ),
-            // The server counts no microseconds of the last of its years. No message is from the year 20000, so the reader finds it damaged.
+            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000 as
+            // damaged.
             Column::CreatedMicros if is_postgres => {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }
             Column::CreatedMicros => dialect.micros("m.created_at"),
-            // A scalar subquery is computed once. Computed for each row, it would take a third of the scan's time (measured).
+            // A scalar subquery is evaluated only once.
             Column::NowMicros if is_postgres => format!("(SELECT {})", dialect.micros(now)),
             Column::NowMicros => dialect.micros(now),
             Column::PayloadBytes => dialect.int(&octets(dialect, "m.payload")),
@@ -146,7 +146,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     columns.join(", ")
 }
 
-/// All messages, in the order in which they were recorded. For tests, because it reads the whole table.
+/// In the order of recording. For tests: reads the whole table.
 #[cfg(feature = "testing")]
 pub(crate) fn recorded(dialect: &Dialect) -> Statement {
     let columns = columns(dialect, &payload(dialect));

@@ -1,10 +1,12 @@
-//! Records the verdicts of a relay about messages.
+//! Records a relay's verdicts about messages.
 //!
-//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode first, so a takeover waits for the end of this
-//! transaction, and the epochs are compared under that lock. A lease that ran out, and that no other relay has taken, still settles: its epoch
-//! is the newest one. Head rows are not touched, so settling does not wait for business transactions.
+//! Invariant: nothing is written under a stale epoch. The lease rows are first locked in share
+//! mode, so a takeover waits for this transaction, and epochs are compared under the lock. An
+//! expired lease that no other relay has taken still has the newest epoch, and settles. Head rows
+//! are not locked, so settlements do not wait for business transactions.
 //!
-//! A crash before the commit leaves the messages as they were. They are published again under the same id, and dropped as duplicates.
+//! A crash before the commit leaves the messages unchanged. They are published again under the same
+//! ids, and dropped as duplicates.
 
 pub(super) mod sql;
 
@@ -24,8 +26,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). Less than 1,000: MariaDB turns longer lists into a join, and scans the
-/// table for it.
+/// Per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB turns a list of
+/// 1,000 or more into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -56,7 +58,8 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, &claimed, settlements))
 }
 
-/// If all messages were pending and are published, and all are kept or none is, one statement settles them: whether they are kept.
+/// Returns whether messages are kept, if one statement can settle all: all were pending, all are
+/// published, and `keep` is the same.
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),
@@ -69,7 +72,7 @@ fn published_only(settlements: &[Settlement]) -> Option<bool> {
         .then_some(first)
 }
 
-/// The settlements of partitions that the relay still owns.
+/// Settlements in partitions that the relay still owns.
 fn accepted<'s>(owned: &[i64], settlements: &'s [Settlement]) -> Vec<&'s Settlement> {
     let is_accepted = |settlement: &&Settlement| owned.contains(&i64::from(settlement.partition));
     settlements.iter().filter(is_accepted).collect()
@@ -91,18 +94,16 @@ async fn settle_all(db: &Session, claimed: &[Lease], settlements: &[Settlement])
     Ok(accepted.len())
 }
 
-/// A row, as far as settling needs to know it.
 #[derive(Debug, Clone)]
 struct Found {
     key: Key,
     partition: i64,
     is_sequenced: bool,
-    /// When it is due, if it is delayed. In microseconds since 1970.
+    /// Due time of a delayed row, in microseconds since 1970.
     delayed_until: Option<i64>,
-    /// Its place in its aggregate (`Dialect::place`).
+    /// See `Dialect::place`.
     place: i64,
-    /// The place of the oldest waiting row of its aggregate. Not looked up for a row that waited
-    /// and is not delayed.
+    /// Place of the aggregate's oldest waiting row. Not read if the row waited and is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -118,7 +119,7 @@ impl SettleTransaction<'_> {
             .iter()
             .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
 
-        // 1. Published messages. The aggregates of those that waited must be read before their rows are gone.
+        // 1. Published messages. For waiting rows, read the aggregates before the rows are deleted.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
@@ -139,14 +140,14 @@ impl SettleTransaction<'_> {
             return Ok(());
         }
 
-        // 2. The pauses that hold messages, before the blocks, as finishing a pause does.
+        // 2. Pauses that hold messages. Locked before the blocks, as finishing a pause does.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
             .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pause::standing(self.tx, types.collect()).await?;
 
-        // 3. The blocks, all of them locked in one order before the first is changed.
+        // 3. Blocks. All are locked in key order before any change.
         let sequenced = found.values().filter(|row| row.is_sequenced);
         let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
@@ -166,7 +167,7 @@ impl SettleTransaction<'_> {
             self.tx.execute(statement).await?;
         }
 
-        // 5. Remove blocks for which nothing waits any more, among those that were locked or written above and are not halted.
+        // 5. Remove locked blocks that are not halted and have no waiting message.
         blocks.retain(|_, block| block.halted_by.is_none());
         let open: Vec<Key> = blocks.into_keys().collect();
         block::end(self.tx, &open).await
@@ -183,7 +184,7 @@ impl SettleTransaction<'_> {
                 let statement = sql::find(&self.tx.dialect, self.rows(keys, waited));
                 for row in self.tx.all(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
-                    // SQLite keeps any type in any column. A text counts as later than any time.
+                    // SQLite stores any type in any column. A text counts as the latest time.
                     let available = row
                         .try_get("", "available_micros")
                         .unwrap_or(Some(TIME_MICROS_MAX));
@@ -217,20 +218,19 @@ impl SettleTransaction<'_> {
     }
 }
 
-/// The changes of rows.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Rows by failure, and by whether the rows waited: a failing broker gives many messages the
-    /// same error.
+    /// Grouped by failure and by whether the rows waited: a failing broker yields the same error
+    /// for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     /// Pending rows that become waiting.
     waiting: Vec<RowKey>,
-    /// By aggregate, the place of the oldest row that these verdicts make waiting.
+    /// Per aggregate, the place of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
 impl Changes {
-    /// Derives the changes from the verdicts, in their order. Changes the blocks in memory.
+    /// Applies the verdicts in order. Changes blocks only in memory.
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<RowKey, Found>,
@@ -239,7 +239,7 @@ impl Changes {
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
-            // A row that is not found was settled by an earlier call.
+            // An earlier call has settled a missing row.
             let Some(row) = found.get(&settlement.key()) else {
                 continue;
             };
@@ -262,7 +262,7 @@ impl Changes {
                     changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
-                    // Only one message at a time halts an aggregate; the next one waits for its turn.
+                    // Only one message at a time halts an aggregate. The next one waits.
                     let dead =
                         !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
                     let failure = Failure {
@@ -278,7 +278,7 @@ impl Changes {
         changes
     }
 
-    /// The row waits, and its aggregate until a time.
+    /// The row waits; its aggregate is blocked until `until`.
     fn blocks(
         &mut self,
         (settlement, row): (&Settlement, &Found),
@@ -314,7 +314,8 @@ impl Changes {
         if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // The oldest waiting message of an aggregate decides when its block ends. A halted aggregate stays halted.
+        // The oldest waiting message of an aggregate decides when its block ends. A halted
+        // aggregate stays halted.
         if self.becomes_oldest(row) {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
@@ -323,7 +324,7 @@ impl Changes {
         }
     }
 
-    /// Notes that a row waits. Returns whether it is now the oldest waiting row of its aggregate.
+    /// Returns whether the row is now the oldest waiting row of its aggregate.
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
@@ -335,12 +336,12 @@ impl Changes {
     }
 }
 
-/// Blocks the aggregate of a row until a time. A halted aggregate stays halted.
+/// A halted aggregate stays halted.
 fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }
 
-/// Changes the block of a row's aggregate. Returns false, and changes nothing, if the aggregate is halted.
+/// Returns false, with no change, if the aggregate is halted.
 fn put(
     blocks: &mut BTreeMap<Key, Block>,
     row: &Found,
@@ -361,7 +362,7 @@ fn put(
     true
 }
 
-/// A time after a delay, within what every database can hold.
+/// Limited to the range of all databases.
 fn later(now: i64, delay: Duration) -> i64 {
     now.saturating_add(micros(delay)).min(TIME_MICROS_MAX)
 }

@@ -8,31 +8,31 @@ use crate::sql::{Dialect, Sql};
 use crate::store::block::sql::waiting_where;
 use crate::store::lease::sql::push_claimed;
 
-/// Selects rows by row id and message id, in partitions whose lease is locked.
+/// Rows by row id and message id, in partitions with a locked lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
     pub(crate) keys: &'a [RowKey],
-    /// Whether the rows are waiting; otherwise they are pending.
+    /// Waiting instead of pending rows.
     pub(crate) waited: bool,
 }
 
-/// The change of a row after a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
     pub(crate) dead: bool,
     pub(crate) attempt: bool,
-    /// The text of the failure, which is counted; `None` counts none.
+    /// Error text. `None` does not count a failure.
     pub(crate) error: Option<String>,
-    /// When an unsequenced row is due again, in microseconds since 1970.
+    /// Due time of an unsequenced row, in microseconds since 1970.
     pub(crate) until_micros: Option<i64>,
 }
 
-/// PostgreSQL: settles pending rows as published in one statement, the usual case: one round trip. Returns the partitions that are still owned.
+/// PostgreSQL: the usual settlement in one round trip. Publishes pending rows and returns the
+/// partitions that are still owned.
 ///
-/// The lease rows are locked in share mode (primary key, in its order), so a takeover waits. If this statement waits for a takeover, it compares
-/// the epoch again afterwards. The partitions are a scalar subquery, which is evaluated, with its locks, before the first row is read. Rows are
-/// found through the pending index.
+/// Locks lease rows in share mode, in the order of the primary key, so a takeover waits. After a
+/// wait for a takeover, PostgreSQL compares the epoch again. The partitions are a scalar subquery,
+/// which is evaluated and locked before the first row is read. Index of pending rows.
 pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases);
@@ -51,12 +51,11 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
     sql.statement()
 }
 
-/// Reads the aggregates of rows, and whether the rows are delayed. Uses the index of pending rows, or of waiting rows, by row id (MySQL: the
-/// primary key).
+/// Index of pending or waiting rows by row id (MySQL: primary key).
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
     let (place, of_oldest) = (dialect.place("m"), dialect.place("e"));
-    // The oldest waiting row of the aggregate, if a verdict may need it: one look-up in the index of waiting rows.
+    // One lookup in the index of waiting rows, only if a verdict may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -82,13 +81,13 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Marks rows as published, or deletes them. Takes row locks only. A pending row that is kept leaves the index of pending rows; no other index
+/// Takes only row locks. A kept pending row leaves the index of pending rows; no other index
 /// changes.
 pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
     let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(match (keep, dialect.backend) {
         (true, _) => format!("UPDATE {messages}{by_primary} SET status = 1, published_at = {now}"),
-        // Only this form of DELETE takes a hint.
+        // Only this form of DELETE allows a hint.
         (false, DbBackend::MySql) => format!("DELETE m FROM {messages} m{by_primary}"),
         (false, _) => format!("DELETE FROM {messages}"),
     });
@@ -96,7 +95,6 @@ pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statemen
     sql.statement()
 }
 
-/// Makes pending rows waiting.
 pub(crate) fn set_waiting(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {}{} SET status = 3",
@@ -107,7 +105,7 @@ pub(crate) fn set_waiting(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Records a failure: the rows become waiting, or dead.
+/// Makes rows waiting or dead.
 pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {}{} SET status = {}",
@@ -130,7 +128,7 @@ pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Stat
     sql.statement()
 }
 
-/// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
+/// Index of pending or waiting rows (MySQL: primary key).
 fn push_rows(dialect: &Dialect, sql: &mut Sql, rows: Rows<'_>) {
     let status = if rows.waited { 3 } else { 0 };
     sql.push(&format!(" WHERE status = {status} AND "));

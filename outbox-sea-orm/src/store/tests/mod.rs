@@ -1,7 +1,7 @@
-//! What statements read, on each database and whatever the statistics say.
+//! Tests how much each statement reads on each database, with stale and fresh statistics.
 //!
-//! Method: each test fills tables of its own, and compares what a statement reads with a bound. PostgreSQL counts the rows of
-//! an executed plan, MariaDB counts index entries. SQLite has no counter, so its plan must name an index and must not sort.
+//! PostgreSQL counts the rows of an executed plan, MariaDB counts index entries. SQLite has no
+//! counter, so its plan must name an index and must not sort.
 
 mod plans;
 mod share;
@@ -21,7 +21,6 @@ use uuid::Uuid;
 use crate::names::TableNames;
 use crate::sql::{Dialect, Key};
 
-/// A database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Postgres,
@@ -29,7 +28,6 @@ enum Layout {
     Sqlite,
 }
 
-/// Makes a test for each layout.
 macro_rules! each_layout {
     ($subject:ident, $check:expr) => {
         mod $subject {
@@ -54,7 +52,7 @@ macro_rules! each_layout {
 }
 use each_layout;
 
-/// A statement, and how many rows it may read.
+/// A statement, and the maximum of rows read.
 struct Case {
     name: &'static str,
     statement: Statement,
@@ -69,7 +67,7 @@ fn case(name: &'static str, statement: Statement, most: i64) -> Case {
     }
 }
 
-/// Tables of a test, and its only connection, so that counters are those of the test.
+/// Uses only one connection, because counters are per session.
 struct World {
     layout: Layout,
     db: DatabaseConnection,
@@ -118,11 +116,10 @@ impl World {
         self.db.query_all_raw(statement).await.unwrap()
     }
 
-    /// Updates the statistics.
     async fn analyze(&self) {
         let Dialect { messages, blocks, .. } = &*self.dialect;
         match self.layout {
-            // Outside of a transaction, for each table.
+            // VACUUM cannot run in a transaction.
             Layout::Postgres => {
                 for table in [messages, blocks] {
                     self.run(&format!("VACUUM ANALYZE {table}")).await;
@@ -133,7 +130,7 @@ impl World {
         }
     }
 
-    /// A table of the numbers from 1.
+    /// Numbers from 1.
     fn numbers(&self, count: i64) -> String {
         match self.dialect.backend {
             DbBackend::Postgres => format!("generate_series(1, {count}) AS numbers (n)"),
@@ -144,12 +141,11 @@ impl World {
         }
     }
 
-    /// The number as an aggregate id.
     fn id(&self) -> &'static str {
         if self.is_postgres() { "n::text" } else { "n" }
     }
 
-    /// Inserts messages of one status, each of an aggregate of its own. `partition` is an expression over `n`.
+    /// Each message has a separate aggregate. `partition` is an expression over `n`.
     async fn insert(&self, count: i64, status: i64, partition: &str) {
         let dialect = &self.dialect;
         let id = match dialect.backend {
@@ -169,7 +165,6 @@ impl World {
         self.run(&sql).await;
     }
 
-    /// Blocks aggregates of a type until a time.
     async fn block(&self, aggregate_type: &str, count: i64, partition: &str, until: &str) {
         let sql = format!(
             "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, blocked_until) \
@@ -181,7 +176,7 @@ impl World {
         self.run(&sql).await;
     }
 
-    /// Checks what the statements read, first with the statistics of before, then with fresh ones.
+    /// Checks each case with stale statistics, then with fresh ones.
     async fn check(&self, cases: &[Case]) {
         for statistics in ["stale", "fresh"] {
             if statistics == "fresh" {
@@ -207,8 +202,8 @@ impl World {
         }
     }
 
-    /// The rows that an executed plan has read, of two plans the larger number: the plan for these values, and the plan that a
-    /// server caches for all values. Changes are rolled back.
+    /// Returns the larger result of two plans: for these values, and the generic cached plan. Rolls
+    /// changes back.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();
@@ -236,9 +231,9 @@ impl World {
         most
     }
 
-    /// The index entries and rows that a statement has read. Changes are rolled back.
+    /// Index entries and rows. Rolls changes back.
     async fn read_on_mariadb(&self, statement: &Statement) -> i64 {
-        // In this order, because flushing commits.
+        // FLUSH commits, so it comes first.
         self.run("FLUSH STATUS").await;
         self.run("BEGIN").await;
         self.rows(statement.clone()).await;
@@ -252,7 +247,7 @@ impl World {
         read
     }
 
-    /// The plan, in which each of our tables is read through an index, and nothing is sorted.
+    /// Each own table must be read through an index, and nothing sorted.
     async fn plan_on_sqlite(&self, name: &str, statement: &Statement) -> String {
         let mut explain = statement.clone();
         explain.sql = format!("EXPLAIN QUERY PLAN {}", statement.sql);
@@ -273,7 +268,7 @@ impl World {
     }
 }
 
-/// The rows that the scans of a plan have read, and the rows that its joins have compared in vain.
+/// Rows read by scans, and rows removed by join filters.
 fn rows_of(node: &Json) -> f64 {
     let count = |key: &str| node[key].as_f64().unwrap_or_default();
     let mut read = count("Rows Removed by Join Filter");
@@ -285,7 +280,7 @@ fn rows_of(node: &Json) -> f64 {
     read * count("Actual Loops") + below.map(rows_of).sum::<f64>()
 }
 
-/// The types of a statement's parameters, and their values as literals.
+/// Parameter types, and values as literals.
 fn parameters(statement: &Statement) -> (String, String) {
     let values = statement.values.iter().flat_map(|values| &values.0);
     let (mut types, mut literals) = (Vec::new(), Vec::new());
@@ -315,7 +310,6 @@ fn parameters(statement: &Statement) -> (String, String) {
     )
 }
 
-/// Rows in flight.
 fn in_flight(row_ids: impl IntoIterator<Item = i64>) -> Vec<RowKey> {
     let id = |row_id: i64| Some(MessageId::from(Uuid::from_u128(row_id.unsigned_abs().into())));
     let row = |row_id| RowKey {
@@ -325,7 +319,6 @@ fn in_flight(row_ids: impl IntoIterator<Item = i64>) -> Vec<RowKey> {
     row_ids.into_iter().map(row).collect()
 }
 
-/// Aggregates of a type by their numbers.
 fn keys(aggregate_type: &str, count: i64) -> Vec<Key> {
     let key = |n: i64| Key::from(&Aggregate::new(aggregate_type, n.to_string()));
     (1..=count).map(key).collect()

@@ -1,4 +1,4 @@
-//! Statements over one set of tables: scans, counts, locks, pages, pauses.
+//! Plans of statements on one set of tables: scans, counts, locks, pages, pauses.
 
 use std::num::NonZeroU32;
 
@@ -20,7 +20,8 @@ each_layout!(timeline, super::messages_of_one_aggregate);
 each_layout!(page, super::page_of_messages);
 each_layout!(pause_end, super::end_of_a_pause);
 
-/// A fetch reads as many rows as it returns, however much is published, waiting or blocked.
+/// A fetch reads only the rows that it returns, besides any number of published, waiting or blocked
+/// ones.
 async fn scan_of_pending_messages(layout: Layout) {
     let Some(world) = World::open(layout).await else {
         return;
@@ -51,7 +52,7 @@ async fn scan_of_pending_messages(layout: Layout) {
         in_flight: &in_flight,
         limit: 50,
     };
-    // 50 rows and their blocks. MariaDB reads rows in flight, too.
+    // 50 rows and their blocks. MariaDB also reads rows in flight.
     let most = if world.is_postgres() { 120 } else { 1_000 };
     let mut cases = vec![case("scan", fetch::scan(dialect, scope), most)];
     if world.is_postgres() {
@@ -102,7 +103,6 @@ async fn scan_of_pending_messages(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// Each count of the backlog ends at its limit.
 async fn count_of_the_backlog(layout: Layout) {
     const LIMIT: i64 = 500;
     let Some(world) = World::open(layout).await else {
@@ -124,7 +124,7 @@ async fn count_of_the_backlog(layout: Layout) {
     world.check(&[case("backlog", count, 14 * LIMIT)]).await;
 }
 
-/// Reading one aggregate reads neither the whole table nor the backlog of other partitions.
+/// Reads neither the whole table nor the backlog of other partitions.
 async fn messages_of_one_aggregate(layout: Layout) {
     const BACKLOG: i64 = 50_000;
     const LOOKED_AT: u32 = 2_000;
@@ -155,7 +155,7 @@ async fn messages_of_one_aggregate(layout: Layout) {
         limit: looked_at_max,
     };
     let mut cases = vec![
-        // PostgreSQL may read the index first, and then the rows.
+        // PostgreSQL may read the index first, then the rows.
         case("pending", list(MessageStatus::Pending), BACKLOG / 32 + 60),
         case("waiting", list(MessageStatus::Waiting), 60),
         case("dead", list(MessageStatus::Dead), 60),
@@ -166,7 +166,8 @@ async fn messages_of_one_aggregate(layout: Layout) {
         ),
     ];
     if layout != Layout::Sqlite {
-        // MariaDB reads ids out of the index, keeps them, and reads them again to look up their rows.
+        // MariaDB reads ids from the index, materializes them, and reads them again to look up the
+        // rows.
         cases.push(case(
             "search",
             message::sql::search_published(dialect, &search),
@@ -176,7 +177,6 @@ async fn messages_of_one_aggregate(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// A page is read through an index and stops at its limit.
 async fn page_of_messages(layout: Layout) {
     let Some(world) = World::open(layout).await else {
         return;
@@ -212,7 +212,7 @@ async fn page_of_messages(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// The end of a pause reads what that pause held, and a step reads what it releases.
+/// The search reads only rows of this pause, and a step only the rows that it releases.
 async fn end_of_a_pause(layout: Layout) {
     const FOREIGN: i64 = 100_000;
     const OWN: i64 = 50;
@@ -269,7 +269,7 @@ async fn end_of_a_pause(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// MariaDB looks head rows up in the primary key, be they two or as many as a statement has. A scan would lock other heads.
+/// Primary key lookups for two heads as well as for the maximum. A scan would lock other heads.
 #[tokio::test]
 async fn heads_on_mariadb() {
     let Some(world) = World::open(Layout::MariaDb).await else {
