@@ -1,7 +1,7 @@
 //! An active model that collects the events of its domain methods.
 //!
-//! Invariant: raised events leave the wrapper only through a save, or by `discard_events`. If it is dropped with events in it, the events
-//! are lost; an error with their names is logged.
+//! Invariant: raised events leave the wrapper only through a save or `discard_events`. If the
+//! wrapper is dropped with events, they are lost, and an error with their names is logged.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -46,10 +46,10 @@ use crate::write::transaction::OutboxTransaction;
 /// # }
 /// ```
 ///
-/// A new row has no key yet, if the database generates it. Events that need it are raised with [`Self::raise_with`].
+/// If the database generates the key, use [`Self::raise_with`] for events that need the key.
 ///
-/// A nested active model (SeaORM's `ActiveModelEx`) is wrapped with [`Self::nested`] and saved with [`Self::save_by`]. `M` is the saved model, of
-/// which [`Self::raise_with`] makes events.
+/// For a nested active model (SeaORM's `ActiveModelEx`), use [`Self::nested`] and
+/// [`Self::save_by`]. `M` is the saved model, the input of [`Self::raise_with`].
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
     // `None` only while a save takes it.
@@ -58,19 +58,18 @@ pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
     later: Vec<Later<M>>,
 }
 
-/// Makes events from a saved model.
 type Make<M> = Box<dyn FnOnce(&M) -> Events + Send + Sync>;
 
-/// Events that are made from the saved model, and those raised after them.
+/// Events made from the saved model, and events raised after them.
 struct Later<M> {
     make: Make<M>,
     then: Events,
 }
 
-/// A write in an open transaction: the future of a closure for [`AggregateRoot::save_by`].
+/// The future of a closure for [`AggregateRoot::save_by`]: a write in an open transaction.
 pub type Write<'t, M> = Pin<Box<dyn Future<Output = Result<M, DbErr>> + Send + 't>>;
 
-/// The model of an entity together with its nested models.
+/// The model of an entity with its nested models.
 type NestedOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::ModelEx;
 
 impl<A: ActiveModelTrait + fmt::Debug, M> fmt::Debug for AggregateRoot<A, M> {
@@ -91,7 +90,8 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
 }
 
 impl<A: ActiveModelTrait> AggregateRoot<A, NestedOf<A>> {
-    /// Wraps an active model that holds others: an `ActiveModelEx`, as `order::ActiveModel::builder()` makes it. [`Self::save_by`] saves it.
+    /// Wraps an `ActiveModelEx`, as made by `order::ActiveModel::builder()`. Save it with
+    /// [`Self::save_by`].
     pub fn nested(model: A) -> Self {
         Self::wrap(model)
     }
@@ -106,15 +106,16 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         }
     }
 
-    /// Raises an event. It is encoded now, with the ambient [`MessageContext`](outbox_core::MessageContext), and recorded by the save.
+    /// Raises an event. Encodes it now, with the ambient
+    /// [`MessageContext`](outbox_core::MessageContext). The save records it.
     pub fn raise(&mut self, event: impl IntoMessage) {
         let last = self.later.last_mut().map(|later| &mut later.then);
         last.unwrap_or(&mut self.events).push(event);
     }
 
-    /// Raises events that are made from the saved model, with the keys and defaults that the database generated: an array, a `Vec`, an `Option` or
-    /// [`Events`]. They keep their place among the events that are raised before and after. The closure runs in the save, after the write, and is
-    /// not run if the write fails.
+    /// Raises events made from the saved model, with generated keys and defaults: an array, a
+    /// `Vec`, an `Option` or [`Events`]. They keep their position among all raised events. The
+    /// closure runs in the save, only after a successful write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -159,7 +160,6 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         self.take().0
     }
 
-    /// The model, and a closure that makes the raised events from the saved model.
     fn take(&mut self) -> (A, impl FnOnce(&M) -> Events + Send + use<A, M>) {
         let model = self
             .model
@@ -182,8 +182,8 @@ where
     A: ActiveModelTrait + Send + 'static,
     M: Send + Sync + 'static,
 {
-    /// Saves by a write of yours, and records the raised events in the same transaction: for nested active models, whose methods SeaORM generates
-    /// for each entity, and for writes that no other method has. Returns what the write returns.
+    /// Runs your own write, and records the raised events in the same transaction. For nested
+    /// active models and other custom writes. Returns the result of the write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -220,14 +220,16 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// Transaction, cancellation and errors are as with [`SaveWithEvents`](crate::SaveWithEvents), except that the size of the rows is not looked
-    /// at before they are sent ([`SaveError::RowTooLarge`]), and that a write which finds no row is only an error if it says so itself: SeaORM
-    /// does not touch a nested model of which nothing is set. The closure's transaction belongs to the save: events that
-    /// the closure records are stored with the save.
+    /// Transaction, cancellation and errors are as for [`SaveWithEvents`](crate::SaveWithEvents),
+    /// with two exceptions. The size of rows is not checked before sending
+    /// ([`SaveError::RowTooLarge`]). A write that matches no row is an error only if it returns
+    /// one: SeaORM skips a nested model without set columns. Events that the closure records in its
+    /// transaction are stored with the save.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Database`] holds the error of the write. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]; [`SaveError::Database`] contains the error of the write. Model and events are
+    /// consumed in any case, as by SeaORM's own methods.
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,
@@ -256,7 +258,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed in any case.
     pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.insert_with_events(db, events).await
@@ -266,7 +268,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed in any case.
     pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.update_with_events(db, events).await
@@ -276,7 +278,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed in any case.
     pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.save_with_events(db, events).await
@@ -286,7 +288,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`], because there is no saved model then. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`], because a deletion has
+    /// no saved model. Model and events are consumed in any case.
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
         if !self.later.is_empty() {
             drop(self.take());

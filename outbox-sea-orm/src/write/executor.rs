@@ -1,7 +1,7 @@
-//! Runs a save: over a pool in a transaction of its own, in an open transaction through a savepoint.
+//! Runs a save: over a pool in a new transaction, in an open transaction through a savepoint.
 //!
-//! Invariants: a transaction that this crate opens runs in a task of its own, from its beginning to its end. If the caller goes away before it has
-//! begun, the work is not done; later, it is done as a whole.
+//! Invariant: a transaction opened here runs in a separate task from begin to end. If the caller is
+//! dropped before the begin, nothing is done; otherwise the work completes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,14 +20,16 @@ use crate::write::transaction::{DEFAULT_CONFIG, Transactional};
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 use crate::write::turn::Turn;
 
-/// Work inside a transaction, boxed because it borrows it. Its last statement has shown that the transaction has not failed.
+/// Boxed because it borrows the transaction. Its last statement must prove that the transaction has
+/// not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
-/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which the save joins.
+/// A pool, in which a save opens a transaction, or an open transaction, which a save joins.
 ///
-/// A save joins through a savepoint. If it fails, nothing of it is left in the transaction, which the caller may still commit. Saves, and calls
-/// of [`record`](crate::record), that join one transaction at the same time take turns. Let no other statement of yours run through the same
-/// transaction at the same time as a save: it would be undone with the save, if that fails.
+/// A save joins through a savepoint. A failed save leaves nothing in the transaction, which the
+/// caller may still commit. Concurrent saves and calls of [`record`](crate::record) in one
+/// transaction run one after another. Do not run other statements in the transaction during a save:
+/// if the save fails, they are rolled back with it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -93,7 +95,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// A caller that waits for a detached save, and what the save knows of it.
+/// The strong reference lives as long as the caller of a detached save.
 fn caller() -> (Arc<()>, Weak<()>) {
     let waiting = Arc::new(());
     let caller = Arc::downgrade(&waiting);
@@ -109,7 +111,7 @@ where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
     let integrity = turn.integrity().nested();
-    // If this fails, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
+    // If this fails, sqlx 0.9.0 silently rolls back the outer transaction.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
         Err(error) => {
@@ -124,11 +126,12 @@ where
     let (error, rolled_back) = match outcome {
         Ok(value) => match savepoint.commit().await {
             Ok(()) => return Ok(value),
-            // The work's last statement has succeeded, so the savepoint is gone: with the connection, or with the whole transaction.
+            // The last statement has succeeded, so only a lost connection or transaction can cause
+            // this.
             Err(error) => (SaveError::Database(error), false),
         },
-        // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then; later ones would
-        // be committed alone.
+        // After a deadlock, MySQL rolls back the whole transaction with its savepoints. Later
+        // statements of the caller would be committed alone.
         Err(error) => {
             integrity.doubt();
             let is_undone = integrity.usable(&savepoint).await.is_err();
@@ -146,7 +149,7 @@ where
     Err(lost(error))
 }
 
-/// Refuses the success of work that has ignored an error: of a record, or one that has undone the transaction.
+/// Fails if the work ignored an error of a record, or an error that rolled the transaction back.
 async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
     let value = outcome?;
     tx.verify().await.map_err(SaveError::Database)?;
@@ -166,7 +169,8 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // It gave up while this waited for a connection, and may have tried again since. Nobody reads this error.
+        // The caller gave up while this waited for a connection, and may have retried. The error is
+        // not read.
         Err(SaveError::Database(DbErr::Custom(
             "the caller has gone".to_owned(),
         )))
@@ -187,7 +191,7 @@ where
             Ok(value)
         }
         Err(error) => {
-            // The first error is the useful one; a failing rollback only means that the connection is gone.
+            // The first error is more useful. A failed rollback only means a lost connection.
             if let Err(rollback) = tx.rollback().await {
                 tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
             }

@@ -1,7 +1,7 @@
-//! Refuses a model whose row MySQL or MariaDB cannot take, before it is sent.
+//! Rejects a row larger than `max_allowed_packet` of MySQL or MariaDB before it is sent.
 //!
-//! The server answers a packet larger than `max_allowed_packet` by closing the connection. Inside a transaction that undoes everything before it, and it
-//! cannot be told from an outage: the caller would repeat the transaction for ever. Not here: messages, see `insert`.
+//! The server would close the connection, which rolls back an open transaction and looks like an
+//! outage: the caller would retry forever. For messages, see `insert`.
 
 use sea_orm::{
     ActiveModelTrait, ActiveValue, ConnectionTrait, DbBackend, DbErr, EntityTrait, Iterable, Statement, Value,
@@ -9,21 +9,22 @@ use sea_orm::{
 
 use crate::error::SaveError;
 
-/// So many bytes are sent without asking the server for `max_allowed_packet`, which is at least 1 MiB wherever it was not lowered by hand.
+/// Sent without a query for `max_allowed_packet`, which is at least 1 MiB unless an operator
+/// lowered it.
 pub(crate) const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
-/// What a value takes in the packet beside its text or bytes, at most: a number or a time, its type, its length.
+/// Bound for a value without its text or bytes: number or time, type, length.
 const VALUE_BYTES_MAX: usize = 32;
 
-/// The head of a packet, and the bits that say which values are NULL.
+/// Packet header and NULL bitmap.
 const PACKET_HEAD: usize = 1024;
 
-/// The size of a row that will be sent, where it matters: 0 on databases that take a row of any size.
+/// 0 on databases without a row limit.
 pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backend: DbBackend) -> usize {
     if backend != DbBackend::MySql {
         return 0;
     }
-    // The only values that an update sends unchanged are the key's, which are small.
+    // An update sends only the key unchanged, which is small.
     let sent = |column| match model.get(column) {
         ActiveValue::Set(value) => value_bytes(&value),
         ActiveValue::Unchanged(value) if !is_update => value_bytes(&value),
@@ -32,7 +33,7 @@ pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backen
     <A::Entity as EntityTrait>::Column::iter().map(sent).sum()
 }
 
-/// Fails with [`SaveError::RowTooLarge`]. Asks the server only if the row is large.
+/// Fails with [`SaveError::RowTooLarge`]. Queries the server only for a large row.
 pub(crate) async fn check(
     size_bytes: usize,
     table: impl FnOnce() -> String + Send,
@@ -53,7 +54,7 @@ pub(crate) async fn check(
     Ok(())
 }
 
-/// The most bytes that the server takes at a time.
+/// The server's limit.
 pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usize, DbErr> {
     let packet = "SELECT CAST(@@max_allowed_packet AS SIGNED) AS packet";
     let row = conn
@@ -64,7 +65,7 @@ pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usi
     Ok(usize::try_from(packet).unwrap_or(usize::MAX))
 }
 
-/// What a value takes in the packet, at most.
+/// Upper bound within a packet.
 pub(crate) fn value_bytes(value: &Value) -> usize {
     let content = match value {
         Value::String(Some(text)) => text.len(),

@@ -13,18 +13,20 @@ use crate::write::turn::Turn;
 
 /// Records events in an open transaction: they exist if and only if it commits.
 ///
-/// A transaction that SeaORM began records into the default tables, and the relay finds its messages with the next poll (within 1 s by
-/// default). A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) records into the tables of its configuration,
-/// and wakes the relays of this process when it commits. In a process that only uses other tables than the default ones, SeaORM's own
-/// transactions are refused ([`RecordError::DefaultNames`]).
+/// A transaction begun by SeaORM records into the default tables, and the relay finds the messages
+/// with its next poll (default: within 1 s). A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) records into its configured tables,
+/// and its commit wakes the relays of this process. If a process uses only other table names,
+/// SeaORM's own transactions are rejected ([`RecordError::DefaultNames`]).
 ///
-/// All events are checked before anything is written. Returns the ids of the messages, in the order of the events. Thousands of events
-/// per call take a few statements. The transaction locks the head rows of the aggregates until it ends, which keeps their messages in
-/// commit order; so record late and commit soon.
+/// All events are checked before any write. Returns the message ids in the order of the events.
+/// Thousands of events per call need only a few statements. The head rows of the aggregates stay
+/// locked until the transaction ends, for messages in commit order. So record late and commit soon.
 ///
-/// Like any write, it may lose against a concurrent one. Transactions that touch several aggregates in different orders can deadlock (on
-/// MariaDB also the first writers of one aggregate), and above READ COMMITTED PostgreSQL can report a serialization failure. Repeat the
-/// whole transaction then, as [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
+/// A record may lose against a concurrent transaction. Transactions that touch several aggregates
+/// in different orders can deadlock (on MariaDB also the first writers of one aggregate). Above
+/// READ COMMITTED, PostgreSQL can report a serialization failure. Then repeat the whole
+/// transaction, as [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -43,20 +45,22 @@ use crate::write::turn::Turn;
 ///
 /// # Errors
 ///
-/// [`RecordError`]. After any error, roll back the transaction, or the nested transaction of the call.
+/// [`RecordError`]. After any error, roll back the transaction, or the nested transaction of the
+/// call.
 ///
 /// A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's
-/// transaction refuse their commit after an error, so no change is stored without its events.
-/// SeaORM's own transaction does not: if the caller ignores the error, the commit stores the change
-/// without its events.
+/// transaction reject the commit after an error. SeaORM's own transaction does not: if the caller
+/// ignores the error, the commit stores the change without its events.
 ///
-/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has undone the whole transaction because
-/// of an earlier error. For SeaORM's own transaction on MySQL and MariaDB, this check is a round trip.
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back the whole
+/// transaction after an earlier error. For SeaORM's own transaction on MySQL and MariaDB, this
+/// check costs a round trip.
 ///
 /// # Cancellation
 ///
-/// If the future is dropped before it is ready, the transaction is undecided: drop it too, which rolls it back. Those that refuse a commit after
-/// an error refuse it then as well.
+/// If the future is dropped early, the outcome is undecided: drop the transaction too, which rolls
+/// it back. A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a
+/// handler's transaction then reject the commit.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     let events = events.into_events();
     let turn = Turn::take(tx).await.map_err(RecordError::TransactionLost)?;
@@ -67,7 +71,7 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     )
     .await;
     match &recorded {
-        // The change must not be committed without its events, nor numbers without messages.
+        // Prevents a change without its events, and numbers without messages.
         Err(_) => turn.fails(),
         Ok(_) => turn.ends(),
     }

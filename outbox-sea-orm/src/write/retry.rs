@@ -1,7 +1,8 @@
-//! Runs a closure in a transaction, and again if the transaction has lost against a concurrent one.
+//! Runs a closure in a transaction, and repeats it after a conflict with a concurrent transaction.
 //!
-//! Invariants: an attempt is repeated only after the database has rolled it back, so that at most one attempt is stored. A commit whose outcome is
-//! unknown is never repeated. A conflict is found where it happens, at the statement, so the closure's error can be of any type.
+//! Invariants: an attempt is repeated only after its rollback, so at most one attempt is stored. A
+//! commit with an unknown outcome is never repeated. Conflicts are detected at the statement, so
+//! the closure may return any error type.
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -19,17 +20,19 @@ use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 
-/// How [`OutboxConnection::transaction_with`] begins its transactions, and how often it repeats them.
+/// Options, attempts and pauses of [`OutboxConnection::transaction_with`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TransactionConfig {
-    /// Isolation level, access mode, and the mode of SQLite. Default: the database's own; see [`OutboxConnection::begin_with`].
+    /// Isolation level, access mode, and SQLite's mode. Default: the database's; see
+    /// [`OutboxConnection::begin_with`].
     pub options: TransactionOptions,
-    /// How often the closure is called at most. Default: 5.
+    /// Maximum number of calls of the closure. Default: 5.
     pub attempts_max: NonZeroU32,
-    /// The pause before the second attempt, at most; half of it at least. It doubles with each attempt. Default: 20 ms.
+    /// Upper bound of the pause before the second attempt; half of it is the lower bound. Doubles
+    /// with each attempt. Default: 20 ms.
     pub backoff_min: Duration,
-    /// The longest pause. Default: 1 s.
+    /// Longest pause. Default: 1 s.
     pub backoff_max: Duration,
 }
 
@@ -59,7 +62,7 @@ impl TransactionConfig {
         self
     }
 
-    /// Sets how often the closure is called at most. With 1, nothing is repeated.
+    /// Sets the maximum number of calls of the closure. With 1, nothing is repeated.
     #[must_use]
     pub fn with_attempts_max(mut self, attempts_max: NonZeroU32) -> Self {
         self.attempts_max = attempts_max;
@@ -74,10 +77,11 @@ impl TransactionConfig {
     }
 }
 
-/// The open transaction in the closure of [`OutboxConnection::transaction`], which commits it or rolls it back afterwards.
+/// The open transaction in the closure of [`OutboxConnection::transaction`], which then commits it
+/// or rolls it back.
 ///
-/// Pass `&tx` to SeaORM's methods, to saves and to [`record`](crate::record); `tx.begin()` opens a savepoint. Do not let it outlive the closure's
-/// future: the transaction is rolled back then.
+/// Pass `&tx` to SeaORM's methods, to saves and to [`record`](crate::record). `tx.begin()` opens a
+/// savepoint. If the value outlives the closure's future, the transaction is rolled back.
 #[derive(Debug)]
 pub struct OpenTransaction(Arc<OutboxTransaction>);
 
@@ -110,15 +114,17 @@ impl Transactional for OpenTransaction {
 }
 
 impl OutboxConnection {
-    /// Runs the closure in a transaction, and commits. If the transaction loses against a concurrent one, it is rolled back and the closure called
-    /// again: at most 5 times, with pauses of up to 20, 40, 80 and 160 ms.
+    /// Runs the closure in a transaction, and commits. After a conflict with a concurrent
+    /// transaction, rolls back and calls the closure again: at most 5 calls, with pauses of up to
+    /// 20, 40, 80 and 160 ms.
     ///
-    /// Repeated are deadlocks, serialization failures, and locks that were not granted in time, of the commit as well. They are noticed at the
-    /// statement, whatever type of error the closure makes of it, provided that it returns an error, or that the database refuses the commit. Not
-    /// repeated are other errors of the closure, a database out of reach, and a commit with an unknown outcome.
+    /// Deadlocks, serialization failures and lock timeouts are repeated, including those of the
+    /// commit. They are detected at the statement, so the closure may return any error type. But it
+    /// must return an error, or the database must refuse the commit. Other errors of the closure,
+    /// an unreachable database and a commit with an unknown outcome are not repeated.
     ///
-    /// The closure must bear being called several times: what it does outside of the transaction happens each time. It gets an
-    /// [`OpenTransaction`]; `async |tx| …` may borrow, and what it uses up, it must clone.
+    /// Effects of the closure outside the transaction happen at each call. The closure gets an
+    /// [`OpenTransaction`]. `async |tx| …` may borrow, and must clone values that it consumes.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -154,12 +160,14 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The closure's error, of the last attempt. Errors of `begin` and of the commit are a [`SaveError`], from which the closure's error type is
-    /// made: [`SaveError::CommitUnknown`] says that everything may be stored; after every other error nothing is.
+    /// The error of the last attempt. Errors of `begin` and of the commit are converted from
+    /// [`SaveError`]. After [`SaveError::CommitUnknown`] everything may be stored; after all other
+    /// errors nothing is stored.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, or the closure panics, the transaction is rolled back. Once the commit has begun, it goes on in a task of its own.
+    /// If the future is dropped or the closure panics, the transaction is rolled back. A commit
+    /// that has begun completes in a separate task.
     pub async fn transaction<T, E, F, Fut>(&self, work: F) -> Result<T, E>
     where
         F: FnMut(OpenTransaction) -> Fut,
@@ -208,7 +216,7 @@ impl OutboxConnection {
         }
     }
 
-    /// One transaction. After an error nothing of it is stored, unless the error says that this is unknown.
+    /// After an error nothing is stored, except with `CommitUnknown`.
     async fn attempt<T, E, F, Fut>(&self, options: TransactionOptions, work: &mut F) -> Result<T, Failed<E>>
     where
         F: FnMut(OpenTransaction) -> Fut,
@@ -216,10 +224,11 @@ impl OutboxConnection {
         E: From<SaveError>,
     {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
-        // If the closure panics, or this future is dropped here, the transaction is dropped, which rolls it back.
+        // A panic of the closure, or a drop of this future, drops the transaction and rolls it
+        // back.
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            // It is not rolled back yet, so it is not repeated either.
+            // It is not rolled back yet, so it must not be repeated.
             let kept = || {
                 refused(DbErr::Custom(
                 "the open transaction was kept beyond the closure's end, so it is not committed; do not return or store it".to_owned(),
@@ -234,7 +243,7 @@ impl OutboxConnection {
         match outcome {
             Ok(value) => match tx.commit().await {
                 Ok(()) => Ok(value),
-                // PostgreSQL refuses the commit of a closure that has swallowed a conflict.
+                // PostgreSQL refuses the commit if the closure has ignored a conflict.
                 Err(error) if is_commit_refused(&error) => {
                     let failed = refused(error);
                     let is_conflict = failed.is_conflict || integrity.has_conflict();
@@ -249,7 +258,7 @@ impl OutboxConnection {
                 }),
             },
             Err(error) => {
-                // Before the next attempt, so that it does not wait for the locks of this one.
+                // Before the next attempt, which would otherwise wait for these locks.
                 if let Err(rollback) = tx.rollback().await {
                     tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
                 }
@@ -262,7 +271,7 @@ impl OutboxConnection {
     }
 }
 
-/// An attempt of which nothing is stored, or nobody knows.
+/// A failed attempt: nothing is stored, or the outcome is unknown.
 struct Failed<E> {
     error: E,
     is_conflict: bool,

@@ -1,7 +1,7 @@
 //! Saves a SeaORM model together with its events.
 //!
-//! Invariant: model and events are stored in one transaction, or neither is. SeaORM's hooks (`after_save`) are not used, because over a
-//! pool they run outside any transaction.
+//! Invariant: model and events are stored in one transaction, or neither is. SeaORM's hooks
+//! (`after_save`) are not used: over a pool they run outside any transaction.
 
 use std::future::Future;
 
@@ -19,18 +19,17 @@ use crate::write::transaction::OutboxTransaction;
 use crate::write::transaction::Transactional as _;
 use crate::write::transaction::look;
 
-/// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
 
-/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented for every such closure. The trait exists for
-/// the compiler's message about other types.
+/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented
+/// for every such closure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes events",
     label = "expected a closure over the model",
     note = "write `|_| [event]` for an event that exists, or `|order| [event]` to make it from the saved model"
 )]
 pub trait MakesEvents<M>: FnOnce(&M) -> Self::Made + Send + 'static {
-    /// What the closure returns.
+    /// The closure's result.
     type Made;
 }
 
@@ -44,8 +43,8 @@ where
 
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
-/// `db` is a pool or an open transaction ([`Executor`] lists the types). Over a pool, the save opens and commits a
-/// transaction. In an open transaction it commits nothing.
+/// `db` is a pool or an open transaction (types: see [`Executor`]). Over a pool, the save opens and
+/// commits a transaction. In an open transaction it commits nothing.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -74,9 +73,9 @@ where
 ///
 /// # Events
 ///
-/// Every method takes a closure that makes the events. The closure runs after the write and before the commit. For an insert, an update and a
-/// save, its argument is the saved model, with the keys and defaults that the database generated. For a delete, it is the deleted active
-/// model.
+/// Each method takes a closure that makes the events. The closure runs after the write and before
+/// the commit. For an insert, an update and a save, its argument is the saved model, with generated
+/// keys and defaults. For a delete, it is the deleted active model.
 ///
 /// | events | closure |
 /// |---|---|
@@ -86,28 +85,32 @@ where
 /// | made before the save | `\|_\| [event]` |
 /// | none | `\|_\| None::<OrderPaid>` |
 ///
-/// The closure is `'static`, because over a pool the work runs in a task of its own. If it uses variables, add `move`, and clone first those
-/// that you need afterwards.
+/// The closure is `'static`, because over a pool the work runs in a separate task. Use `move`, and
+/// clone variables that you need afterwards.
 ///
 /// # Cancellation
 ///
-/// Over a pool the work runs in a task of its own, in the caller's span and [`MessageContext`], but without task-locals of yours: move what
-/// closures and hooks need into them. A caller that goes away (a timeout, a closed connection) while the save still waits for a connection has
-/// saved nothing. Later it does not stop the work, which commits or rolls back as a whole.
+/// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`], but
+/// without your task-locals. Move the data that closures and hooks need into them. If the caller is
+/// dropped (timeout, closed connection) while the save waits for a connection, nothing is saved.
+/// Later, the work still commits or rolls back as a whole.
 ///
-/// If the future is dropped inside a transaction, the transaction is undecided: drop it too, which rolls it back. A transaction from
-/// [`OutboxConnection::begin`](crate::OutboxConnection::begin), and that of an inbox handler, cannot be committed any more. A runtime that shuts
-/// down is like a crash: the server rolls back.
+/// If the future is dropped inside a transaction, the outcome is undecided: drop the transaction
+/// too, which rolls it back. A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction can then
+/// not be committed. A shutdown of the runtime is like a crash: the server rolls back.
 ///
 /// # Errors
 ///
-/// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], which says that it may be. Inside a transaction, only this
-/// save is undone, and the caller decides about the rest; with [`SaveError::TransactionLost`], the database has undone all of it.
+/// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`]. Inside a
+/// transaction, only this save is rolled back, and the caller decides about the rest. With
+/// [`SaveError::TransactionLost`], the database has rolled back the whole transaction.
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
-    /// Inserts the model and records the events. The right call for every new row, also if the client assigns its key.
+    /// Inserts the model and records the events. Use it for every new row, even if the client
+    /// assigns the key.
     fn insert_with_events<D, F>(
         self,
         db: &D,
@@ -117,11 +120,13 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        // The ambient context is read when the future is first polled, so that `context.scope(order.insert_with_events(…))` works.
+        // `MessageContext` is read at the first poll, so
+        // `context.scope(order.insert_with_events(…))` works.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
-    /// Updates the model and records the events. [`SaveError::RowMissing`] if there is no such row.
+    /// Updates the model and records the events. [`SaveError::RowMissing`] if the row does not
+    /// exist.
     fn update_with_events<D, F>(
         self,
         db: &D,
@@ -134,8 +139,9 @@ where
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
-    /// Inserts if the primary key is not set, and updates if it is set, as SeaORM's `save` does. For a new row with a key from the client it
-    /// therefore fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
+    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save` does. A new row
+    /// with a key from the client therefore fails with [`SaveError::RowMissing`]: use
+    /// [`Self::insert_with_events`].
     fn save_with_events<D, F>(
         self,
         db: &D,
@@ -148,10 +154,11 @@ where
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
-    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was no row, so that no event reports a deletion that did
-    /// not happen.
+    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if the row does not
+    /// exist; then no event is recorded.
     ///
-    /// The closure's argument is the active model as it was before the call, without changes by [`ActiveModelBehavior::before_delete`].
+    /// The closure's argument is the active model before the call, without changes by
+    /// [`ActiveModelBehavior::before_delete`].
     fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
     where
         D: Executor,
@@ -184,16 +191,14 @@ where
 {
 }
 
-/// How a model is written.
 #[derive(Clone, Copy)]
 enum Write {
     Insert,
     Update,
-    /// An update if the primary key is set, else an insert.
+    /// Update if the primary key is set, otherwise insert.
     Save,
 }
 
-/// Writes the model, then records its events. A crash in between rolls both back.
 fn with_events<A, F>(
     model: A,
     how: Write,
@@ -216,7 +221,8 @@ where
     }
 }
 
-/// Records events. If there are none, looks whether the transaction has failed: a hook of the model may have swallowed an error.
+/// Without events, checks whether the transaction has failed: a hook of the model may have ignored
+/// an error.
 pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
     if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;

@@ -1,7 +1,8 @@
-//! SeaORM's traits for our connections and transactions, so that code which is generic over them records where it should.
+//! SeaORM's traits for the connections and transactions of this crate.
 //!
-//! Invariant: whoever begins a transaction through one of these traits gets one of this crate, with the configuration of its connection. Without
-//! these implementations, SeaORM's own would be found through `Deref`, whose transactions record into the default tables.
+//! Invariant: a transaction begun through these traits has the configuration of its connection.
+//! Without these implementations, `Deref` would find SeaORM's own, which record into the default
+//! tables.
 
 use std::pin::Pin;
 
@@ -15,12 +16,11 @@ use crate::write::retry::OpenTransaction;
 use crate::write::transaction::Transactional;
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 
-/// The closure of SeaORM's own `transaction`.
 type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 crate::__connection!(OpenTransaction, |this| (*this.as_outbox()));
 
-/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+/// While the stream exists, other statements of the transaction wait. End or drop it first.
 impl StreamTrait for OutboxTransaction {
     type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
 
@@ -69,8 +69,8 @@ impl TransactionSession for OutboxTransaction {
     }
 }
 
-/// Begins a nested transaction (a savepoint) through SeaORM's trait. It is part of the outer one, so it has no isolation level or access mode of its
-/// own.
+/// Begins a nested transaction (savepoint) through SeaORM's trait. Fails if an isolation level or
+/// access mode is given, which only the outer transaction can have.
 #[doc(hidden)]
 pub async fn begin_nested(
     outer: &impl Transactional,
@@ -156,12 +156,14 @@ macro_rules! __begins {
 }
 
 crate::__begins!(
-    /// Its transactions record into the tables of this connection. SeaORM's `transaction` repeats nothing; [`OutboxConnection::transaction`] does.
+    /// Its transactions record into the tables of this connection. SeaORM's `transaction` repeats
+    /// nothing; [`OutboxConnection::transaction`] does.
     OutboxConnection,
     |db, options| db.begin_with(options)
 );
 crate::__begins!(
-    /// Nested transactions (savepoints), as from [`OutboxTransaction::begin`]. They refuse an isolation level or access mode of their own.
+    /// Nested transactions (savepoints), as from [`OutboxTransaction::begin`]. They reject an
+    /// isolation level or access mode.
     OutboxTransaction,
     |tx, options| begin_nested(tx, options)
 );

@@ -1,7 +1,8 @@
-//! The transactions in which events are recorded, and a pool that opens them with settings of its own.
+//! Transactions that record events, and a pool with configuration that opens them.
 //!
-//! Invariant: a transaction that this crate opens runs in a task of its own, so that a caller that goes away does not leave it half done, nor a connection in the pool with an
-//! open transaction (as sqlx 0.9.0 does if a `begin` is dropped).
+//! Invariant: begin, commit and rollback run in a separate task. So a dropped caller leaves no
+//! half-done transaction, and no pool connection with an open transaction (as sqlx 0.9.0 does after
+//! a dropped `begin`).
 
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +20,8 @@ use crate::config::OutboxConfig;
 use crate::names::usage;
 use crate::task::detached;
 
-/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`.
+/// Implements SeaORM's `ConnectionTrait` for a wrapper. With `Deref` alone, users would have to
+/// write `&*tx`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection {
@@ -76,7 +78,7 @@ macro_rules! __connection {
 __connection!(OutboxConnection, |this| this.db);
 __connection!(OutboxTransaction, |this| this.watched());
 
-/// A pool together with an [`OutboxConfig`], for services with table names or limits of their own.
+/// A pool with an [`OutboxConfig`], for other table names or limits.
 #[derive(Debug, Clone)]
 pub struct OutboxConnection {
     db: DatabaseConnection,
@@ -84,7 +86,7 @@ pub struct OutboxConnection {
 }
 
 impl OutboxConnection {
-    /// Pairs a pool with a configuration. From then on its table names count as in use in this process: see
+    /// Combines a pool and a configuration. Marks its table names as used by this process: see
     /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     pub fn new(db: DatabaseConnection, config: OutboxConfig) -> Self {
         usage::note(&config.names);
@@ -98,9 +100,10 @@ impl OutboxConnection {
         &self.config
     }
 
-    /// Opens a transaction that carries the configuration. It wakes the relays of this process when it commits.
+    /// Opens a transaction with this configuration. Its commit wakes the relays of this process.
     ///
-    /// Dropping the future is safe: the transaction is opened in a task of its own, and rolled back if the caller is gone.
+    /// Dropping the future is safe: the transaction is opened in a separate task, and rolled back
+    /// if the caller is gone.
     ///
     /// # Errors
     ///
@@ -109,10 +112,12 @@ impl OutboxConnection {
         self.begin_with(TransactionOptions::default()).await
     }
 
-    /// As [`Self::begin`], with an isolation level or an access mode. Where an option is `None`, the database's own default applies.
+    /// As [`Self::begin`], with an isolation level or access mode. `None` is the database's
+    /// default.
     ///
-    /// SQLite has one isolation level, serializable, and does not enforce the access mode. Its transactions take the write lock at their
-    /// beginning, because a lock that is taken later fails without waiting; those with `AccessMode::ReadOnly` do not.
+    /// SQLite has only the isolation level serializable, and does not enforce the access mode. Its
+    /// transactions take the write lock at the beginning, because a later lock request fails
+    /// without waiting. With `AccessMode::ReadOnly` they take no write lock.
     ///
     /// ```
     /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
@@ -127,8 +132,8 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The database's error. Above READ COMMITTED expect serialization failures, from any statement and from the commit:
-    /// [`Self::transaction_with`] repeats them.
+    /// The database's error. Above READ COMMITTED, expect serialization failures from any statement
+    /// and from the commit: [`Self::transaction_with`] repeats them.
     pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
         let tx = detached(async move { begin_with(&db, options).await }).await?;
@@ -144,10 +149,10 @@ impl Deref for OutboxConnection {
     }
 }
 
-/// A transaction that carries an [`OutboxConfig`] and wakes the relays when it commits. Dropped, it rolls back.
+/// A transaction with an [`OutboxConfig`]. Its commit wakes the relays; its drop rolls back.
 ///
-/// If MySQL, MariaDB or SQLite has undone the whole transaction because of an error, later statements
-/// and the commit fail. The database would commit each later statement by itself.
+/// If MySQL, MariaDB or SQLite has rolled back the whole transaction after an error, later
+/// statements and the commit fail. The database would commit each later statement alone.
 #[derive(Debug)]
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
@@ -157,7 +162,6 @@ pub struct OutboxTransaction {
 }
 
 impl OutboxTransaction {
-    /// A transaction that has just begun.
     pub(crate) fn begun(tx: DatabaseTransaction, config: Arc<OutboxConfig>) -> Self {
         Self {
             tx,
@@ -167,16 +171,17 @@ impl OutboxTransaction {
         }
     }
 
-    /// Opens a nested transaction (a savepoint) with the same configuration. It hides SeaORM's own `begin`, whose transaction would record
-    /// into the default tables. End it before you use the outer one again: sqlx tells savepoints apart by their depth only.
+    /// Opens a nested transaction (savepoint) with the same configuration. It shadows SeaORM's own
+    /// `begin`, which would record into the default tables. End the nested transaction before you
+    /// use the outer one: sqlx identifies savepoints only by depth.
     ///
     /// # Errors
     ///
-    /// The database's error. The outer transaction can no longer be committed then.
+    /// The database's error. The outer transaction can then not be committed.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the outer transaction can no longer be committed.
+    /// If the future is dropped, the outer transaction cannot be committed.
     pub async fn begin(&self) -> Result<Self, DbErr> {
         Self::nested(self, self.config.clone()).await
     }
@@ -189,7 +194,7 @@ impl OutboxTransaction {
     }
 
     async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
-        // If it fails or is dropped, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
+        // After an error or a drop, sqlx 0.9.0 silently rolls back the outer transaction.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -197,7 +202,6 @@ impl OutboxTransaction {
         Ok(Self::savepoint(tx, config, integrity))
     }
 
-    /// A savepoint that has just been made.
     pub(crate) fn savepoint(
         tx: DatabaseTransaction,
         config: Arc<OutboxConfig>,
@@ -215,25 +219,26 @@ impl OutboxTransaction {
         Watched::new(&self.tx, &self.integrity)
     }
 
-    /// Fails if nothing of the transaction may be committed.
     pub(crate) async fn verify(&self) -> Result<(), DbErr> {
         self.integrity.verify(&self.tx).await
     }
 
-    /// The transaction, for its end.
     pub(crate) fn into_inner(self) -> DatabaseTransaction {
         self.tx
     }
 
     /// Commits, and wakes the relays of this process.
     ///
-    /// On PostgreSQL a statement is run first, to see whether the transaction has failed (one round trip). If it has, and the error was
-    /// ignored, the server answers `COMMIT` with a rollback, which sqlx reports as success. A nested transaction only releases its savepoint.
+    /// On PostgreSQL, first runs a statement to check whether the transaction has failed (one round
+    /// trip). Otherwise the server would answer `COMMIT` with a rollback, which sqlx reports as
+    /// success. A nested transaction only releases its savepoint.
     ///
     /// # Errors
     ///
-    /// The database's error: [`is_commit_refused`](crate::is_commit_refused) says whether nothing is stored, or the outcome is unknown. After an
-    /// error of [`record`](crate::record), and after a save or record that was dropped half-way, the commit is refused and everything rolled back.
+    /// The database's error. If [`is_commit_refused`](crate::is_commit_refused) returns true,
+    /// nothing is stored; otherwise the outcome is unknown. After an error of
+    /// [`record`](crate::record), or after a cancelled save or record, the commit is rejected and
+    /// everything is rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
             self.verify().await?;
@@ -289,11 +294,13 @@ impl Transactional for OutboxTransaction {
 
 pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Arc::default);
 
-/// An open transaction: the only place where events may be recorded.
+/// An open transaction, in which events may be recorded.
 ///
-/// Implemented for SeaORM's [`DatabaseTransaction`], which records into the default tables; for [`OutboxTransaction`](crate::OutboxTransaction) and
-/// [`OpenTransaction`](crate::OpenTransaction), which carry an [`OutboxConfig`]; and for the transaction of an inbox handler. A process that only uses tables with other names must not record over
-/// SeaORM's own transactions ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
+/// SeaORM's [`DatabaseTransaction`] records into the default tables.
+/// [`OutboxTransaction`](crate::OutboxTransaction), [`OpenTransaction`](crate::OpenTransaction) and
+/// a handler's transaction have an [`OutboxConfig`]. If a process uses only other table names,
+/// SeaORM's own transactions are rejected
+/// ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -304,10 +311,10 @@ pub trait Transactional: Send + Sync {
     /// The transaction.
     fn transaction(&self) -> &DatabaseTransaction;
 
-    /// Where events are recorded.
+    /// Table names and limits for events.
     fn config(&self) -> &OutboxConfig;
 
-    /// What is remembered until the commit. Only types with a commit of their own can refuse it.
+    /// State until the commit. Only types with their own commit have it.
     #[doc(hidden)]
     fn integrity(&self) -> Option<&Integrity> {
         None
@@ -324,25 +331,26 @@ impl Transactional for DatabaseTransaction {
     }
 }
 
-/// Begins a transaction that writes, at the database's own isolation level. Must be called inside [`detached`](crate::detached).
+/// At the database's default isolation level. Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     begin_with(db, TransactionOptions::default()).await
 }
 
-/// Begins a transaction with these options. Must be called inside [`detached`](crate::detached).
+/// Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin_with(
     db: &DatabaseConnection,
     mut options: TransactionOptions,
 ) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails at once if another one writes meanwhile; an immediate one waits for its turn.
+        // A deferred transaction that reads first fails if another one writes meanwhile. An
+        // immediate one waits.
         let mode = match options.access_mode {
             Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
             _ => SqliteTransactionMode::Immediate,
         };
         options = TransactionOptions {
             sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
-            // SQLite has neither, and SeaORM would warn each time.
+            // SQLite has neither, and SeaORM would log a warning each time.
             isolation_level: None,
             access_mode: None,
         };
@@ -350,8 +358,8 @@ pub(crate) async fn begin_with(
     db.begin_with_options(options).await
 }
 
-/// Fails if an error that somebody swallowed has ended the transaction. PostgreSQL would answer its commit with a rollback, which sqlx 0.9.0
-/// reports as success.
+/// Fails if an ignored error has ended the transaction. PostgreSQL would answer the commit with a
+/// rollback, which sqlx 0.9.0 reports as success.
 pub(crate) async fn look<C: ConnectionTrait>(tx: &C) -> Result<(), DbErr> {
     if tx.get_database_backend() == DbBackend::Postgres {
         tx.execute_unprepared("SELECT 1").await?;

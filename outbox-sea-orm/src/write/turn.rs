@@ -1,8 +1,8 @@
-//! The turns of saves and records that join one open transaction.
+//! Serializes saves and records that join one open transaction.
 //!
-//! Invariant: of the saves and records that join one transaction, one runs at a time. sqlx names savepoints by their depth, so of two at the same
-//! time the first to fail would undo the other one's rows, and the other would still report success. Not here: whether the transaction may still be
-//! committed, see [`crate::write::integrity`].
+//! Invariant: only one of them runs at a time. sqlx names savepoints by depth: a failed save would
+//! roll back the rows of a concurrent one, which would still report success. For whether the
+//! transaction may be committed, see [`crate::write::integrity`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 
-/// The turn of a save or record that has joined a transaction. Dropped before [`Self::ends`], it makes the transaction uncommittable.
+/// If dropped before [`Self::ends`], the transaction cannot be committed.
 pub(crate) struct Turn {
     integrity: Integrity,
     has_ended: bool,
@@ -21,8 +21,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits until no other save or record runs that has joined this transaction. A caller that is dropped while it waits has done nothing.
-    /// Fails if the transaction is lost. A transaction that remembers nothing is asked.
+    /// Waits for other saves and records in this transaction. Cancel-safe. Fails if the transaction
+    /// is lost. Without stored state, checks the server.
     pub(crate) async fn take(tx: &impl Transactional) -> Result<Self, DbErr> {
         let mut place = Place::of(tx.transaction());
         place.hold = Some(place.lock.clone().lock_owned().await);
@@ -35,17 +35,17 @@ impl Turn {
         })
     }
 
-    /// What becomes of the transaction. It is forgotten with the turn if the transaction remembers nothing.
+    /// If the transaction has no state, this state lasts only for the turn.
     pub(crate) fn integrity(&self) -> &Integrity {
         &self.integrity
     }
 
-    /// The work has come to its end: nothing of it is half done.
+    /// The work is complete, or nothing of it is left.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// The work has failed half-way: the level must be rolled back.
+    /// The work failed midway: this level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -60,15 +60,15 @@ impl Drop for Turn {
     }
 }
 
-/// The locks of the transactions that somebody has joined or waits to join, by the address of the transaction. All of these borrow it, so it
-/// stays where it is, and no other transaction can have its address.
+/// By address of the transaction. All users borrow the transaction, so it cannot move, and no other
+/// transaction can have its address.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
     LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the queue for a transaction. Nothing is left of the queue when the last place is given up.
+/// A place in the queue for a transaction. The last drop removes the queue.
 struct Place {
     address: usize,
     lock: Arc<Lock<()>>,
@@ -91,7 +91,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // One is the map's, one is ours. Others clone it under the same lock.
+        // One reference is the map's, one is ours. Others clone it under the same lock.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

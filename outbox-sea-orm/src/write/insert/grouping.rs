@@ -1,19 +1,19 @@
-//! Messages by their aggregates, before they are numbered.
+//! Groups messages by aggregate before they are numbered.
 
 use std::collections::HashMap;
 
 use outbox_core::{Aggregate, NewMessage};
 
-/// Messages by their aggregates.
 pub(crate) struct Grouped {
-    /// The number of sequenced messages of each aggregate, in the order in which head rows are locked.
+    /// Number of sequenced messages per aggregate, in the lock order of head rows.
     pub(crate) heads: Vec<(Aggregate, i64)>,
-    /// Of each message: the place of its aggregate there, and its position in the aggregate (1, 2, 3 …). `None` for an unsequenced message.
+    /// Per message: index in `heads` and position within the aggregate (1, 2, 3 …). `None` for an
+    /// unsequenced message.
     pub(crate) places: Vec<Option<(usize, i64)>>,
 }
 
 impl Grouped {
-    /// Each aggregate is looked up once per message and compared only when it is sorted: a save of many rows has one for each row.
+    /// One hash lookup per message, because a large save may have one aggregate per row.
     pub(crate) fn new(messages: &[NewMessage]) -> Self {
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         let mut counts: Vec<(&Aggregate, i64)> = Vec::new();
@@ -49,7 +49,7 @@ impl Grouped {
         }
     }
 
-    /// One number per message, from the place of its aggregate and its position there; -1 for an unsequenced message.
+    /// -1 for an unsequenced message.
     pub(crate) fn numbers(&self, number: impl Fn(usize, i64) -> i64) -> Vec<i64> {
         let number =
             |place: &Option<(usize, i64)>| place.map_or(-1, |(head, position)| number(head, position));

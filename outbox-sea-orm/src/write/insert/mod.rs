@@ -1,12 +1,17 @@
-//! Numbers messages and writes them in the caller's transaction.
+//! Numbers messages and inserts them in the caller's transaction.
 //!
-//! Each aggregate has a head row with its last sequence. Raising it locks the row until the transaction ends. The next writer of the
-//! aggregate waits for the lock, so sequences are in commit order and have no holes. Invariants: head rows are locked in one order
-//! everywhere (by aggregate type, then id), and a message gets its `row_id` after its head row is locked, so that within an aggregate
-//! `row_id` order is sequence order. Deduplication keys are inserted after the head rows were locked. The caller begins and ends the transaction,
-//! and has checked the messages (`NewMessage::check`).
+//! The head row of an aggregate stores its last sequence. An increment locks the row until the
+//! transaction ends, and the next writer waits. So sequences are gapless and in commit order.
 //!
-//! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
+//! Invariants:
+//!
+//! * The caller has checked the messages (`NewMessage::check`).
+//! * Lock order: head rows by aggregate type, then id; then deduplication keys.
+//! * A message gets its `row_id` after its head row is locked, so both orders agree within an
+//!   aggregate.
+//!
+//! After a crash or a dropped future, the caller's transaction is still open. Its rollback removes
+//! all rows.
 
 mod grouping;
 mod postgres;
@@ -25,27 +30,23 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// Most bytes of payloads and headers in one statement. A larger message is a statement of its own. The smallest default of
-/// `max_allowed_packet` is 16 MiB (MariaDB).
+/// Payload and header bytes per statement. A larger message gets a separate statement. The lowest
+/// default of `max_allowed_packet` is 16 MiB (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// More than a message's row takes beside its payload and headers.
+/// Bound for a row without payload and headers.
 const ROW_BYTES_MAX: usize = 8 * 1024;
 
-/// Why messages were not inserted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InsertError {
-    /// A message with the same deduplication key exists.
     #[error("deduplication key exists")]
     DuplicateKey(#[source] DbErr),
-    /// The database cannot take a message.
     #[error("message is too large for the database")]
     TooLarge {
         event_type: String,
         size_bytes: usize,
         limit_bytes: usize,
     },
-    /// The database failed.
     #[error("database failed")]
     Database(#[source] DbErr),
 }
@@ -53,7 +54,8 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // PostgreSQL names the constraint, SQLite the table and the column. A repeated message id is a database error.
+            // PostgreSQL names the constraint, SQLite table and column. A duplicate message id is a
+            // database error.
             Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
@@ -63,7 +65,7 @@ impl From<DbErr> for InsertError {
 }
 
 impl InsertError {
-    /// The error of a statement that inserts deduplication keys and nothing else. MySQL does not name the table.
+    /// MySQL does not name the table, so the statement must insert only deduplication keys.
     fn of_keys(error: DbErr) -> Self {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
@@ -90,7 +92,7 @@ impl From<InsertError> for RecordError {
     }
 }
 
-/// Inserts messages in their order. `conn` is an open transaction.
+/// In order. `conn` is an open transaction.
 pub(crate) async fn insert<C: ConnectionTrait>(
     conn: &C,
     names: &TableNames,
@@ -110,7 +112,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         return Ok(());
     }
 
-    // All head rows are locked before the first message is inserted, in one order over all statements.
+    // All head rows are locked before the first message is inserted.
     let grouped = Grouped::new(&messages);
     let last = count_up(conn, &dialect, &grouped.heads).await?;
     let numbers = grouped.numbers(|head, position| {
@@ -128,7 +130,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     Ok(())
 }
 
-/// PostgreSQL raises the head rows and inserts the messages in one statement, if the messages fit into one.
+/// PostgreSQL updates head rows and inserts messages in one statement, if it is large enough.
 fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
     if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
         return None;
@@ -142,7 +144,7 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, sequences))
 }
 
-/// Raises the head rows, in their order, and returns the last sequence of each aggregate.
+/// Locks in order. Returns the last sequence of each aggregate.
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -175,7 +177,7 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// An aggregate's type or id. This crate wrote it, so it is UTF-8.
+/// Written by this crate, so it is UTF-8.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
@@ -184,7 +186,7 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
     }
 }
 
-/// Rows per statement. Each row binds 13 values, of which SQLite takes 32,766 and MySQL 65,535; PostgreSQL binds arrays.
+/// Each row binds 13 values. SQLite allows 32,766, MySQL 65,535. PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::Postgres => 5_000,
@@ -192,10 +194,8 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Bytes per statement. Refuses a message that MySQL or MariaDB cannot take.
-///
-/// Such a message must be refused before it is sent. The server answers a larger packet than `max_allowed_packet` by closing the
-/// connection, which cannot be told from an outage: the caller would repeat the transaction for ever.
+/// Also rejects a message larger than `max_allowed_packet`. The server would close the connection,
+/// which looks like an outage, and the caller would retry forever.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
@@ -213,7 +213,7 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
             });
         }
     }
-    // Half of a packet is left for the other columns of up to 500 rows.
+    // Half of the packet remains for the other columns of up to 500 rows.
     Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 
@@ -221,7 +221,6 @@ fn size_bytes(message: &NewMessage) -> usize {
     message.payload().len() + message.headers().size_bytes()
 }
 
-/// Splits messages into statements, bounded by rows and bytes.
 fn chunks(messages: &[NewMessage], rows_max: usize, bytes_max: usize) -> Vec<Range<usize>> {
     let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (n, message) in messages.iter().enumerate() {

@@ -7,14 +7,15 @@ use super::postgres;
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
-/// The deduplication keys of messages, sorted, so that two transactions with several keys wait for each other instead of deadlocking.
+/// Sorted, so that two transactions with several keys wait instead of deadlocking.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
     let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
     keys.sort_unstable();
     keys
 }
 
-/// Inserts keys. A key that exists is a unique violation (primary key), after a wait for the transaction that has inserted it.
+/// An existing key is a unique violation (primary key), after a wait for the transaction that
+/// inserted it.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
     if dialect.backend == DbBackend::Postgres {
@@ -35,7 +36,6 @@ pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     sql.statement()
 }
 
-/// Appends the insert of deduplication keys.
 pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
     let text = format!(
         "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(?::text[]) AS key",
@@ -44,8 +44,8 @@ pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) 
     sql.push_with(&text, [texts(keys.iter().copied())]);
 }
 
-/// Inserts messages in their order. `numbers` has their sequences, -1 for an unsequenced message. The databases number the rows of one
-/// statement in its order.
+/// In order: the database assigns row ids in the order of the statement. `numbers` are sequences,
+/// -1 for an unsequenced message.
 pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
     if dialect.backend == DbBackend::Postgres {
         return postgres::insert_many(dialect, messages, numbers, postgres::Sequences::Given);
@@ -86,7 +86,8 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Raises the head rows; returns them on PostgreSQL and SQLite. Locks them exclusively, in the order given (primary key).
+/// Locks exclusively, in the given order (primary key). Returns the head rows on PostgreSQL and
+/// SQLite.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     if dialect.backend == DbBackend::Postgres {
         return postgres::count_up(dialect, heads);
@@ -103,7 +104,7 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
             [aggregate_type, id, (*count).into()],
         );
     }
-    // VALUES() is deprecated on MySQL, but MariaDB does not know its replacement.
+    // VALUES() is deprecated on MySQL, but MariaDB lacks the replacement.
     sql.push(match dialect.backend {
         DbBackend::MySql => {
             " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
@@ -118,8 +119,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// Reads head rows that this transaction has just raised. A locking read, because a plain one sees the transaction's snapshot, which may be
-/// older than the rows. Look-ups in the primary key: for many heads the optimizer would scan the table, and so wait for and lock those of others.
+/// A locking read, because the snapshot of a plain read may be older than the updated rows. Without
+/// the hint, the optimizer would scan the table for many heads, and wait for locks of others.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

@@ -1,9 +1,8 @@
-//! Whether an open transaction still exists at the server, and whether it may be committed.
+//! Tracks whether an open transaction still exists on the server and may be committed.
 //!
-//! Invariants: a transaction that the server has undone is never committed. No later statement is
-//! sent, because the server would commit each statement by itself. The server is asked after each
-//! failed statement ([`is_undone`]). If the outcome of a statement is unknown, the server is asked
-//! before the next statement.
+//! Invariant: a transaction that the server has rolled back is never committed. No later statement
+//! is sent, because the server would commit it alone. The state is checked after each failed
+//! statement ([`is_undone`]), and before the next statement if an outcome is unknown.
 
 pub(crate) mod rollback;
 pub(crate) mod watch;
@@ -17,35 +16,35 @@ use tokio::sync::Mutex;
 use crate::error::kind::is_conflict;
 use crate::write::integrity::rollback::is_undone;
 
-/// Whether a transaction can still be committed. Clones share what concerns the whole transaction; [`Integrity::nested`] does so for a nested one.
+/// Whether a transaction can still be committed. Clones share all state. [`Integrity::nested`]
+/// shares only the state of the whole transaction.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct Integrity {
-    /// Holds for all nested transactions too.
+    /// Shared with all nested transactions.
     whole: Arc<Whole>,
-    /// A record failed half-way at this level. A rollback of this level makes it good.
+    /// A record failed at this level. Its rollback repairs that.
     failed: Arc<AtomicBool>,
 }
 
-/// What concerns a transaction with all that is nested in it.
 #[derive(Debug, Default)]
 struct Whole {
-    /// The database has undone the transaction, or something was dropped half-way.
+    /// The database rolled the transaction back, or a save or record was cancelled.
     lost: AtomicBool,
-    /// A statement has lost against a concurrent transaction.
+    /// A statement lost against a concurrent transaction.
     conflict: AtomicBool,
-    /// A statement has failed or was dropped, and the server has not been asked since.
+    /// A statement failed or was dropped, and the server was not checked since.
     unverified: AtomicBool,
-    /// Unwatched statements may run, so the server is asked before each watched statement.
+    /// Unwatched statements may run, so the server is checked before each watched statement.
     exposed: AtomicBool,
-    /// A statement has failed or was dropped, or the transaction was exposed. Never reset.
+    /// A statement failed or was dropped, or the transaction was exposed. Never reset.
     doubted: AtomicBool,
-    /// Held during a watched statement and the question after its failure.
+    /// Held during a watched statement and the check after its failure.
     statement: Mutex<()>,
 }
 
 impl Integrity {
-    /// Integrity of a transaction whose earlier statements were not watched.
+    /// For a transaction with unwatched earlier statements.
     #[must_use]
     pub fn unknown() -> Self {
         let integrity = Self::default();
@@ -53,7 +52,7 @@ impl Integrity {
         integrity
     }
 
-    /// Integrity of a transaction nested in this one.
+    /// For a transaction nested in this one.
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
@@ -62,29 +61,29 @@ impl Integrity {
         }
     }
 
-    /// The whole transaction must not be committed.
+    /// Prevents the commit of the whole transaction.
     pub fn lose(&self) {
         self.whole.lost.store(true, Ordering::Relaxed);
     }
 
-    /// This level must not be committed.
+    /// Prevents the commit of this level.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, unwatched statements may run.
+    /// Allows unwatched statements from now on.
     pub fn expose(&self) {
         self.whole.exposed.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// The outcome of a statement is unknown.
+    /// Marks the outcome of a statement as unknown.
     pub fn doubt(&self) {
         self.whole.unverified.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// Remembers the error of a statement.
+    /// Records the error of a statement.
     pub fn note(&self, error: &DbErr) {
         if is_conflict(error) {
             self.whole.conflict.store(true, Ordering::Relaxed);
@@ -92,7 +91,7 @@ impl Integrity {
         self.doubt();
     }
 
-    /// Whether a statement has lost against a concurrent transaction, so that the transaction is worth repeating.
+    /// Whether a statement lost against a concurrent transaction, so that a retry makes sense.
     #[must_use]
     pub fn has_conflict(&self) -> bool {
         self.whole.conflict.load(Ordering::Relaxed)
@@ -104,29 +103,29 @@ impl Integrity {
         self.whole.exposed.load(Ordering::Relaxed)
     }
 
-    /// Whether a statement has ever failed or been dropped, or the transaction was exposed.
+    /// Whether a statement ever failed or was dropped, or the transaction was exposed.
     #[must_use]
     pub fn was_doubted(&self) -> bool {
         self.whole.doubted.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing of the transaction may be committed.
+    /// Whether this level must not be committed.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.check().is_err()
     }
 
-    /// Runs one statement of the transaction `tx` at a time. If the statement fails, asks the server
-    /// whether the transaction still exists.
+    /// Runs a statement of the transaction `tx`; others wait. If it fails, checks whether the
+    /// transaction still exists.
     ///
     /// # Errors
     ///
-    /// The statement's error. If the transaction is lost, [`DbErr::Custom`], and nothing is sent. If the
-    /// connection is lost, the connection's error.
+    /// The statement's error. If the transaction is lost, [`DbErr::Custom`], and nothing is sent.
+    /// If the connection is lost, the connection's error.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the server is asked before the next statement.
+    /// If the future is dropped, the server is checked before the next statement.
     pub async fn watch<T>(
         &self,
         tx: &impl ConnectionTrait,
@@ -148,13 +147,13 @@ impl Integrity {
         outcome
     }
 
-    /// Refuses more work in a lost transaction. Asks the server if the state is unknown.
+    /// Fails if the transaction is lost. Checks the server if the state is unknown.
     pub(crate) async fn usable(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
         let _turn = self.whole.statement.lock().await;
         self.ask(tx).await
     }
 
-    /// Refuses a commit that would store a part. Asks the server if the state is unknown.
+    /// Fails if a commit would be partial. Checks the server if the state is unknown.
     ///
     /// # Errors
     ///
@@ -179,11 +178,11 @@ impl Integrity {
         Ok(())
     }
 
-    /// Refuses a commit that would store a part.
+    /// Fails if a commit would be partial. Sends nothing.
     ///
     /// # Errors
     ///
-    /// [`DbErr::Custom`] that says what to do.
+    /// [`DbErr::Custom`] with the next step.
     pub fn check(&self) -> Result<(), DbErr> {
         let reason = if self.whole.lost.load(Ordering::Relaxed) {
             "the database has undone it after an error, or an earlier save or record was dropped half-way"
@@ -198,7 +197,7 @@ impl Integrity {
     }
 }
 
-/// Marks the outcome of a statement as unknown when dropped.
+/// Marks the outcome of a statement as unknown on drop.
 struct Unseen<'i>(&'i Integrity);
 
 impl Drop for Unseen<'_> {

@@ -23,7 +23,7 @@ impl<'t> Watched<'t> {
         Self { tx, integrity }
     }
 
-    /// Rows one by one. The stream's end is not watched, so the server is asked before the next
+    /// Streams rows. The end of the stream is not watched, so the server is checked before the next
     /// statement.
     ///
     /// # Errors

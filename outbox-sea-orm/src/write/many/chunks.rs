@@ -1,4 +1,4 @@
-//! How many rows one statement takes.
+//! Splits models into statements by rows, values and bytes.
 
 use std::iter::Peekable;
 
@@ -6,27 +6,27 @@ use sea_orm::{ActiveModelTrait, ActiveValue, DbBackend, EntityTrait, Iterable as
 
 use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
-/// Most rows of one statement.
 const ROWS_MAX: usize = 1_000;
 
-/// Most bytes of texts, documents and binary values in one statement. A larger row is a statement of its own.
+/// Bytes of text, JSON and binary values per statement. A larger row gets a separate statement.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The same for MySQL and MariaDB: MariaDB makes a subquery of a list of 1,000 values, and may then look at, and lock, all rows.
+/// MariaDB turns a list of 1,000 values into a subquery, and may then read and lock all rows.
 const MYSQL_ROWS_MAX: usize = 500;
 
-/// How many rows of so many columns a statement may insert: SQLite takes 32,766 values, the others 65,535.
+/// SQLite allows 32,766 values per statement, the others 65,535.
 fn rows_max(backend: DbBackend, columns: usize) -> usize {
     let (values_max, rows_max) = match backend {
         DbBackend::Sqlite => (32_766, ROWS_MAX),
-        // The rows are then named by their keys.
+        // Rows are then selected by their keys.
         DbBackend::MySql => (65_535, MYSQL_ROWS_MAX),
         _ => (65_535, ROWS_MAX),
     };
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
-/// Most bytes of a statement that has several rows. On MySQL and MariaDB so few that the server need not be asked for `max_allowed_packet`.
+/// For statements with several rows. On MySQL and MariaDB small enough to skip the query for
+/// `max_allowed_packet`.
 fn bytes_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::MySql => UNASKED_BYTES_MAX,
@@ -34,8 +34,8 @@ fn bytes_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Splits models into statements. The models of one statement have the same columns set, because SeaORM would write null, and not the column's
-/// default, for one that only others have.
+/// All models of a statement have the same columns set. Otherwise SeaORM would write null instead
+/// of a column's default.
 pub(super) struct Chunks<I: Iterator> {
     models: Peekable<I>,
     backend: DbBackend,
@@ -70,7 +70,6 @@ impl<A: ActiveModelTrait, I: Iterator<Item = A>> Chunks<I> {
     }
 }
 
-/// Which columns are set.
 fn set_columns<A: ActiveModelTrait>(model: &A) -> Vec<bool> {
     <A::Entity as EntityTrait>::Column::iter()
         .map(|column| !model.is_not_set(column))

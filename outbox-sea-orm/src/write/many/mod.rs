@@ -1,7 +1,8 @@
 //! Inserts many rows together with their events, in multi-row statements.
 //!
-//! Invariants: rows and events are written in one transaction. Rows are written, and their events made and recorded, chunk by chunk. So only one
-//! chunk is in memory, besides the caller's models and the answer. An event is made for each row that the database returns, and for no other.
+//! Invariants: rows and events are written in one transaction. They are written chunk by chunk, so
+//! only one chunk is in memory besides the caller's models and the result. Events are made for
+//! exactly the rows that the database returns.
 
 mod chunks;
 
@@ -20,14 +21,15 @@ use crate::write::packet;
 use crate::write::record::record_events;
 use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
-/// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every such closure.
+/// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every
+/// such closure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes the events of each row",
     label = "expected a closure over the model",
     note = "write `|order| [event]`; it is called for each row, so clone what it uses up"
 )]
 pub trait MakesEventsOfEach<M>: FnMut(&M) -> Self::Made + Send + 'static {
-    /// What the closure returns.
+    /// The closure's result.
     type Made;
 }
 
@@ -41,9 +43,10 @@ where
 
 /// Inserts many rows of an entity together with their events. Implemented for every SeaORM entity.
 ///
-/// Everything is one transaction, as with [`SaveWithEvents`](crate::SaveWithEvents): a pool opens and commits one, an open transaction is joined.
-/// Rows are written with statements of up to 1,000 rows and 4 MiB (500 rows and 512 KiB on MySQL and MariaDB), and their events with statements of up to 5,000
-/// (PostgreSQL) or 500 events. The closure is called once for each row, with the row as it is stored. It may return several events, or none.
+/// One transaction for all, as for [`SaveWithEvents`](crate::SaveWithEvents): a pool opens and
+/// commits a transaction, an open transaction is joined. A statement has up to 1,000 rows and 4 MiB
+/// (MySQL and MariaDB: 500 rows and 512 KiB), or up to 5,000 events (PostgreSQL; others: 500). The
+/// closure is called once per stored row. It may return several events, or none.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -70,28 +73,32 @@ where
 /// # }
 /// ```
 ///
-/// As with SeaORM's own methods for many rows, hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run.
+/// Hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run, as for SeaORM's own
+/// methods for many rows.
 ///
-/// To update or delete many rows, begin a transaction, write with SeaORM, and [`record`](crate::record()) an event for each row.
+/// To update or delete many rows, begin a transaction, write with SeaORM, and
+/// [`record`](crate::record()) an event for each row.
 ///
 /// # MySQL and MariaDB
 ///
-/// MariaDB (10.5) returns the rows of an insert. MySQL does not: there each model needs its primary key, or [`SaveError::Unsupported`] says so.
+/// MariaDB (10.5) returns inserted rows. MySQL does not: there each model needs its primary key,
+/// otherwise [`SaveError::Unsupported`] is returned.
 ///
 /// # Cancellation and errors
 ///
-/// As with [`SaveWithEvents`](crate::SaveWithEvents). After an error nothing of all the rows is stored, except with [`SaveError::CommitUnknown`]. Bulk
-/// saves that run at the same time can deadlock with each other if they record events of the same aggregates:
-/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats them.
+/// As for [`SaveWithEvents`](crate::SaveWithEvents). After an error no row is stored, except with
+/// [`SaveError::CommitUnknown`]. Concurrent bulk saves with events of the same aggregates can
+/// deadlock: [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats them.
 pub trait SaveManyWithEvents: EntityTrait
 where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,
     Self::ActiveModel: Send + 'static,
 {
-    /// Inserts the models and records the events of each. Returns the saved models, in no particular order.
+    /// Inserts the models and records the events of each. Returns the saved models in no particular
+    /// order.
     ///
-    /// Models with different columns set go into different statements, so that a column that is not set has its default. The iterator is read chunk
-    /// by chunk, while the transaction is open.
+    /// Models with different columns set go into different statements, so that unset columns get
+    /// their defaults. The iterator is read chunk by chunk in the open transaction.
     fn insert_many_with_events<I, D, F>(
         models: I,
         db: &D,
@@ -109,7 +116,8 @@ where
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
-                    // Whether the last statement was one of ours, so that the transaction has not failed.
+                    // Whether the last statement was an own one, which proves that the transaction
+                    // has not failed.
                     let mut is_whole = false;
                     while let Some(chunk) = chunks.next() {
                         let saved = insert::<Self>(tx, chunk).await?;
@@ -142,7 +150,6 @@ where
 {
 }
 
-/// Inserts a chunk of models, and returns the rows.
 async fn insert<E>(tx: &OutboxTransaction, models: Vec<E::ActiveModel>) -> Result<Vec<E::Model>, SaveError>
 where
     E: EntityTrait,
@@ -150,8 +157,8 @@ where
     E::ActiveModel: Send,
 {
     let number = models.len();
-    // MySQL and MariaDB end the connection if a statement is too large for them. Only a row that is alone in its chunk can be. The size is known
-    // before the await: otherwise the active model would have to be `Sync`.
+    // MySQL and MariaDB close the connection if a statement is too large, which requires a chunk of
+    // one row. Computed before the await: otherwise the active model would have to be `Sync`.
     let size_bytes = match &*models {
         [model] => packet::size_bytes(model, false, tx.get_database_backend()),
         _ => 0,
@@ -192,7 +199,7 @@ fn by_keys<E: EntityTrait>(keys: Vec<ValueTuple>) -> Condition {
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
 }
 
-/// MariaDB's `INSERT … RETURNING`, which SeaORM does not write.
+/// MariaDB's `INSERT … RETURNING`, which SeaORM does not support.
 async fn returning<E: EntityTrait>(
     tx: &OutboxTransaction,
     insert: InsertMany<E::ActiveModel>,
