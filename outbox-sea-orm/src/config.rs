@@ -1,4 +1,4 @@
-//! Table names and limits for recording events.
+//! Settings for recording events.
 
 use outbox_core::Limits;
 
@@ -7,11 +7,11 @@ use crate::names::usage;
 
 /// Table names and message limits for recording events.
 ///
-/// The relay's [`SqlStore`](crate::SqlStore) needs the same table names.
+/// The relay's [`SqlStore`](crate::SqlStore) needs the same names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxConfig {
-    /// Table names. Default: `outbox_messages` and so on, on the connection's search path.
+    /// Table names. Default: `outbox_messages` and so on, on the search path.
     pub names: TableNames,
     /// Limits of payload and headers. Default: [`Limits::default`].
     pub limits: Limits,

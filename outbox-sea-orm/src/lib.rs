@@ -1,9 +1,9 @@
 //! Stores a SeaORM model and its events in one transaction, and serves the events to the relay.
 //!
-//! A service that saves an order and then publishes `order.placed` loses the event if it crashes in
-//! between. If it publishes first and the commit fails, it publishes a false event.
-//! [`SaveWithEvents`] writes both in one transaction. A [`Relay`](outbox_core::Relay) over
-//! [`SqlStore`] publishes committed events at least once and in order per aggregate.
+//! Without one transaction, a crash between save and publish loses the event, and a failed commit
+//! after the publish makes it false. [`SaveWithEvents`] writes both in one transaction. A
+//! [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes committed events at least once and in
+//! order per aggregate.
 //!
 //! **Guaranteed**: events exist if and only if the transaction committed. Per aggregate they are
 //! numbered 1, 2, 3 … in commit order.
@@ -60,10 +60,10 @@
 //! | you have | you use |
 //! |---|---|
 //! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
-//! | many rows and their events | [`SaveManyWithEvents`]: `insert_`, `upsert_`, `update_`, `delete_many_with_events` |
+//! | many rows and their events | [`SaveManyWithEvents`]: `insert_many_with_events` |
 //! | domain methods that raise events; nested active models | [`AggregateRoot`] |
 //! | events only | [`record()`], inside a transaction |
-//! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
+//! | several changes, with retries | [`OutboxConnection::transaction`] |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
 //! | a relay | [`SqlStore`], in a separate pool |
@@ -71,10 +71,10 @@
 //! | dead letters to decide about | [`SqlStore`] as [`OutboxAudit`](outbox_core::OutboxAudit) |
 //! | tests | module `testing` (feature `testing`) |
 //!
-//! Not in this crate: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
+//! For publishing see `outbox-nats`, for consuming `outbox-inbox`.
 //!
-//! Enable a driver feature (`postgres`, `mysql` or `sqlite`), and choose SeaORM's runtime and TLS
-//! feature in your own `Cargo.toml`. MySQL support is tested with MariaDB.
+//! Enable a driver feature (`postgres`, `mysql` or `sqlite`), and SeaORM's runtime and TLS feature
+//! in your own `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 // With some drivers disabled, code of the others is unused.

@@ -1,8 +1,7 @@
-//! Requirements of relay and inbox on the server: a tested engine, and session settings that keep
-//! the meaning of statements.
+//! Requirements on the server: a tested engine, and session settings that keep the meaning of
+//! statements.
 //!
-//! Settings that change only plans or text formats have no effect: values are bound, and results
-//! are binary.
+//! Settings for plans or text formats do not matter: values are bound, and results are binary.
 
 use std::fmt;
 
@@ -13,7 +12,7 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
 pub struct UnfitSetting {
     /// Name of the setting.
     pub name: &'static str,
-    /// Value in the sessions of the pool.
+    /// Value in the pool's sessions.
     pub value: String,
     /// Required value.
     pub needed: &'static str,
@@ -57,16 +56,15 @@ const MYSQL: [(&str, &str, &str); 5] = [
     ("unique_checks", "1", "inserts would lock whole tables"),
 ];
 
-/// Modes that change the meaning of statements.
+/// These change the meaning of statements.
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Fixes all findings of [`unfit_settings`] on MySQL and MariaDB. `sql_mode` is the drivers' value
-/// on a server with default settings.
+/// Fixes all findings of [`unfit_settings`]. `sql_mode` is the drivers' value on a default server.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 
-/// Finds session settings that change the meaning of statements. Checks one session of the pool.
-/// Sends no statement to SQLite.
+/// Finds session settings that change the meaning of statements, in one session of the pool. Sends
+/// nothing to SQLite.
 ///
 /// # Errors
 ///
@@ -84,7 +82,7 @@ pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSettin
     unfit(backend, &row)
 }
 
-/// Selects the input of [`unfit`].
+/// Input of [`unfit`].
 pub(crate) fn question(backend: DbBackend) -> Option<String> {
     match backend {
         DbBackend::Postgres => Some(
@@ -106,8 +104,8 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // If `pg_catalog` is not listed, it comes first. Temporary schemas come before it, but are
-        // not searched for functions and operators.
+        // Unlisted, `pg_catalog` comes first. Temporary schemas are not searched for functions and
+        // operators.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {
@@ -142,7 +140,7 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     Ok(found)
 }
 
-/// Untested engines with the protocol of PostgreSQL or MySQL, and a part of their version texts.
+/// Name, and part of the version text.
 const UNTESTED: [(&str, &str); 6] = [
     ("CockroachDB", "cockroach"),
     ("YugabyteDB", "-yb-"),
@@ -152,8 +150,8 @@ const UNTESTED: [(&str, &str); 6] = [
     ("Vitess", "vitess"),
 ];
 
-/// The name of the engine if it only has the protocol of PostgreSQL or MySQL. `version` is the
-/// result of [`version_query`].
+/// The engine's name if it only has the protocol of PostgreSQL or MySQL. `version` is from
+/// [`version_query`].
 #[doc(hidden)]
 pub fn untested_engine(version: &str) -> Option<&'static str> {
     let version = version.to_ascii_lowercase();

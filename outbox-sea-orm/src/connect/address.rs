@@ -1,7 +1,7 @@
-//! Checks the parameters of a database address and opens lazy pools.
+//! Checks database addresses and opens lazy pools.
 //!
 //! Invariant: an unknown parameter is an error. sqlx logs the value of an unknown PostgreSQL
-//! parameter, possibly a secret, and ignores unknown MySQL parameters.
+//! parameter, possibly a secret.
 
 #[cfg(feature = "mysql")]
 use sea_orm::sqlx::mysql::MySqlConnectOptions;
@@ -55,7 +55,7 @@ const OF_MYSQL: [&str; 14] = [
     "timezone",
 ];
 
-/// Limit for the name in the error text, in characters.
+/// In characters, for the error text.
 const NAME_SHOWN_MAX: usize = 64;
 
 pub(super) fn check(address: &str) -> Result<(), ConnectError> {
@@ -65,7 +65,7 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
             OF_POSTGRES.contains(&name) || name.starts_with("options[") && name.ends_with(']')
         }
         "mysql" => OF_MYSQL.contains(&name),
-        // sqlx itself rejects unknown parameters of SQLite.
+        // sqlx rejects unknown ones.
         _ => true,
     };
     match url.query_pairs().find(|(name, _)| !is_known(name)) {
@@ -78,16 +78,11 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
     }
 }
 
-/// A pool that opens its first connection on the first acquire. `options` must be lazy.
-///
-/// # Errors
-///
-/// [`ConnectError::Address`], [`ConnectError::Parameter`], and [`ConnectError::File`], because
-/// SeaORM opens a SQLite file at once.
+/// `options` must be lazy. SeaORM opens a SQLite file at once ([`ConnectError::File`]).
 pub(super) async fn lazy(options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
     let address = options.get_url().to_owned();
     check(&address)?;
-    // SeaORM's error text contains the address with its password.
+    // SeaORM's error text contains the password.
     let pool = Database::connect(options)
         .await
         .map_err(|error| refused(&address, error))?;
@@ -115,8 +110,7 @@ fn refused(address: &str, error: DbErr) -> ConnectError {
     ConnectError::Address
 }
 
-/// Copies the lazy pool's driver options to the real pool, including changes by the service's own
-/// mapping functions.
+/// Copies the driver options, including changes by the service's mapping functions.
 pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -133,7 +127,7 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     }
 }
 
-/// Unsets `extra_float_digits`, which PgBouncer rejects. PostgreSQL 12 and later do not need it.
+/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 and later do not need.
 #[cfg(feature = "postgres")]
 fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
     if !matches!(
@@ -161,7 +155,7 @@ fn mended_mysql(pool: &DatabaseConnection) -> Option<MySqlConnectOptions> {
     Some(MySqlConnectOptions::clone(&options).host(&host))
 }
 
-/// sqlx 0.9 keeps the brackets of an IPv6 address in a URL, and name resolution then fails.
+/// sqlx 0.9 cannot resolve an IPv6 address with brackets.
 fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host)

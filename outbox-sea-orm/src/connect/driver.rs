@@ -1,4 +1,4 @@
-//! Server names, connection tests and error classification for the sqlx drivers.
+//! Server names, connection tests and error classes of the sqlx drivers.
 //!
 //! Invariant: errors are classified by type and code, never by text.
 
@@ -12,10 +12,10 @@ use super::Why;
 use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// Connection attempts while only sqlx reports an error for SSLRequest.
+/// While only sqlx reports an error for SSLRequest.
 const ATTEMPTS: usize = 5;
 
-/// Opens and closes a connection outside the pool. Does nothing for SQLite.
+/// Opens and closes a connection outside the pool.
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -32,8 +32,8 @@ pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     }
 }
 
-/// Resolves two ambiguous errors: sqlx reports an ErrorResponse to SSLRequest as a protocol error,
-/// and PgBouncer uses one code for all its errors.
+/// sqlx reports an ErrorResponse to SSLRequest as a protocol error, and PgBouncer uses one code for
+/// all its errors.
 #[cfg(feature = "postgres")]
 async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
     let mut attempts = 0;
@@ -62,8 +62,7 @@ async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), 
     Err(error)
 }
 
-/// Returns the reason if a pooler shares sessions or rejects parameters. `None` also if the server
-/// cannot be tested.
+/// `None` also if the server cannot be tested.
 pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -83,7 +82,7 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
     }
 }
 
-/// The address may be unroutable, so the test needs a time limit.
+/// The address may be unroutable.
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -99,7 +98,7 @@ async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<
     }
 }
 
-/// Server kind, host, user and database. Never the password.
+/// Never contains the password.
 pub(super) fn server_of(pool: &DatabaseConnection) -> String {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -133,8 +132,7 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
         DbErr::ConnectionAcquire(_) => Some(Why::Away),
         #[cfg(feature = "postgres")]
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
-        // Only while connecting. An established connection that breaks is reopened, whatever the
-        // cause.
+        // Only while connecting. Otherwise the pool reconnects, whatever the cause.
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
         DbErr::Conn(RuntimeErr::SqlxError(error))
         | DbErr::Exec(RuntimeErr::SqlxError(error))
@@ -148,8 +146,7 @@ fn is_pooler(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
 }
 
-/// sqlx 0.9 reports rustls errors as `InvalidData`. The drivers report their own parse errors as
-/// `Protocol`.
+/// sqlx 0.9 reports rustls errors as `InvalidData`.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,
@@ -158,12 +155,11 @@ fn is_tls(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether sqlx could not parse an answer, such as an ErrorResponse to SSLRequest.
+/// For example an ErrorResponse to SSLRequest.
 pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
     matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if matches!(**error, sqlx::Error::Protocol(_)))
 }
 
-/// Whether PgBouncer itself may have reported the error.
 pub(super) fn is_of_pooler(error: &DbErr) -> bool {
     has_code(error, &[super::OF_POOLER])
 }
@@ -173,8 +169,8 @@ fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     code.as_deref() == Some(super::OF_POOLER)
 }
 
-/// Whether a certificate or key file is missing: a TCP connection needs no other file. A missing
-/// Unix socket means that the server is down.
+/// Over TCP, only a certificate or key file can be missing. A missing socket means that the server
+/// is down.
 pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
     let is_over_tcp = match &pool.inner {
         #[cfg(feature = "postgres")]

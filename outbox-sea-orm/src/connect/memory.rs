@@ -1,8 +1,7 @@
 //! Keeps in-memory SQLite databases, which end with their last connection.
 //!
-//! With default settings, a sqlx 0.9.0 pool closes idle connections after 10 minutes and all
-//! connections after 30 minutes. A cancelled caller also drops the connection under test
-//! (`test_before_acquire`). If the dropped connection was the only one, all tables are lost.
+//! By default, a sqlx 0.9.0 pool closes idle connections after 10 minutes and all after 30 minutes.
+//! A cancelled caller also drops the connection under test (`test_before_acquire`).
 
 use std::fmt;
 
@@ -11,9 +10,9 @@ use sea_orm::{DatabaseConnection, DbErr};
 /// Whether a pool can lose its in-memory database.
 #[doc(hidden)]
 pub enum InMemory {
-    /// The database is not in memory, or the pool never closes its connections.
+    /// On disk, or the pool never closes its connections.
     Safe,
-    /// A second connection keeps the database until this value is dropped.
+    /// This second connection keeps the database.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     /// Each connection has a separate database, and the pool closes connections.
@@ -36,8 +35,8 @@ impl fmt::Debug for InMemory {
 pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
-/// Checks whether the pool can lose its database. If connections share the database, opens a second
-/// connection to keep it. Otherwise only pool settings help: see [`connect`](crate::connect()).
+/// Checks whether the pool can lose its database. Opens a second connection if connections share
+/// the database.
 ///
 /// # Errors
 ///
@@ -88,7 +87,7 @@ pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr
 async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
-    // The table function of the same name would read the schema and wait for the file lock.
+    // The table function would wait for the file lock.
     let databases = Statement::from_string(DbBackend::Sqlite, "PRAGMA database_list");
     for row in pool.query_all_raw(databases).await? {
         if row.try_get_by_index::<String>(1)? == "main" {
@@ -99,7 +98,7 @@ async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     Ok(false)
 }
 
-/// Returns [`InMemory::Safe`]: without the `sqlite` feature there is no SQLite pool.
+/// Always [`InMemory::Safe`] without the feature `sqlite`.
 #[doc(hidden)]
 #[cfg(not(feature = "sqlite"))]
 pub async fn keep_in_memory(_: &DatabaseConnection) -> Result<InMemory, DbErr> {

@@ -1,8 +1,7 @@
-//! Opens a pool for a program that may start before its database, and reports why a server accepts
-//! no connection.
+//! Opens a pool for a program that may start before its database.
 //!
-//! A sqlx 0.9 pool retries for 30 s and then reports only a timeout. The server is therefore tested
-//! over a separate connection.
+//! A sqlx 0.9 pool retries for 30 s and reports only a timeout, so the server is tested over a
+//! separate connection.
 //!
 //! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No text
 //! contains a password or the address.
@@ -25,27 +24,24 @@ use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, serve
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Time a call waits for the pool before the server is tested.
+/// Wait for the pool before the server is tested.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
 /// Differences from SeaORM's `Database::connect`:
 ///
-/// * If the server is down or still starting, `connect` retries without limit, at first after 100
-///   ms, then with doubled pauses of up to 2 s. Each reason is logged once. A refused login and
-///   failed TLS are returned at once.
-/// * Statements are logged at level debug instead of info, because relay and inbox poll. Any other
-///   level set in `options` is kept.
-/// * An unknown address parameter is an error. IPv6 addresses (`[::1]`) work.
+/// * While the server is down or starting, it retries without limit, after 100 ms, then with
+///   doubled pauses of up to 2 s. Logs each reason once.
+/// * Statements are logged at level debug instead of info. Any other level in `options` is kept.
+/// * Unknown address parameters are errors. IPv6 addresses (`[::1]`) work.
 /// * A PostgreSQL pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is
 ///   refused.
-/// * For an in-memory SQLite database, the pool never closes a connection: no idle timeout, no
-///   maximum lifetime, no test before use. The database ends with its last connection.
+/// * For an in-memory SQLite database, the pool never closes a connection, because the database
+///   ends with the last one.
 ///
 /// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep this
-/// target at debug in your subscriber (`info,sea_orm=debug`), or set the password in `PGPASSWORD`
-/// or `.pgpass`.
+/// target at debug (`info,sea_orm=debug`), or use `PGPASSWORD` or `.pgpass`.
 ///
 /// If a service must answer before its database is up, use `Database::connect` with
 /// `connect_lazy(true)`. Relay and inbox then wait in `run`.
@@ -56,10 +52,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Cancellation
 ///
-/// Dropping the future closes the connections that it has opened.
+/// Dropping the future closes its connections.
 pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConnection, ConnectError> {
     let mut options = options.into();
-    // The level's type belongs to the crate `log`, which SeaORM does not re-export.
+    // The level's type is in the crate `log`, which SeaORM does not re-export.
     if let ("INFO", Ok(debug)) = (options.get_sqlx_logging_level().as_str(), "debug".parse()) {
         options.sqlx_logging_level(debug);
     }
@@ -113,7 +109,7 @@ pub fn check_address(address: &str) -> Result<(), ConnectError> {
     check(address)
 }
 
-/// Returns a pool that connects on the first acquire. The address is checked as by [`connect`].
+/// Returns a pool that connects on the first acquire.
 ///
 /// # Errors
 ///
@@ -144,11 +140,11 @@ async fn try_once(
     }
 }
 
-/// Opens and closes a connection outside the pool. Does not open a SQLite file.
+/// Tests a connection outside the pool, except for SQLite.
 ///
 /// # Errors
 ///
-/// [`ConnectError`], with the reason.
+/// The reason, as [`ConnectError`].
 #[doc(hidden)]
 pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
     ask(pool).await.map_err(|source| connect_error(pool, source))
@@ -158,8 +154,8 @@ pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
 ///
 /// # Errors
 ///
-/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, or if `failed`, the error of an
-/// earlier statement, is an outage.
+/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, or if the error `failed` is an
+/// outage.
 #[doc(hidden)]
 pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -> Result<(), ConnectError> {
     if failed.is_some_and(|error| is_out_of_reach(error) && !is_of_pooler(error)) {
@@ -175,13 +171,13 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address is malformed, or the feature of its driver is not enabled.
+    /// The address is malformed, or the driver's feature is not enabled.
     #[error(
         "the address of the database is malformed, or the feature of its database is not enabled; use \
          `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and the feature `postgres`, `mysql` or `sqlite`"
     )]
     Address,
-    /// The driver does not support a parameter of the address.
+    /// The driver does not support a parameter.
     #[error(
         "the address of the database has an unknown parameter `{parameter}`; correct its name or remove it"
     )]
@@ -205,45 +201,45 @@ pub enum ConnectError {
          keep sessions (PgBouncer: `pool_mode = session`)"
     )]
     Pooler {
-        /// Server kind, host, user and database.
+        /// Server, user and database.
         server: String,
-        /// Which of the two causes.
+        /// Which cause.
         source: DbErr,
     },
-    /// The server rejects user, password or database, until an operator acts.
+    /// The server rejects user, password or database.
     #[error(
         "{server} refuses the login; correct user, password and database name in its address, or let the server admit them"
     )]
     Refused {
-        /// Server kind, host, user and database.
+        /// Server, user and database.
         server: String,
         /// The server's error.
         source: DbErr,
     },
-    /// TLS failed, until an operator acts: the certificate is not trusted or has another name, a
-    /// certificate or key file of the address is missing, or the server has no TLS.
+    /// The certificate is not trusted or has another name, a certificate or key file is missing, or
+    /// the server has no TLS.
     #[error(
         "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
          names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
     )]
     Tls {
-        /// Server kind, host, user and database.
+        /// Server, user and database.
         server: String,
         /// Cause.
         source: DbErr,
     },
-    /// The server does not answer, or accepts no connections at present.
+    /// The server does not answer, or accepts no connections now.
     #[error("{server} is out of reach")]
     OutOfReach {
-        /// Server kind, host, user and database.
+        /// Server, user and database.
         server: String,
         /// Cause.
         source: DbErr,
     },
-    /// Another cause, such as a file that cannot be opened or a server that is not a database.
+    /// Another cause, such as a server that is not a database.
     #[error("{server} cannot be used")]
     Failed {
-        /// Server kind, host, user and database.
+        /// Server, user and database.
         server: String,
         /// Cause.
         source: DbErr,
@@ -285,9 +281,9 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
 enum Why {
     Login,
     Tls,
-    /// Temporary: the server does not answer, or accepts no connections at present.
+    /// Temporary.
     Away,
-    /// A pooler shares sessions or rejects parameters.
+    /// Shares sessions or rejects parameters.
     Pooler,
 }
 
@@ -296,9 +292,8 @@ pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
     why(error) == Some(Why::Away)
 }
 
-/// Waits 1 s for the pool, then tests the server and returns the reason for a failed connection.
-/// Never completes if the server accepts a connection: then the pool is busy. Dropping the future
-/// closes the connections that it has opened.
+/// Waits 1 s, then returns the reason for a failed connection. Never completes if the server
+/// accepts a connection: then the pool is busy. Dropping the future closes its connections.
 #[doc(hidden)]
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
@@ -308,12 +303,11 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     }
 }
 
-/// PgBouncer's SQLSTATE for all its own errors, such as a rejected parameter or an unreachable
-/// server.
+/// PgBouncer's SQLSTATE for all its own errors.
 const OF_POOLER: &str = "08P01";
 
-/// `Login`: login refused (28), database missing. `Away`: connection lost (08), resources (53),
-/// server starting or stopping (57P).
+/// Login refused (28), database missing; connection lost (08), resources (53), starting or stopping
+/// (57P).
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -324,8 +318,8 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
     }
 }
 
-/// `Login`: access denied, host not allowed, database missing, account expired or locked. `Away`:
-/// too many connections, shutdown, Galera node not ready.
+/// Access denied, host not allowed, database missing, account expired or locked; too many
+/// connections, shutdown, Galera node not ready.
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),
@@ -354,7 +348,7 @@ mod tests {
         assert_eq!(why_of_mysql(1146), None);
     }
 
-    /// SeaORM's error text contains the whole address.
+    /// SeaORM's error text contains the address.
     #[tokio::test]
     async fn a_malformed_address_does_not_show_its_password() {
         for address in [

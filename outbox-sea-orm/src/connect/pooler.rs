@@ -1,15 +1,14 @@
-//! Detects a pooler that assigns a connection another PostgreSQL session after each transaction.
+//! Detects a pooler that assigns another PostgreSQL session after each transaction.
 //!
-//! Behind such a pooler, settings of one client such as the search path apply to others, and events
-//! could be stored in another service's tables. No answer identifies a pooler, so its behavior is
-//! tested.
+//! Settings of one client, such as the search path, would apply to others, and events could reach
+//! another service's tables. No answer identifies a pooler, so its behavior is tested.
 
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgConnection};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use uuid::Uuid;
 
-/// A busy pooler may pass a round, because other clients take its sessions.
+/// A busy pooler may pass a round.
 const LOOKS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +42,7 @@ pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, 
     Ok(is_shared)
 }
 
-/// The open transaction occupies the session that a pooler would assign to the first connection
-/// again.
+/// The open transaction occupies the session that a pooler would assign to `first`.
 async fn look(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let mark = Uuid::now_v7().to_string();
     first
@@ -75,7 +73,7 @@ pub(super) enum Greeting {
     Foreign,
 }
 
-/// Sends SSLRequest. sqlx reports an ErrorResponse, such as out of memory, as a protocol error.
+/// sqlx reports an ErrorResponse to SSLRequest as a protocol error.
 pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Result<Greeting> {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
     Ok(match first_byte(options, &SSL_REQUEST).await? {
@@ -85,8 +83,7 @@ pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Resu
     })
 }
 
-/// Whether a startup parameter prevents the connection. PgBouncer uses the same code for an outage
-/// of PostgreSQL.
+/// PgBouncer uses the same code for an outage of PostgreSQL.
 pub(super) async fn refuses_parameters(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     if let Ok(connection) = options.clone().extra_float_digits(None).connect().await {
         connection.close().await?;
@@ -98,7 +95,6 @@ pub(super) async fn refuses_parameters(options: &PgConnectOptions) -> Result<boo
         && greeting_to_login(options, None).await? == Greeting::Ready)
 }
 
-/// Sends StartupMessage with user and database, and with `options` if `parameter` is given.
 async fn greeting_to_login(options: &PgConnectOptions, parameter: Option<&str>) -> std::io::Result<Greeting> {
     let (user, database) = (options.get_username(), options.get_database());
     let mut texts = vec!["user", user, "database", database.unwrap_or(user)];

@@ -1,7 +1,7 @@
-//! Database errors that an operator can fix: a missing table or column, or a missing privilege.
+//! Database errors that an operator can fix.
 //!
-//! Classified by SQLSTATE, MySQL error number and SQLite result code. Only object names, and two
-//! SQLite conditions with the same code, are parsed from the text.
+//! Classified by code. Only object names, and two SQLite conditions with the same code, are parsed
+//! from the text.
 
 use std::error::Error;
 
@@ -13,16 +13,16 @@ use super::code::ErrorCode;
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseAnswer {
-    /// A table is missing. The name has no schema, and is empty if the error has no name.
+    /// A table is missing. Name without schema; empty if unknown.
     TableMissing(String),
     /// A column is missing.
     ColumnMissing,
-    /// The user lacks a privilege on this object. Name as in `TableMissing`.
+    /// The user lacks a privilege on this object.
     Denied(String),
 }
 
 impl DatabaseAnswer {
-    /// Finds the answer in an error or its causes.
+    /// Searches an error and its causes.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut level = Some(error);
@@ -47,7 +47,7 @@ impl DatabaseAnswer {
 }
 
 fn of_level(error: &(dyn Error + 'static)) -> Option<DatabaseAnswer> {
-    // A transparent error skips SeaORM's error and exposes only its cause.
+    // A transparent error exposes only the cause of SeaORM's error.
     let answer = match error.downcast_ref::<DbErr>() {
         Some(error) => ErrorCode::of(error),
         None => ErrorCode::of_cause(error.downcast_ref::<RuntimeErr>()?),

@@ -1,31 +1,27 @@
-//! Codes of database errors, and whether a failed commit was rolled back.
+//! Codes of database errors.
 //!
-//! Invariant: a commit counts as refused only if the database reports so. The outcome of unlisted
-//! errors is unknown.
+//! Invariant: a commit counts as refused only if the database reports so.
 
 use sea_orm::sqlx;
 use sea_orm::{DbErr, RuntimeErr};
 
-/// Whether the database has refused a commit and stored nothing: a deferred constraint or trigger,
-/// a serialization failure, a deadlock, or a Galera conflict. If false, the outcome of the failed
-/// commit is unknown.
+/// Whether the database refused the commit and stored nothing: deferred constraint or trigger,
+/// serialization failure, deadlock, Galera conflict. If false, the outcome is unknown.
 ///
-/// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and of SeaORM's
-/// own commit. A save over a pool already distinguishes
-/// [`SaveError::Database`](crate::SaveError::Database) from
-/// [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
+/// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and SeaORM's own
+/// commit. A save over a pool already returns [`SaveError::Database`](crate::SaveError::Database)
+/// or [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
-    // This crate refused to commit the transaction.
+    // This crate refused the commit.
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
-/// Whether MySQL or MariaDB rejected a statement because a transaction is open.
+/// MySQL and MariaDB.
 pub(crate) fn is_transaction_in_progress(error: &DbErr) -> bool {
     ErrorCode::of(error).is_some_and(|answer| answer.number == Some(1568))
 }
 
-/// `codes` are SQLSTATEs, or result codes of SQLite.
 pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     ErrorCode::of(error).is_some_and(|answer| codes.contains(&answer.code.as_str()))
 }
@@ -78,13 +74,12 @@ impl ErrorCode {
         }
     }
 
-    /// The low byte of SQLite's result code. `None` for a SQLSTATE, which has five characters.
+    /// The low byte of SQLite's result code. A SQLSTATE has five characters.
     pub(crate) fn sqlite(&self) -> Option<u32> {
         let code: u32 = self.code.parse().ok().filter(|_| self.code.len() < 5)?;
         Some(code & 0xff)
     }
 
-    /// MySQL texts begin with the error number.
     #[cfg(test)]
     pub(crate) fn of_text(code: &str, text: &str) -> Self {
         Self {
@@ -98,7 +93,7 @@ impl ErrorCode {
     fn refuses_commit(&self) -> bool {
         match (self.number, self.code.len()) {
             (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
-            // A fatal error ends the session, possibly during the commit.
+            // It ends the session, possibly during the commit.
             (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
             // BUSY, LOCKED, FULL, CONSTRAINT.
             _ => matches!(self.sqlite(), Some(5 | 6 | 13 | 19)),
@@ -106,17 +101,16 @@ impl ErrorCode {
     }
 }
 
-/// A non-fatal error ends the transaction. Excluded: lost connections, also from poolers (08),
-/// unknown completion (40003), operating system errors (58), internal errors (XX).
+/// A non-fatal error ends the transaction. Excluded: lost connections (08), unknown completion
+/// (40003), operating system (58) and internal errors (XX).
 fn postgres_refuses(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !class.is_empty() && code != "40003" && !["08", "58", "XX"].contains(&class)
 }
 
-/// Refused: rollback (40: deadlock, Galera, group replication), constraint (23), transaction cache
-/// full, lock timeout, server read-only, a group replication hook, and 1180. Error 1180 is a
-/// rollback after a failed commit. With Galera status 6 (connection lost) or 7 and 8 (node failed),
-/// other nodes may have committed.
+/// Refused: rollback (40), constraint (23), transaction cache full, lock timeout, read-only, group
+/// replication hook. 1180 is a rollback, but with Galera status 6 to 8 (connection lost, node
+/// failed) other nodes may have committed.
 fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_galera_lost = || {

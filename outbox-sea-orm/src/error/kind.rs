@@ -1,7 +1,7 @@
 //! Classifies errors by the caller's next action.
 //!
-//! Invariant: an error is retryable only if the database reports so or never answered. All unlisted
-//! errors are `Refused`. For commits, see [`crate::is_commit_refused`].
+//! Invariant: an error is retryable only if the database reports so or never answered. Unlisted
+//! errors are `Refused`.
 
 use sea_orm::DbErr;
 use sea_orm::{RuntimeErr, sqlx};
@@ -24,32 +24,30 @@ use crate::error::code::ErrorCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The transaction lost against a concurrent one: deadlock, serialization failure or lock
-    /// timeout.
+    /// Deadlock, serialization failure or lock timeout.
     Conflict,
-    /// The database is down, starting, stopping, out of resources or read-only, or the pool has no
-    /// free connection. Includes failed TLS: a running program may hit a certificate rotation.
+    /// The database is down, starting, stopping, out of resources or read-only, or the pool is
+    /// exhausted. Includes failed TLS, because certificates may be rotated.
     Unavailable,
-    /// The connection was lost during the commit. Everything is stored, or nothing.
+    /// The connection was lost during the commit.
     CommitUnknown,
-    /// An event with the same deduplication key is recorded: an earlier attempt has committed.
+    /// The deduplication key exists: an earlier attempt has committed.
     AlreadyRecorded,
     /// No row has this primary key.
     RowMissing,
-    /// The database rejects the statement or its data: constraint, trigger, value, statement
-    /// timeout.
+    /// Constraint, trigger, invalid value or statement, statement timeout.
     Refused,
-    /// The event cannot be stored or published, for example because its payload is too large.
+    /// The event cannot be stored or published, for example because of its size.
     InvalidEvent,
-    /// A table, column or privilege is missing, the login is refused, or the SQLite file is
-    /// read-only. Or the events would go to the wrong tables or to no transaction.
+    /// A table, column or privilege is missing, the login is refused, the SQLite file is read-only,
+    /// or the events would go to wrong tables or no transaction.
     Misconfigured,
 }
 
 impl ErrorKind {
-    /// Classifies a SeaORM error of a statement, of `begin` or of the pool. For an error of
-    /// `commit`, the kind is valid only if [`is_commit_refused`](crate::is_commit_refused) returns
-    /// true. Otherwise the outcome is unknown.
+    /// Classifies a SeaORM error. For an error of `commit`, valid only if
+    /// [`is_commit_refused`](crate::is_commit_refused) returns true; otherwise the outcome is
+    /// unknown.
     #[must_use]
     pub fn of(error: &DbErr) -> Self {
         match error {
@@ -64,8 +62,8 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same work can succeed if repeated unchanged: [`Self::Conflict`] and
-    /// [`Self::Unavailable`]. Nothing is stored then.
+    /// Whether the same work can succeed if repeated: [`Self::Conflict`] and [`Self::Unavailable`].
+    /// Nothing is stored then.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
@@ -95,30 +93,27 @@ pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
 
 fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
     match answer.code.as_bytes() {
-        // Statement completion unknown: the transaction may still be open.
+        // The transaction may still be open.
         b"40003" => ErrorKind::Refused,
-        // On MySQL, the caller asked for a read-only transaction. On PostgreSQL, the server may be
-        // read-only.
+        // MySQL: the caller asked for a read-only transaction.
         b"25006" if answer.number.is_some() => ErrorKind::Refused,
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
-        // Connection lost; resources (disk full, too many connections); shutdown; read-only after a
-        // failover.
+        // Connection; resources; shutdown; read-only after a failover.
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             ErrorKind::Unavailable
         }
-        // Privilege missing; login refused (28); database missing.
+        // Privilege; login; database missing.
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
         b"42000" => match answer.number {
-            // Privilege on database, table or column missing; database missing.
+            // Privilege; database missing.
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
-            // User limit of connections or of statements per hour.
+            // Limits of the user.
             Some(1203 | 1226) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         },
         b"HY000" => match answer.number {
-            // Lock timeout, on MariaDB also for NOWAIT; NOWAIT on MySQL; row changed since the
-            // snapshot.
+            // Lock timeout (MariaDB: also NOWAIT); NOWAIT; row changed since the snapshot.
             Some(1205 | 3572 | 1020) => ErrorKind::Conflict,
             // Too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => ErrorKind::Unavailable,

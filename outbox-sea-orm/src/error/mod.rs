@@ -11,50 +11,46 @@ use crate::connect::is_out_of_reach;
 use crate::error::answer::DatabaseAnswer;
 use crate::error::kind::{ErrorKind, is_conflict};
 
-/// Why events were not recorded. Roll back the caller's transaction.
+/// Why events were not recorded. Roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// An event cannot be stored or published. Nothing was written.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
-    /// The transaction has no table names, so the events would go to the default tables. But this
-    /// process only uses tables with other names. Nothing was written.
+    /// The events would go to the default tables, but this process only uses other names. Nothing
+    /// was written.
     ///
-    /// Record through an [`OutboxConnection`](crate::OutboxConnection) with the
-    /// [`OutboxConfig`](crate::OutboxConfig) of your tables, or in a transaction from its `begin`.
-    /// For handlers, pass the configuration to the inbox. To use the default tables, call
+    /// Record through an [`OutboxConnection`](crate::OutboxConnection) with your
+    /// [`OutboxConfig`](crate::OutboxConfig), or in a transaction from its `begin`. For handlers,
+    /// pass the configuration to the inbox. To use the default tables, call
     /// [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with
-    /// [`TableNames::new`](crate::TableNames::new) once at start-up. `migrate` or a relay with
-    /// default names has the same effect.
+    /// [`TableNames::new`](crate::TableNames::new) once, or `migrate`, or run a relay over them.
     ///
-    /// The check is per process. Names count as used by an [`OutboxConfig`](crate::OutboxConfig), a
-    /// [`SqlStore`](crate::SqlStore) or the migrations. If default and other names are both used,
-    /// the check is off.
+    /// The check is per process, and off if default and other names are both used by an
+    /// [`OutboxConfig`](crate::OutboxConfig), a [`SqlStore`](crate::SqlStore) or migrations.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`), or, if the default tables are meant, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {
-        /// The message table that this process uses.
+        /// The message table in use.
         in_use: String,
     },
-    /// A message with the same deduplication key is already recorded, so an earlier attempt has
-    /// committed. This holds even if the message is already published and purged. Keys are kept for
-    /// 7 days (`RelayConfig::dedup_key_retention`).
+    /// The deduplication key is already recorded: an earlier attempt has committed, even if the
+    /// message is already purged. Keys are kept for 7 days (`RelayConfig::dedup_key_retention`).
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
-        /// The database's error, which contains the key.
+        /// The database's error, with the key.
         source: DbErr,
     },
-    /// The database has rolled back the whole transaction after an earlier error, or an earlier
-    /// save or record was cancelled. Nothing was written. Roll back, and repeat the whole
-    /// transaction. MySQL and MariaDB roll back after a deadlock or write conflict.
+    /// The database rolled back the whole transaction after an error (MySQL and MariaDB: deadlock,
+    /// write conflict), or an earlier save or record was cancelled. Nothing was written. Roll back,
+    /// and repeat the whole transaction.
     #[error("the transaction no longer exists; roll back and repeat it from its beginning")]
     TransactionLost(#[source] DbErr),
-    /// The message exceeds `max_allowed_packet` of MySQL or MariaDB. Nothing was sent. Repeating
-    /// does not help.
+    /// The message exceeds `max_allowed_packet`. Nothing was sent. Do not retry.
     #[error(
         "payload and headers of event `{event_type}` have {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere \
          and send a reference, or raise `max_allowed_packet` of the server"
@@ -62,13 +58,12 @@ pub enum RecordError {
     TooLarge {
         /// Event type.
         event_type: String,
-        /// Actual size, in bytes.
+        /// Size in bytes.
         size_bytes: usize,
-        /// Server limit for payload and headers, in bytes.
+        /// Limit for payload and headers, in bytes.
         limit_bytes: usize,
     },
-    /// The database failed. The text includes the next step if the error code gives one: see also
-    /// [`Self::is_conflict`].
+    /// The database failed. The text includes the next step if the error code gives one.
     #[error("outbox could not be written{}", what_to_do(.0))]
     Database(#[source] DbErr),
 }
@@ -103,34 +98,34 @@ impl RecordError {
         }
     }
 
-    /// Whether the whole transaction can succeed if repeated unchanged: the database was
-    /// unreachable, or a concurrent transaction won.
+    /// Whether the whole transaction can succeed if repeated: the database was unreachable, or a
+    /// concurrent transaction won.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Whether the transaction lost against a concurrent one: deadlock, serialization failure or
-    /// lock timeout. If true, repeat the whole transaction.
+    /// Whether a concurrent transaction won: deadlock, serialization failure or lock timeout.
+    /// Repeat the whole transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
 }
 
-/// Why a model and its events were not saved. Except for [`SaveError::CommitUnknown`], neither is
-/// stored.
+/// Why a model and its events were not saved. Neither is stored, except with
+/// [`SaveError::CommitUnknown`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
     /// The events were rejected.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The database rejected the model or the commit, or failed.
+    /// The database failed, or rejected the model or the commit.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
-    /// The row exceeds `max_allowed_packet` of MySQL or MariaDB. Nothing was sent, and an open
-    /// transaction is unchanged. Repeating does not help.
+    /// The row exceeds `max_allowed_packet`. Nothing was sent; an open transaction is unchanged. Do
+    /// not retry.
     #[error(
         "the row of `{table}` has {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere and keep a reference, or \
          raise `max_allowed_packet` of the server"
@@ -138,9 +133,9 @@ pub enum SaveError {
     RowTooLarge {
         /// Table.
         table: String,
-        /// Size of all values, in bytes.
+        /// Size in bytes.
         size_bytes: usize,
-        /// Server limit, in bytes.
+        /// Limit in bytes.
         limit_bytes: usize,
     },
     /// There is no row to update. `save` updates whenever the primary key is set.
@@ -152,34 +147,32 @@ pub enum SaveError {
         /// Table.
         table: String,
     },
-    /// There is no row to delete, so no event was recorded.
+    /// There is no row to delete. No event was recorded.
     #[error("no row of `{table}` has the given primary key; nothing was deleted and no event recorded")]
     NothingDeleted {
         /// Table.
         table: String,
     },
-    /// The events cannot be built, because the affected rows or the operation are unknown. Nothing
-    /// was stored.
+    /// The events cannot be built: the affected rows are unknown. Nothing was stored.
     #[error("events of this save cannot be made: {why}")]
     Unsupported {
-        /// Reason, and what to do instead.
+        /// Reason, and alternative.
         why: &'static str,
     },
-    /// The save failed inside a transaction, and the database rolled back the whole transaction
-    /// (deadlock on MySQL, lost connection). Drop the transaction, and repeat all of it. It can no
-    /// longer be committed; on servers its connection is closed.
+    /// The database rolled back the whole transaction that the save had joined (deadlock on MySQL,
+    /// lost connection). Drop it, and repeat all of it. It cannot be committed.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
-    /// The connection was lost during the commit: either everything is stored, or nothing. Read the
-    /// model back. If the events have a deduplication key, save again:
-    /// [`RecordError::DuplicateKey`] then proves that everything is stored.
+    /// The connection was lost during the commit: everything is stored, or nothing. Read the model
+    /// back. With a deduplication key, save again: [`RecordError::DuplicateKey`] proves that
+    /// everything is stored.
     #[error("outcome of the commit is unknown")]
     CommitUnknown(#[source] DbErr),
 }
 
 impl SaveError {
-    /// Error class by the caller's next action. For [`Self::TransactionLost`], returns the kind of
-    /// the inner error, which applies to the whole transaction.
+    /// Error class by the caller's next action. For [`Self::TransactionLost`], the class of the
+    /// inner error.
     ///
     /// ```
     /// # use outbox_sea_orm::{ErrorKind, SaveError};
@@ -207,23 +200,23 @@ impl SaveError {
         }
     }
 
-    /// Whether the save, or the whole joined transaction, can succeed if repeated unchanged: the
-    /// database was unreachable, or a concurrent transaction won. Nothing is stored then.
-    /// [`Self::CommitUnknown`] is not retryable: a repeated save could store everything twice.
+    /// Whether the save, or the whole joined transaction, can succeed if repeated. Nothing is
+    /// stored then. False for [`Self::CommitUnknown`]: a repeated save could store everything
+    /// twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Whether the transaction lost against a concurrent one: deadlock, serialization failure or
-    /// lock timeout. If true, repeat the save, or the whole joined transaction.
+    /// Whether a concurrent transaction won: deadlock, serialization failure or lock timeout.
+    /// Repeat the save, or the whole joined transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
 }
 
-/// Lets `?` convert SeaORM errors in a function that returns [`SaveError`]. Not for commit errors.
+/// For `?` after SeaORM's methods. Not for commit errors.
 impl From<DbErr> for SaveError {
     fn from(error: DbErr) -> Self {
         Self::Database(error)

@@ -7,11 +7,11 @@ use sea_orm_migration::{MigrationName, MigrationTrait, MigratorTrait, SchemaMana
 use super::{SqlMigration, TABLES, migrations};
 use crate::names::TableNames;
 
-/// A migrator with the migrations of the outbox, for default table names. Applied migrations are
-/// stored in the table `outbox_migrations`.
+/// The migrations of the outbox with default table names. Applied ones are stored in the table
+/// `outbox_migrations`.
 ///
-/// SeaORM's migrators race if several processes start on an empty database.
-/// [`migrate`](super::migrate) does the same work under a lock.
+/// SeaORM's migrators race if several processes start on an empty database;
+/// [`migrate`](super::migrate) uses a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct OutboxMigrator;
 

@@ -2,16 +2,16 @@
 //!
 //! | you | use |
 //! |---|---|
-//! | have no migrator, or want no extra step | [`migrate`] at start-up |
+//! | have no migrator | [`migrate`] at start-up |
 //! | have a SeaORM migrator | `migrations` inside its `migrations()` (feature `migrator`) |
-//! | run SeaORM's command line for the outbox alone | `OutboxMigrator` (feature `migrator`) |
+//! | run SeaORM's command line | `OutboxMigrator` (feature `migrator`) |
 //! | pass SQL to a database administrator | [`sql`], or the files in `docs/sql` |
-//! | also record from programs in other languages | [`writers`] in addition |
+//! | also record from other languages | [`writers`] in addition |
 //!
-//! Each database has hand-written DDL: SeaORM's generated column types hold only 64 KiB and whole
-//! seconds on MySQL. Schemas are not created.
+//! DDL is hand-written, because SeaORM's generated column types hold only 64 KiB and whole seconds
+//! on MySQL. Schemas are not created.
 //!
-//! Invariant: a released migration is never edited. Each change is a new migration.
+//! Invariant: a released migration is never edited.
 
 #[cfg(feature = "migrator")]
 mod migrator;
@@ -31,7 +31,6 @@ pub use template::{SqlMigration, SqlTemplates};
 
 use crate::names::{NameError, TableNames};
 
-/// Name without schema and prefix. [`migrate`] and `OutboxMigrator` store applied migrations in it.
 const TABLE: &str = "outbox_migrations";
 
 const UP: SqlTemplates = crate::__templates!("outbox", ".sql");
@@ -56,7 +55,7 @@ const TABLES: Migrations = Migrations {
 
 crate::__migrations!(TABLES);
 
-/// Returns the migrations as plain SQL, for manual execution.
+/// Returns the migrations as plain SQL.
 ///
 /// # Errors
 ///

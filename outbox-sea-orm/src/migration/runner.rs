@@ -1,7 +1,7 @@
 //! Applies migrations under a lock, so that many processes may start at once.
 //!
-//! SeaORM's own migrator can fail if two processes create its table at once, and may apply a
-//! migration twice. The table here has the same columns, so SeaORM's command line can read it.
+//! SeaORM's own migrator can fail or apply a migration twice in this case. Its command line can
+//! read the table.
 //!
 //! Invariant: one connection holds the lock from the first read to the last write.
 
@@ -15,14 +15,14 @@ use crate::error::code::has_code;
 use crate::names::TableNames;
 use crate::task::detached;
 
-/// Advisory lock. The number is arbitrary.
+/// The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
-/// User lock, server-wide.
+/// Server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// Applies the migrations that are missing in `table`, in order, and returns their number. After an
-/// error, PostgreSQL and SQLite are unchanged; on MySQL, the next call continues.
+/// Returns the number of applied migrations. After an error, PostgreSQL and SQLite are unchanged;
+/// on MySQL, the next call continues.
 pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -44,8 +44,8 @@ pub(super) async fn run(
                 .then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        // On MySQL each DDL statement commits. There, the transaction only keeps the connection
-        // with the lock.
+        // On MySQL each DDL statement commits. The transaction only keeps the connection with the
+        // lock.
         let tx = db.begin_with_options(options).await?;
         let applied = match backend {
             DbBackend::Postgres => {
@@ -57,8 +57,7 @@ pub(super) async fn run(
                 lock_mysql(&tx).await?;
                 // A crash here ends the session and its lock. The statements are idempotent.
                 let applied = apply(&tx, exists, &table, &migrations).await;
-                // Commit before the lock is released. Otherwise the next process applies the last
-                // migration again.
+                // Before the release. Otherwise the next process repeats the last migration.
                 tx.execute_unprepared("COMMIT").await?;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
@@ -87,7 +86,7 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-/// `CREATE TABLE IF NOT EXISTS` needs the privilege to create, even if the table exists.
+/// `CREATE TABLE IF NOT EXISTS` needs the privilege to create in any case.
 fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
     let name = names.unqualified(table);
     match backend {
@@ -110,7 +109,7 @@ fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statem
 }
 
 pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
-    // The default format COMPACT limits a MySQL key to fewer bytes than this one has.
+    // The key is too long for MySQL's default format COMPACT.
     let options = match backend {
         DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
         _ => "",
@@ -120,7 +119,7 @@ pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
     )
 }
 
-/// Records a migration as applied. `version` is a literal or a placeholder.
+/// `version` is a literal or a placeholder.
 pub(super) fn remember(backend: DbBackend, table: &str, version: &str) -> String {
     let (time, unless) = match backend {
         DbBackend::Postgres => ("extract(epoch FROM now())::int8", " ON CONFLICT DO NOTHING"),
@@ -179,10 +178,10 @@ async fn apply(
     Ok(count)
 }
 
-/// SQLSTATEs for an existing table, function or type.
+/// Table, function or type exists.
 const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
 
-/// Adds the next step to the error if the tables exist but the migration is not recorded.
+/// Adds the next step if tables exist without their recorded migration.
 fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
     if !has_code(&error, &EXISTS) {
         return error;

@@ -1,4 +1,4 @@
-//! The migrations of one set of tables in every offered form. `outbox-inbox` uses it too.
+//! The migrations of one set of tables, also for `outbox-inbox`.
 
 use outbox_core::describe;
 use sea_orm::sea_query::{Alias, IntoIden};
@@ -12,16 +12,15 @@ use super::template::SqlMigration;
 use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
-/// The migrations of one set of tables. The functions of the migration modules delegate to this
-/// type.
+/// The migrations of one set of tables.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Migrations {
     /// Table of applied migrations, without schema and prefix.
     pub table: &'static str,
-    /// Whether the table names belong to an outbox, and so count as used by this process.
+    /// Whether the names belong to an outbox, and so count as used.
     pub of_outbox: bool,
-    /// Returns the migrations in their order.
+    /// The migrations in order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
 
@@ -54,8 +53,7 @@ impl Migrations {
         Alias::new(self.table).into_iden()
     }
 
-    /// Returns plain SQL that also records the migrations as applied, so that [`Self::run`] skips
-    /// them.
+    /// Plain SQL that also records the migrations as applied.
     pub fn sql(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
         let (table, migrations) = (names.table(backend, self.table), (self.all)(names));
         let mut sql = Vec::new();
@@ -79,8 +77,7 @@ impl Migrations {
         self.note(names);
         let applied = match run(db, names, self.table, (self.all)(names)).await {
             Ok(applied) => applied,
-            // A pooler that shares sessions causes many different errors, and none identifies the
-            // pooler.
+            // No error identifies a pooler that shares sessions.
             Err(error) => {
                 let pooler = check_sessions(db, Some(&error)).await.err();
                 return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
@@ -93,12 +90,12 @@ impl Migrations {
     }
 }
 
-/// Defines the functions of a migration module, over its [`Migrations`].
+/// Defines the functions of a migration module.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __migrations {
     ($set:ident) => {
-        /// The migrations, for the application's own migrator.
+        /// The migrations, for your own migrator.
         #[cfg(feature = "migrator")]
         #[must_use]
         pub fn migrations(names: &$crate::TableNames) -> Vec<Box<dyn sea_orm_migration::MigrationTrait>> {
@@ -111,8 +108,8 @@ macro_rules! __migrations {
             $set.versions(names)
         }
 
-        /// Creates or updates the tables, and inserts missing lease rows of the outbox, as after a
-        /// `TRUNCATE`. Several processes may start at once: the first migrates, the others wait.
+        /// Creates or updates the tables, and inserts missing lease rows of the outbox. Several
+        /// processes may start at once: the first migrates, the others wait.
         ///
         /// # Errors
         ///
@@ -136,8 +133,7 @@ macro_rules! __migrations {
             migrate_and_count(db, names).await.map(drop)
         }
 
-        /// As [`migrate_with`]. Returns the number of migrations applied by this call: 0 if another
-        /// process applied them first.
+        /// As [`migrate_with`]. Returns the number of migrations applied by this call.
         ///
         /// # Errors
         ///

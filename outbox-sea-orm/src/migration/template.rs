@@ -4,19 +4,19 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use crate::names::{NameError, TableNames};
 
-/// One SQL text per database. `{schema}` becomes the quoted schema and a dot, or nothing.
-/// `{prefix}` becomes the prefix.
+/// One SQL text per database. `{schema}` becomes the quoted schema with a dot, `{prefix}` the
+/// prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlTemplates {
     /// PostgreSQL. Runs in a transaction.
     pub postgres: &'static str,
-    /// MySQL and MariaDB. Each statement must be idempotent, because DDL cannot be rolled back.
+    /// MySQL and MariaDB. Statements must be idempotent, because DDL cannot be rolled back.
     pub mysql: &'static str,
-    /// SQLite. Each statement must be idempotent, because SeaORM's migrators use no transaction.
+    /// SQLite. Statements must be idempotent, because SeaORM's migrators use no transaction.
     pub sqlite: &'static str,
 }
 
-/// Includes the three template files with this begin and end of their names.
+/// Includes the templates of the three databases.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
@@ -30,7 +30,7 @@ macro_rules! __templates {
 }
 
 impl SqlTemplates {
-    /// The text with the names filled in.
+    /// Fills in the names.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl SqlTemplates {
             DbBackend::MySql => self.mysql,
             _ => self.sqlite,
         };
-        // Names match `[a-z0-9_]*`: they contain no token and need no quotes.
+        // Names match `[a-z0-9_]*`.
         Ok(template
             .replace("{schema}", &names.qualifier(backend))
             .replace("{prefix}", names.prefix()))
@@ -59,9 +59,8 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// A migration with templates for up and down. Migrators identify it by `name`. Schema and
-    /// prefix are appended unless they are the default, so that one migrator can hold several sets
-    /// of tables.
+    /// Migrators identify it by `name`, with schema and prefix appended unless they are the
+    /// default.
     #[must_use]
     pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
@@ -82,8 +81,7 @@ impl SqlMigration {
         &self.name
     }
 
-    /// The SQL of the up migration. On MySQL, `DELIMITER` lines for the command-line client may
-    /// enclose a procedure.
+    /// The SQL of the up migration. On MySQL, `DELIMITER` lines may enclose a procedure.
     ///
     /// # Errors
     ///
@@ -117,7 +115,7 @@ impl SqlMigration {
     }
 }
 
-/// Removes `DELIMITER`, which only MySQL's command-line client understands.
+/// Only MySQL's command-line client understands `DELIMITER`.
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")

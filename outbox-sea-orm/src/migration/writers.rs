@@ -1,13 +1,12 @@
-//! `outbox_record` in SQL, for programs in other languages: a function on PostgreSQL, a procedure
-//! on MySQL and MariaDB, a view with a trigger on SQLite.
+//! `outbox_record` in SQL, for other languages: a function on PostgreSQL, a procedure on MySQL and
+//! MariaDB, a view with a trigger on SQLite.
 //!
-//! It records an event in the caller's transaction by the rules of [`record`](crate::record()): the
-//! checks of [`NewMessage::check`](outbox_core::NewMessage::check) with the default
-//! [`Limits`](outbox_core::Limits), the lock on the head row, number, partition and a new id.
-//! Writers in Rust and SQL may record for the same aggregates concurrently.
-//! `docs/guide/11-other-languages.md` has the contract with its error codes.
+//! It records an event in the caller's transaction by the rules of [`record`](crate::record()),
+//! with the default [`Limits`](outbox_core::Limits). Writers in Rust and SQL may record for the
+//! same aggregates concurrently. `docs/guide/11-other-languages.md` has the contract and its error
+//! codes.
 //!
-//! This migration is optional, and runs after [`migration::migrate`](super::migrate):
+//! Optional. Run it after [`migration::migrate`](super::migrate):
 //!
 //! ```
 //! # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -19,20 +18,18 @@
 //! # }
 //! ```
 //!
-//! If the tables are missing, the migration fails on PostgreSQL. On MySQL and SQLite, the first
-//! call of `outbox_record` fails. Schema and prefix of [`TableNames`] also apply to
-//! `outbox_record`.
+//! If the tables are missing, the migration fails on PostgreSQL; on MySQL and SQLite, the first
+//! call fails. Schema and prefix of [`TableNames`] apply.
 //!
-//! Invariant: on PostgreSQL, MySQL and MariaDB, `outbox_record` runs with the privileges of its
-//! owner. A writer needs EXECUTE but no table privileges, so it cannot bypass the checks.
+//! Invariant: on PostgreSQL, MySQL and MariaDB it runs with the privileges of its owner. A writer
+//! needs only EXECUTE, and cannot bypass the checks.
 
 use sea_orm::DbBackend;
 
 use super::{Migrations, SqlMigration};
 use crate::names::{NameError, TableNames};
 
-/// Without schema and prefix. Separate from the table of the other migrations, because SeaORM's
-/// migrators reject a table with unknown migrations.
+/// Separate, because SeaORM's migrators reject a table with unknown migrations.
 const TABLE: &str = "outbox_writer_migrations";
 
 const WRITERS: Migrations = Migrations {
@@ -43,8 +40,8 @@ const WRITERS: Migrations = Migrations {
 
 crate::__migrations!(WRITERS);
 
-/// Returns plain SQL, as in the files `docs/sql/outbox.writers.*.sql`. For MySQL and MariaDB it
-/// needs their command-line client, because of its `DELIMITER` lines.
+/// Returns plain SQL, as in `docs/sql/outbox.writers.*.sql`. For MySQL and MariaDB it needs the
+/// command-line client, because of `DELIMITER`.
 ///
 /// # Errors
 ///

@@ -1,16 +1,16 @@
 //! Table names: a schema and a prefix before fixed names.
 //!
-//! Invariant: both parts match `[a-z_][a-z0-9_]*`, so they are safe as SQL text.
+//! Invariant: both match `[a-z_][a-z0-9_]*`, so they are safe as SQL text.
 
 pub(crate) mod usage;
 
 use sea_orm::DbBackend;
 
-/// In bytes. With the longest fixed name, a table name stays below PostgreSQL's 63 bytes.
+/// In bytes. Keeps table names below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
-/// Schema and prefix of the tables. Default: neither, so `outbox_messages` and so on, on the
-/// connection's search path.
+/// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on, on the search
+/// path).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TableNames {
     schema: Option<String>,
@@ -24,8 +24,8 @@ impl TableNames {
         Self::default()
     }
 
-    /// Sets the schema (on MySQL and MariaDB: the database) of the tables. It must exist. SQLite
-    /// has no schemas: see [`Self::check`].
+    /// Sets the schema (MySQL and MariaDB: the database), which must exist. Not for SQLite: see
+    /// [`Self::check`].
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Sets a prefix for all names, for several outboxes in one schema. No `_` is added after it.
+    /// Sets a prefix, for several outboxes in one schema. No `_` is added.
     ///
     /// # Errors
     ///
@@ -67,8 +67,7 @@ impl TableNames {
         self.schema.is_none() && self.prefix.is_empty()
     }
 
-    /// Whether the default names usually mean the same tables: PostgreSQL's default search path
-    /// ends with `public`.
+    /// PostgreSQL's default search path ends with `public`.
     pub(crate) fn may_be_default(&self) -> bool {
         self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
     }
@@ -87,44 +86,44 @@ impl TableNames {
         }
     }
 
-    /// The table of messages, as SQL text.
+    /// Messages, as SQL text.
     #[must_use]
     pub fn messages(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_messages")
     }
 
-    /// The table of aggregates' head rows, as SQL text.
+    /// Head rows of aggregates, as SQL text.
     #[must_use]
     pub fn aggregates(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_aggregates")
     }
 
-    /// The table of blocked aggregates, as SQL text.
+    /// Blocked aggregates, as SQL text.
     #[must_use]
     pub fn blocks(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_blocks")
     }
 
-    /// The table of live relays, as SQL text.
+    /// Live relays, as SQL text.
     #[must_use]
     pub fn relays(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_relays")
     }
 
-    /// The table of pauses, as SQL text.
+    /// Pauses, as SQL text.
     #[must_use]
     pub fn pauses(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_pauses")
     }
 
-    /// The table of partition leases, as SQL text.
+    /// Partition leases, as SQL text.
     #[must_use]
     pub fn leases(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_leases")
     }
 
-    /// A table of this library, as SQL text: `"shop".billing_inbox_messages`. The schema is quoted
-    /// because it may be a reserved word.
+    /// Any table, as SQL text: `"shop".billing_inbox_messages`. The schema is quoted, because it
+    /// may be a reserved word.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))

@@ -1,13 +1,10 @@
-//! Records which table names this process uses, so that no event goes to the default tables by
-//! mistake.
+//! Records which table names this process uses, so that no event goes to unread default tables.
 //!
-//! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig), so its events go to
-//! the default tables. If the process uses only other names, possibly no relay reads the default
-//! tables: recording is rejected.
+//! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig). If the process uses
+//! only other names, recording in it is rejected.
 //!
-//! A configuration, store or migration marks its names as used, for the rest of the process.
-//! `SqlStore::new` does so only at its first call, because `with_names` may follow. The schema
-//! `public` counts as the default.
+//! A configuration, store or migration marks its names as used; `SqlStore::new` only at its first
+//! call, because `with_names` may follow. The schema `public` counts as the default.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +24,7 @@ pub(crate) fn other_than_default() -> Option<&'static TableNames> {
 
 #[derive(Debug)]
 struct InUse {
-    /// The first names other than the default, for the error text.
+    /// For the error text.
     other: OnceLock<TableNames>,
     default: AtomicBool,
 }

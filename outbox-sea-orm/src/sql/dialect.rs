@@ -1,7 +1,7 @@
-//! SQL fragments that differ between the databases: times, integers, hints, locks.
+//! SQL fragments that differ between the databases.
 //!
-//! Invariant: only checked names and literals of this library become text; values are bound. All
-//! times are the database's, in microseconds since 1970.
+//! Invariant: only checked names and literals of this library become text. All times are the
+//! database's, in microseconds since 1970.
 
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::{Sql, TIME_MICROS_MAX};
 use crate::names::TableNames;
 
-/// The first place of a replayed copy on PostgreSQL, above all message numbers.
+/// First place of replayed copies on PostgreSQL, above all message numbers.
 pub(crate) const COPIES_FROM: i64 = 1 << 62;
 
 #[derive(Debug, Clone)]
@@ -21,19 +21,19 @@ pub(crate) struct Dialect {
     pub(crate) leases: String,
     pub(crate) relays: String,
     pub(crate) pauses: String,
-    /// Index names, for hints.
+    /// Indexes for hints.
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
     pub(crate) operations: String,
-    /// The log relay's position. The table may be missing.
+    /// Position of a log relay. May be missing.
     pub(crate) log: String,
 }
 
 impl Dialect {
     pub(crate) fn new(backend: DbBackend, names: &TableNames) -> Self {
-        // MySQL scopes index names to the table, so they have no prefix.
+        // MySQL scopes index names to the table.
         let index = |name: &'static str| match backend {
             DbBackend::MySql => name.to_owned(),
             _ => names.unqualified(name),
@@ -58,8 +58,8 @@ impl Dialect {
         }
     }
 
-    /// Time of the statement (SQLite, MySQL) or of the row (PostgreSQL). Never the start of the
-    /// transaction, which may be long ago.
+    /// Time of the statement (SQLite, MySQL) or of the row (PostgreSQL), never of the transaction's
+    /// start.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -68,7 +68,7 @@ impl Dialect {
         }
     }
 
-    /// The same for all rows of a statement.
+    /// The same for all rows.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -80,7 +80,6 @@ impl Dialect {
         self.plus(self.now(), micros)
     }
 
-    /// The same for all rows of a statement, so that it can be an index condition.
     pub(crate) fn statement_now_plus(&self, micros: &str) -> String {
         self.plus(self.statement_now(), micros)
     }
@@ -95,7 +94,7 @@ impl Dialect {
         }
     }
 
-    /// A time from microseconds since 1970. 0 becomes null.
+    /// 0 becomes null.
     pub(crate) fn time(&self, micros: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -122,8 +121,7 @@ impl Dialect {
         }
     }
 
-    /// As [`Self::micros`], but clamps times such as PostgreSQL's `infinity`, which another program
-    /// may have written.
+    /// Clamps times such as PostgreSQL's `infinity`, which another program may have written.
     pub(crate) fn micros_of_any(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -146,7 +144,7 @@ impl Dialect {
         }
     }
 
-    /// Bytes, because a damaged text column may not be UTF-8.
+    /// Damaged text may not be UTF-8.
     pub(crate) fn bytes(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("pg_catalog.convert_to({column}, 'UTF8')"),
@@ -155,8 +153,7 @@ impl Dialect {
         }
     }
 
-    /// Qualified, because an overload of `count` for this type would match better than PostgreSQL's
-    /// generic one.
+    /// Qualified: an overload of `count` would match better than PostgreSQL's generic one.
     pub(crate) fn count_where(&self, condition: &str) -> String {
         let count = match self.backend {
             DbBackend::Postgres => "pg_catalog.count",
@@ -165,14 +162,14 @@ impl Dialect {
         format!("{count}(CASE WHEN {condition} THEN 1 END)")
     }
 
-    /// 1 or 0, as a 64-bit integer.
+    /// As a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    /// Orders the sequenced rows of an aggregate: originals by number, then replayed copies from
-    /// [`COPIES_FROM`] on, by row id. MySQL and SQLite assign ascending row ids, so there the row
-    /// id is enough. PostgreSQL has this expression in two indexes.
+    /// Order of sequenced rows in their aggregate: originals by number, then copies from
+    /// [`COPIES_FROM`] on, by row id. MySQL and SQLite assign ascending row ids. Part of two
+    /// PostgreSQL indexes.
     pub(crate) fn place(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -184,7 +181,7 @@ impl Dialect {
         }
     }
 
-    /// An aggregate's type or id, or a deduplication key. Bytes on MySQL.
+    /// Bytes on MySQL.
     pub(crate) fn key(&self, key: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(key.as_bytes().to_vec())),
@@ -196,7 +193,6 @@ impl Dialect {
         Sql::new(self.backend, text)
     }
 
-    /// Each `?` is replaced by the next value.
     pub(crate) fn statement<const N: usize>(&self, text: &str, values: [Value; N]) -> Statement {
         self.sql("").push_with(text, values).statement()
     }
@@ -206,8 +202,8 @@ impl Dialect {
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// Starts a query that [`Self::push_limit`] ends. On PostgreSQL the limit is hidden from the
-    /// planner: if it expected fewer rows than the limit, it would sort.
+    /// Starts a query that [`Self::push_limit`] ends. PostgreSQL would sort if it knew the limit
+    /// and expected fewer rows.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -215,8 +211,7 @@ impl Dialect {
         })
     }
 
-    /// Ends a query from [`Self::limited`]. The planner sees only the outer limit, which lowers the
-    /// estimated cost and so prevents JIT compilation.
+    /// The planner sees only the outer limit, which prevents JIT compilation.
     pub(crate) fn push_limit(&self, sql: &mut Sql, order: &str, limit: i64) {
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -236,8 +231,7 @@ impl Dialect {
         }
     }
 
-    /// For many rows MySQL would scan the table, and a locking scan waits for rows of business
-    /// transactions.
+    /// For many rows MySQL would scan the table and wait for locks of business transactions.
     pub(crate) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",
@@ -261,7 +255,7 @@ impl Dialect {
         }
     }
 
-    /// SQLite needs no row lock: a transaction is the only writer.
+    /// On SQLite, a transaction is the only writer.
     pub(crate) fn for_update(&self) -> &'static str {
         match self.backend {
             DbBackend::Sqlite => "",
@@ -278,8 +272,8 @@ impl Dialect {
         }
     }
 
-    /// True for every block. On PostgreSQL it is the predicate of only one index,
-    /// `outbox_blocks_due`: a query without it cannot use that index.
+    /// Always true. On PostgreSQL it is the predicate of only `outbox_blocks_due`: a query without
+    /// it cannot use that index.
     pub(crate) fn of_any_partition(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),
@@ -287,7 +281,7 @@ impl Dialect {
         }
     }
 
-    /// Rounds up, because the database stores microseconds.
+    /// Rounds up to microseconds.
     pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)

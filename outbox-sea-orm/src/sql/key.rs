@@ -1,7 +1,7 @@
 //! Conditions on aggregates, partitions and rows in flight.
 //!
-//! Invariant: aggregates are compared byte by byte, so an aggregate with a damaged id can be
-//! blocked and its messages dead-lettered.
+//! Invariant: aggregates are compared byte by byte, so damaged ids can be blocked and
+//! dead-lettered.
 
 use outbox_core::Aggregate;
 use outbox_core::store::RowKey;
@@ -11,7 +11,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// An aggregate as stored. Lock order of head rows and blocks: ascending by `Key`.
+/// Lock order of head rows and blocks: ascending by `Key`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -43,14 +43,13 @@ impl Key {
 }
 
 impl Dialect {
-    /// Returns the placeholders of type and id.
     pub(crate) fn bind_key(&self, sql: &mut Sql, key: &Key) -> [String; 2] {
         key.parts().map(|part| match self.backend {
             DbBackend::Postgres => {
                 sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
             }
             DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
-            // SQLite stores text that is not UTF-8, but cannot bind it as text.
+            // SQLite cannot bind text that is not UTF-8.
             _ => match std::str::from_utf8(part) {
                 Ok(text) => sql.placeholder(text),
                 Err(_) => format!(
@@ -61,7 +60,6 @@ impl Dialect {
         })
     }
 
-    /// Allows a lookup in an index on (aggregate_type, aggregate_id).
     pub(crate) fn push_key(&self, sql: &mut Sql, table: &str, key: &Key) {
         let [aggregate_type, id] = self.bind_key(sql, key);
         sql.push(&format!(
@@ -98,8 +96,8 @@ impl Dialect {
         sql.push(")");
     }
 
-    /// A filter, never an index condition. With `= ANY` or `IN`, the planner could lose the index
-    /// order, or look up thousands of combinations of two lists.
+    /// A filter, never an index condition: the planner could lose the index order, or combine two
+    /// lists into thousands of lookups.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         if self.backend == DbBackend::Postgres {
             let bit = |mask, partition| mask | 1_i64 << (partition & 63);
@@ -113,8 +111,7 @@ impl Dialect {
         sql.push(column).push(" + 0").any(partitions);
     }
 
-    /// A filter, never an index condition. Filters by message id on PostgreSQL, where row ids are
-    /// not unique.
+    /// A filter, never an index condition. Row ids are not unique on PostgreSQL.
     pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[RowKey]) {
         if in_flight.is_empty() {
             return;
@@ -125,7 +122,7 @@ impl Dialect {
             return;
         }
         let in_flight: Vec<i64> = in_flight.iter().map(|key| key.row_id).collect();
-        // SQLite limits bound values, but not the length of a JSON array. Both are evaluated once.
+        // SQLite limits bound values, but not a JSON array.
         if self.backend == DbBackend::Sqlite {
             let list = serde_json::to_string(&in_flight).unwrap_or_default();
             sql.push_with(
@@ -137,9 +134,8 @@ impl Dialect {
         sql.push(" AND m.row_id + 0 NOT").any(&in_flight);
     }
 
-    /// Selects exactly these rows: message ids are unique. The list of message ids is a filter,
-    /// never an index condition. On SQLite a damaged row may have no readable message id. Then only
-    /// row ids count, which SQLite never reuses.
+    /// Message ids are unique; their list is a filter, never an index condition. A damaged SQLite
+    /// row may have none. Then row ids are enough, because SQLite never reuses them.
     pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
         sql.push("row_id").any(&row_ids);
@@ -155,7 +151,7 @@ impl Dialect {
             DbBackend::Sqlite => " AND +id IN ",
             _ => " AND id IN ",
         });
-        // Padded as the row ids are, for few distinct statements in the statement cache.
+        // For few distinct statements in the cache.
         let last = rows.last().copied();
         let padding = rows.len().max(1).next_power_of_two() - rows.len();
         let padded = rows
@@ -170,7 +166,6 @@ fn ids(rows: &[RowKey]) -> Value {
     uuids(rows.iter().filter_map(|key| key.id).map(|id| id.as_uuid()))
 }
 
-/// As two arrays, for PostgreSQL.
 pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
     let keys = keys
         .into_iter()

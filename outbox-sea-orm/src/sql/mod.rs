@@ -1,4 +1,4 @@
-//! Builds SQL text together with its values, for this crate and `outbox-inbox`.
+//! Builds SQL text with its values, also for `outbox-inbox`.
 //!
 //! Invariant: external values are bound and never become text.
 
@@ -15,7 +15,7 @@ pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 
-/// MySQL allows 65,535 values per statement, and a relay has up to 55,000 rows in flight.
+/// MySQL allows 65,535 values, and a relay has up to 55,000 rows in flight.
 const PADDED_MAX: usize = 32 * 1024;
 
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
@@ -34,7 +34,7 @@ pub(crate) fn uuids(values: impl IntoIterator<Item = Uuid>) -> Value {
     array(ArrayType::Uuid, values)
 }
 
-/// SQL text with its bound values.
+/// SQL text with bound values.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Sql {
@@ -44,7 +44,7 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Starts with text that has no values.
+    /// Starts with this text.
     pub fn new(backend: DbBackend, text: impl Into<String>) -> Self {
         Self {
             backend,
@@ -58,19 +58,19 @@ impl Sql {
         self.backend
     }
 
-    /// Appends text, which must be from this library.
+    /// Appends text of this library.
     pub fn push(&mut self, text: &str) -> &mut Self {
         self.text.push_str(text);
         self
     }
 
-    /// Appends a placeholder and binds its value.
+    /// Binds a value, and appends its placeholder.
     pub fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
         let placeholder = self.placeholder(value);
         self.push(&placeholder)
     }
 
-    /// Binds a value, and returns its placeholder for use in the next expression.
+    /// Binds a value, and returns its placeholder.
     pub fn placeholder(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         match self.backend {
@@ -79,7 +79,6 @@ impl Sql {
         }
     }
 
-    /// Each `?` is replaced by the next value.
     pub(crate) fn push_with<const N: usize>(&mut self, text: &str, values: [Value; N]) -> &mut Self {
         debug_assert_eq!(text.matches('?').count(), N, "{text}");
         let mut parts = text.split('?');
@@ -90,8 +89,7 @@ impl Sql {
         self
     }
 
-    /// Appends parenthesized rows of placeholders, for `VALUES` and row comparisons, and binds
-    /// their values.
+    /// Appends parenthesized rows of values.
     pub fn bind_rows<R: IntoIterator<Item = Value>>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
@@ -109,14 +107,14 @@ impl Sql {
         self
     }
 
-    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two: few distinct statements for
-    /// the statement cache. Lists longer than 32,768 are not padded.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two for the statement cache, up
+    /// to 32,768 values.
     pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
         if self.backend == DbBackend::Postgres {
             let numbers = integers(numbers.iter().copied());
             return self.push(" = ANY(").bind(numbers).push(")");
         }
-        // `IN ()` is illegal. -1 is neither a partition nor a row id.
+        // `IN ()` is illegal.
         let last = numbers.last().copied().unwrap_or(-1);
         let length = match numbers.len().max(1) {
             length if length > PADDED_MAX => length,
@@ -128,7 +126,7 @@ impl Sql {
         self.bind_rows([padded.map(Value::from)])
     }
 
-    /// Returns the statement, and leaves `self` empty.
+    /// Takes the statement out.
     pub fn statement(&mut self) -> Statement {
         Statement::from_sql_and_values(
             self.backend,
