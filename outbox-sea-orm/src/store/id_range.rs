@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::session::Session;
 use crate::sql::Dialect;
 
-/// Largest difference between the clocks of a writer, which assigns ids, and of this process.
+/// Limit for the clock difference between a writer and this process.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
 /// 2024-01-01. No message is older.
@@ -21,7 +21,7 @@ pub(super) fn id_at(time: OffsetDateTime) -> Uuid {
     Uuid::from_u64_pair(millis << 16, 0)
 }
 
-/// Ids between two exclusive bounds.
+/// Exclusive bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdRange {
     pub(super) above: Uuid,
@@ -34,7 +34,6 @@ impl IdRange {
         below: Uuid::max(),
     };
 
-    /// Ids of messages recorded in this period.
     pub(super) fn of(from: OffsetDateTime, until: OffsetDateTime) -> Self {
         Self {
             above: id_at(from.saturating_sub(CLOCKS_APART)),
@@ -48,8 +47,7 @@ impl IdRange {
     }
 }
 
-/// Whether ids exist that name no time between 2024 and tomorrow. Only one random id in 3,000 looks
-/// like a valid one. Two index lookups.
+/// Ids outside 2024 to tomorrow. Only one random id in 3,000 looks valid.
 pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Statement {
     let messages = &dialect.messages;
     let text = format!(
@@ -64,7 +62,7 @@ pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Stateme
     )
 }
 
-/// Returns all ids if another program assigned some.
+/// All ids, if another program assigned some.
 pub(super) async fn range(db: &Session, range: IdRange) -> Result<IdRange, DbErr> {
     Ok(match name_times(db).await? {
         true => range,
@@ -72,14 +70,12 @@ pub(super) async fn range(db: &Session, range: IdRange) -> Result<IdRange, DbErr
     })
 }
 
-/// Whether all ids begin with a time.
 pub(super) async fn name_times(db: &Session) -> Result<bool, DbErr> {
     let foreign = has_foreign_ids(&db.dialect, OffsetDateTime::now_utc());
     Ok(db.one(foreign).await?.is_none())
 }
 
-/// `None` without `recorded_from`. There is no last id, because the ids of copies are later than
-/// their time of recording.
+/// There is no last id, because ids of copies are later than their time of recording.
 pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<Uuid>, DbErr> {
     let Some(from) = selection.recorded_from else {
         return Ok(None);
@@ -88,7 +84,7 @@ pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<
     Ok(Some(ids.above))
 }
 
-/// 48 bits of milliseconds end within the range of the type.
+/// 48 bits of milliseconds fit into the type.
 pub(super) fn time_of(id: Uuid) -> OffsetDateTime {
     let millis = i128::from(id.as_u64_pair().0 >> 16);
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)

@@ -1,6 +1,6 @@
-//! Operators' changes to messages: retry, skip, replay.
+//! Operators' changes to messages.
 //!
-//! Lock order: blocks in the order of their keys, as in settling; then rows.
+//! Lock order: blocks by key, as in settling; then rows.
 
 mod sql;
 
@@ -20,17 +20,16 @@ use crate::sql::Key;
 /// Messages per transaction.
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
-/// Messages found at a time by a replay: 24 MB of ids. With fewer, PostgreSQL reads the table more
-/// often.
+/// At a time: 24 MB of ids. With fewer, PostgreSQL reads the table more often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
 
-/// Per statement. SQLite limits a union to 500 parts.
+/// SQLite limits a union to 500 parts.
 const COPIES_MAX: usize = 250;
 
 pub(super) struct Selected {
     pub(super) row_id: i64,
     pub(super) id: Uuid,
-    /// Only of a sequenced dead letter.
+    /// Of a sequenced dead letter.
     pub(super) key: Option<Key>,
 }
 
@@ -43,7 +42,6 @@ impl Selected {
     }
 }
 
-/// In the order of row ids. `halting` selects only dead letters that halt their aggregates.
 pub(super) async fn select_dead(
     db: &Session,
     selection: &Selection,
@@ -54,7 +52,7 @@ pub(super) async fn select_dead(
         let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
         Ok(Selected {
             row_id: row.try_get("", "row_id")?,
-            // A row may be dead because its id is damaged.
+            // The row may be dead because of a damaged id.
             id: row.try_get("", "id").unwrap_or_default(),
             key: is_sequenced.then(|| read_key(row)).transpose()?,
         })
@@ -69,7 +67,7 @@ pub(super) enum Decision {
     Skip,
 }
 
-/// Needs an open transaction. Returns the number of retried dead letters or lifted halts.
+/// Returns the number of retried dead letters or lifted halts.
 pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
@@ -90,8 +88,8 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
     block::end(tx, &blocked).await?;
     Ok(match decision {
         Decision::Retry => {
-            // If later messages of its aggregate wait, the retried message waits before them. Such
-            // an aggregate still has a block.
+            // Behind a block, later messages of the aggregate wait, and the retried message waits
+            // before them.
             let blocked = block::lock(tx, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
@@ -106,8 +104,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
             }
             retried
         }
-        // The blocks were locked before they were read, so no other transaction has lifted these
-        // halts.
+        // The blocks are locked, so no other transaction has lifted these halts.
         Decision::Skip => halting.len() as u64,
     })
 }
@@ -118,7 +115,6 @@ pub(super) async fn last_row_id(db: &Session) -> Result<i64, DbErr> {
         .try_get("", "row_id")
 }
 
-/// Row ids and message ids.
 pub(super) async fn replayable(
     db: &Session,
     selection: &Selection,
@@ -142,7 +138,6 @@ pub(super) fn fresh_id() -> Uuid {
     MessageId::fresh().as_uuid()
 }
 
-/// Needs an open transaction.
 pub(super) async fn copy(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let (mut copied, has_log) = (0, has_log(tx).await?);
     for ids in ids.chunks(COPIES_MAX) {

@@ -10,10 +10,8 @@ use crate::sql::Dialect;
 use crate::sql::uuids;
 use crate::store::message::sql::{halts, push_selection, settled};
 
-/// In the order of row ids (index of dead rows).
-///
-/// The plan must scan the index in order and stop at the limit, whatever the statistics. Otherwise
-/// each batch reads all remaining dead letters.
+/// The plan must scan the index of dead rows in order and stop at the limit, whatever the
+/// statistics. Otherwise each batch reads all remaining dead letters.
 pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
@@ -21,11 +19,10 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
         dialect.flag("m.sequence IS NOT NULL"),
         dialect.messages,
     ));
-    // The index of dead rows finds them, whatever their ids.
     push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
     if halting {
-        // A scalar subquery, so one lookup in the index of halted blocks. A join could read all
-        // blocks for each dead letter.
+        // One lookup in the index of halted blocks. A join could read all blocks for each dead
+        // letter.
         sql.push(" AND ").push(&halts(dialect));
     }
     sql.push(" ORDER BY m.row_id");
@@ -33,8 +30,8 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.statement()
 }
 
-/// In the order of row ids, up to `until`. PostgreSQL has no index in this order: each call reads
-/// the table, or its ids since a time, and sorts.
+/// PostgreSQL has no index in this order: each call reads the table, or its ids since a time, and
+/// sorts.
 pub(super) fn replayable(
     dialect: &Dialect,
     selection: &Selection,
@@ -52,7 +49,7 @@ pub(super) fn replayable(
     sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
 }
 
-/// Keeps error and number of failures for operators. Index of dead rows (MySQL: primary key).
+/// Keeps error and failures for operators.
 pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
@@ -65,8 +62,8 @@ pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statem
     sql.statement()
 }
 
-/// PostgreSQL reads the whole table: it has no index on `row_id`. Reading its sequence needs a
-/// privilege, without which PostgreSQL 17 returns null.
+/// PostgreSQL reads the whole table. Reading its sequence needs a privilege, without which
+/// PostgreSQL 17 returns null.
 pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     dialect.statement(
         &format!(
@@ -77,7 +74,6 @@ pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     )
 }
 
-/// In the order of row ids. Lookups by id.
 pub(super) fn copy(dialect: &Dialect, ids: &[(Uuid, Uuid)], has_log: bool) -> Statement {
     let (messages, settled) = (&dialect.messages, settled(dialect, "IN (1, 2)", has_log));
     let mut sql = dialect.sql(format!(

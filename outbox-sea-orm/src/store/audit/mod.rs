@@ -1,6 +1,6 @@
-//! Operations: changes by operators, recorded in the transactions of the changes.
+//! Operations: changes by operators, recorded in the same transactions.
 //!
-//! Lock order: row of the operation, then blocks in the order of their keys, then messages.
+//! Lock order: row of the operation, blocks by key, messages.
 //!
 //! Invariant: a process that finds a moved position rolls back and continues from there, so no
 //! batch is taken twice.
@@ -23,7 +23,6 @@ use super::admin::{self, Decision, Selected};
 use super::session::Session;
 use super::{SqlStore, block, forget, message, pause, repeat_deadlocks};
 
-/// Per statement.
 const IDS_MAX: usize = 256;
 
 impl OutboxAudit for SqlStore {
@@ -157,7 +156,6 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
     Ok(resumed)
 }
 
-/// Continues until `budget` messages were taken, or none is left.
 async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
     if !operation.kind.takes_messages() {
         let id = operation.id;
@@ -180,12 +178,11 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
         for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
             let ends = is_last && n + 1 == batches;
             let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
-            // After a crash here, this batch is taken and counted: the row has the new position.
+            // After a crash here, the row already has the new position.
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
-                // Another process has continued the operation. The rest of these rows is read again
-                // or taken by that process.
+                // Another process has continued the operation.
                 break;
             }
             outbox_core::wake::notify();
@@ -195,10 +192,10 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
     Ok(operation)
 }
 
-/// A replay without an end gets its last row id.
+/// Sets the end of a new replay.
 async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Vec<Selected>, DbErr> {
     let mut selection = operation.scope.selection.clone();
-    // Positions and selections are both exclusive.
+    // Both bounds are exclusive.
     selection.after = selection.after.max(operation.position);
     let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
     match operation.kind {
@@ -206,7 +203,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // No copy exists yet. If this page has all rows, `last_row_id` is not needed.
+                // No copy exists yet. With all rows in this page, the table is not read again.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -226,13 +223,13 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
     }
 }
 
-/// In one transaction. Returns false, with no change, if another process has moved the position.
+/// In one transaction. Returns false, with no change, if the position has moved.
 async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
     let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
         return Ok(true);
     };
     let tx = db.begin().await?;
-    // Lock order: the row of the operation first.
+    // Lock order: the operation first.
     if !record::claim(&tx, operation, last.row_id).await? {
         return Ok(false);
     }
@@ -245,7 +242,6 @@ async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: boo
     Ok(true)
 }
 
-/// Returns the number, and the ids of the messages or copies.
 async fn change(tx: &Session, kind: &OperationKind, batch: &[Selected]) -> Result<(u64, Vec<Uuid>), DbErr> {
     let ids: Vec<Uuid> = batch.iter().map(|row| row.id).collect();
     match kind {

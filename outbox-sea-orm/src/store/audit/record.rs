@@ -1,4 +1,4 @@
-//! Rows of operations: inserted, claimed, found and ended in the transactions of their changes.
+//! Rows of operations.
 //!
 //! Invariant: a transaction that inserts or claims an operation holds its row lock to the end.
 
@@ -10,8 +10,7 @@ use crate::store::has_code;
 use crate::store::row::time;
 use crate::store::session::Session;
 
-/// Returns false if the operation exists. Waits for a transaction that has inserted the same id
-/// (primary key).
+/// Returns false if the operation exists. Waits for a transaction that inserted the same id.
 pub(crate) async fn insert(
     db: &Session,
     operation: &Operation,
@@ -26,7 +25,6 @@ pub(crate) async fn insert(
     }
 }
 
-/// Records an operation that is completed in the open transaction.
 pub(crate) async fn note(tx: &Session, operation: &Operation, changed: u64) -> Result<(), DbErr> {
     insert(tx, operation, None).await?;
     finish(tx, operation.id, changed).await
@@ -37,8 +35,8 @@ pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Resul
     tx.execute(finish).await.map(drop)
 }
 
-/// Locks the row and moves the position. Inserts the row of a new operation. Waits for another
-/// process, and returns false if it has moved the position.
+/// Waits for another process, and returns false if it has moved the position. Inserts a new
+/// operation.
 pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
     if operation.started_at.is_none() {
         return insert(tx, operation, Some(to)).await;
@@ -63,7 +61,7 @@ pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operati
     Ok(row.as_ref().map(OperationsSql::read).transpose()?)
 }
 
-/// Ends an operation that has no more messages. Without any change, no row is written.
+/// Without any change, no row is written.
 pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, Failed> {
     if operation.started_at.is_none() {
         let clock = db.only(db.dialect.clock()).await?;

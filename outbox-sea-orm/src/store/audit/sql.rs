@@ -7,10 +7,9 @@ use uuid::Uuid;
 use crate::names::TableNames;
 use crate::sql::{Dialect, Sql};
 
-/// Per id in the column `messages`.
 const ID_CHARS: usize = 32;
 
-/// At this length, no more ids are appended. The last batch may exceed it by 1,000 ids.
+/// Then no more ids are appended. The last batch may exceed it by 1,000 ids.
 const IDS_CHARS_MAX: usize = ID_CHARS * outbox_core::store::OPERATION_MESSAGES_MAX;
 
 pub(crate) fn operations(dialect: &Dialect) -> OperationsSql {
@@ -26,7 +25,7 @@ pub struct OperationsSql {
 }
 
 impl OperationsSql {
-    /// The table with this name, without schema and prefix.
+    /// The table `table`, without schema and prefix.
     pub fn new(backend: DbBackend, names: &TableNames, table: &'static str) -> Self {
         Self::over(Dialect::new(backend, names), names.table(backend, table))
     }
@@ -44,8 +43,8 @@ impl OperationsSql {
         Sql::new(self.dialect.backend, text)
     }
 
-    /// Inserts a new operation, unless it exists. On MySQL an existing row is an error (23000),
-    /// after which the transaction stays usable.
+    /// Inserts an operation unless it exists. MySQL returns an error (23000) instead, after which
+    /// the transaction stays usable.
     pub fn insert(&self, operation: &Operation, position: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "INSERT INTO {} (id, kind, actor, reason, scope, messages, last_row_id, until_row_id, changed, started_at) VALUES (",
@@ -71,7 +70,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Moves the position if it is unchanged, and locks the row until the transaction ends.
+    /// Moves an unchanged position, and locks the row.
     pub fn claim(&self, operation: &Operation, to: i64) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET last_row_id = ", self.table));
         sql.bind(to).push(", until_row_id = ").bind(operation.until);
@@ -84,7 +83,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Adds to the number of changes, and appends message ids. The row must be locked.
+    /// Adds changes and message ids. The row must be locked.
     pub fn count(&self, id: OperationId, changed: u64, messages: &[Uuid], ends: bool) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET changed = changed + ", self.table));
         sql.bind(i64::try_from(changed).unwrap_or(i64::MAX));
@@ -106,7 +105,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Ends an unfinished operation. With `from`, only if its position is still `from`.
+    /// Ends an operation, with `from` only at this position.
     pub fn finish(&self, id: OperationId, changed: Option<u64>, from: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET finished_at = {}",
@@ -131,13 +130,13 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Selects an operation's message ids, for [`Self::read_ids`].
+    /// Selects message ids, for [`Self::read_ids`].
     pub fn messages(&self, id: OperationId) -> Statement {
         let text = format!("SELECT messages FROM {} WHERE id = ?", self.table);
         self.dialect.statement(&text, [id.as_uuid().into()])
     }
 
-    /// Selects operations, latest first (primary key).
+    /// Selects operations, latest first.
     pub fn list(&self, filter: &OperationFilter, limit: i64) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE 1 = 1");

@@ -9,11 +9,10 @@ use crate::store::pause::sql::HELD_BETWEEN;
 /// A delayed row that has just become due may precede older rows.
 const DUE_ROWS: u32 = 100;
 
-/// Counts up to `count_max` rows in the index of each status.
 pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {
     let (messages, blocks, now) = (&dialect.messages, &dialect.blocks, dialect.statement_now());
-    // PostgreSQL must not know the limit: with statistics from before the backlog it would expect
-    // fewer rows and read the whole index.
+    // PostgreSQL must not see the limit: with old statistics it would expect fewer rows, and read
+    // the whole index.
     let limit = match dialect.backend {
         DbBackend::Postgres => format!("LIMIT (SELECT {count_max}::int8)"),
         _ => format!("LIMIT {count_max}"),
@@ -44,7 +43,6 @@ pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// One lookup in the index of pending rows.
 fn end_of_pending(dialect: &Dialect, direction: &str) -> String {
     let (messages, hint) = (&dialect.messages, dialect.by_index(&dialect.pending));
     format!(
@@ -52,15 +50,15 @@ fn end_of_pending(dialect: &Dialect, direction: &str) -> String {
     )
 }
 
-/// The earliest due time among the first [`DUE_ROWS`] due rows of a status, by row id. Delayed,
-/// paused and halted rows, and rows behind a delayed one, are not due.
+/// The earliest due time among the first [`DUE_ROWS`] due rows. Delayed, paused and halted rows,
+/// and rows behind a delayed one, are not due.
 fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
     let (blocks, pauses, now) = (&dialect.blocks, &dialect.pauses, dialect.statement_now());
     let index = match (dialect.backend, status) {
         (DbBackend::Sqlite, 3) => dialect.by_index(&format!("{}_row_id", dialect.waiting)),
         _ => dialect.by_index(&dialect.pending),
     };
-    // Only failures and pauses set the time of an unsequenced waiting row.
+    // Only failures and pauses set this time of an unsequenced waiting row.
     let is_delayed = format!(
         "c.available_at > {now} AND NOT (c.sequence IS NULL AND c.failures > 0 AND c.available_at < {})",
         dialect.time(&HELD_BETWEEN.0.to_string())
@@ -78,8 +76,8 @@ fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
         waiting_where(dialect, "e", "c"),
         dialect.place("e")
     );
-    // PostgreSQL estimates that a CASE removes almost no rows, and so reads the index up to the
-    // outer limit.
+    // PostgreSQL estimates that a CASE removes almost no rows, and reads the index up to the outer
+    // limit.
     let due = "CASE WHEN c.available_at > c.created_at AND (c.failures = 0 OR c.sequence IS NOT NULL) \
                THEN c.available_at ELSE c.created_at END";
     format!(

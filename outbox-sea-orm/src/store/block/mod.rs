@@ -1,7 +1,7 @@
-//! Locks, writes and removes the blocks of aggregates, for settling and for operators.
+//! Locks, writes and removes the blocks of aggregates.
 //!
 //! Invariant: a block is locked before messages of its aggregate start to wait, and before its
-//! removal. So no message waits without a block. Lock order: ascending by key.
+//! removal. So no message waits without a block. Lock order: by key.
 
 pub(super) mod sql;
 
@@ -15,19 +15,18 @@ use super::row::{read_aggregate, read_key, since};
 use super::session::Session;
 use crate::sql::Key;
 
-/// Per statement.
 const KEYS_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) partition: i64,
-    /// In microseconds since 1970. `None` if the aggregate is halted.
+    /// In microseconds since 1970. `None` if halted.
     pub(super) due_micros: Option<i64>,
     pub(super) halted_by: Option<i64>,
     pub(super) is_changed: bool,
 }
 
-/// Locks and reads the existing blocks. `keys` must be sorted.
+/// `keys` must be sorted.
 pub(super) async fn lock(tx: &Session, keys: &[Key]) -> Result<BTreeMap<Key, Block>, DbErr> {
     let mut blocks = BTreeMap::new();
     for keys in keys.chunks(KEYS_MAX) {
@@ -52,8 +51,7 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Removes blocks of aggregates that have no waiting message and are not halted. The blocks must be
-/// locked.
+/// Keeps halted aggregates, and aggregates with waiting messages. The blocks must be locked.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;

@@ -6,8 +6,7 @@ use sea_orm::{DbBackend, Statement, Value};
 use super::Block;
 use crate::sql::{Dialect, Key, Sql, bind_keys};
 
-/// Locks the blocks until the transaction ends, in the order of the primary key, as operators do.
-/// SQLite needs no lock.
+/// In the order of the primary key, as operators lock.
 pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros, h.halted_by FROM ",
@@ -25,8 +24,8 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// One lookup per key, in key order. With statistics from before a burst of blocks, PostgreSQL
-/// would compare each block with each key of a list.
+/// One lookup per key. With old statistics, PostgreSQL would compare each block with each key of a
+/// list.
 fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
     let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
     sql.push(&format!(
@@ -40,7 +39,7 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
     ));
 }
 
-/// For a change. The blocks must be locked, so that the `ctid`s stay valid.
+/// The blocks must be locked, so that the `ctid`s stay valid.
 pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
@@ -86,9 +85,8 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.statement()
 }
 
-/// Keeps blocks of halted aggregates and of aggregates with waiting messages. An earlier statement
-/// must lock the blocks: the snapshot of this one then includes all messages that earlier lock
-/// holders made waiting.
+/// An earlier statement must lock the blocks: then this snapshot includes all messages that earlier
+/// lock holders made waiting.
 pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
     push_blocks_of(dialect, &mut sql, keys, |block| {
@@ -98,8 +96,7 @@ pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// For scalar subqueries: one lookup in the index of waiting rows each. If the planner could hash
-/// them, it would read all waiting rows.
+/// For scalar subqueries. If the planner could hash them, it would read all waiting rows.
 pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
     let messages = &dialect.messages;
     let hint = dialect.by_index(&dialect.waiting);
@@ -120,7 +117,7 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
     )
 }
 
-/// Primary key. The blocks must be locked.
+/// The blocks must be locked.
 pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
@@ -133,7 +130,6 @@ pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Ends the block of an aggregate now (primary key).
 pub(crate) fn resume(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let now = dialect.now();
     let mut sql = dialect.sql(format!(
@@ -144,7 +140,7 @@ pub(crate) fn resume(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// Halted aggregates first, then by the end of the block. Sorts all blocks.
+/// Sorts all blocks.
 pub(crate) fn blocked(dialect: &Dialect, limit: i64) -> Statement {
     let mut sql = dialect.sql(format!(
         "{} ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",

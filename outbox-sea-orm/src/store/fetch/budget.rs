@@ -1,15 +1,14 @@
-//! Limits the number of fetched rows by the size of earlier payloads.
+//! Limits fetched rows by the size of earlier payloads.
 //!
-//! A statement limits rows, not bytes, and sqlx reads the whole result before it reuses the
-//! connection. If payloads suddenly grow, the fetch stops at its byte limit and closes the
-//! connection once ([`Session::close`]).
+//! sqlx reads the whole result before it reuses the connection. If payloads suddenly grow, the
+//! fetch stops at its byte limit and closes the connection once ([`Session::close`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::store::session::Session;
 
-/// Limits of a batch, in rows and payload bytes.
+/// In rows and payload bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) rows: usize,
@@ -31,18 +30,18 @@ impl Bounds {
 pub(crate) struct Fitting(Arc<AtomicUsize>);
 
 impl Fitting {
-    /// At least 1. Returns `unknown` if no payload was read yet.
+    /// `unknown` is used before the first payload.
     pub(super) fn rows(&self, bounds: Bounds, unknown: usize) -> usize {
         let fitting = match self.0.load(Ordering::Relaxed) {
             0 => unknown,
-            // One more, because a fetch ends with the row that exceeds its limit.
+            // A fetch ends with the row that exceeds its limit.
             size => (bounds.bytes / size).saturating_add(1),
         };
         fitting.clamp(1, bounds.rows.max(1))
     }
 
-    /// A larger size counts at once. A smaller size lowers the estimate by at most half, and only
-    /// after a full batch: a few small payloads are no evidence.
+    /// A larger size counts at once. A smaller one lowers the estimate by at most half, and only
+    /// after a full batch.
     pub(super) fn learn(&self, asked: usize, read: usize, bytes: usize) {
         if read == 0 {
             return;
@@ -56,7 +55,7 @@ impl Fitting {
     }
 }
 
-/// Closes the connection if many rows are unread. Reading a few is cheaper than a new connection.
+/// Reading a few rows is cheaper than a new connection.
 pub(super) fn leave(db: &Session, asked: usize, read: usize) {
     if read < asked / 2 {
         db.close();

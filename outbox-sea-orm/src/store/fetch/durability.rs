@@ -1,15 +1,15 @@
 //! Returns fetched messages only after their commits are durable.
 //!
-//! A server may show a commit before it is on disk, and lose it in a crash. A message already
-//! published from such a commit is a false event, and its `sequence` is assigned again. On such a
-//! server, each fetch ends with a durable write. The log is sequential, so this write also makes
-//! all earlier visible commits durable.
+//! A server may show a commit before it is on disk, and lose it in a crash. A published message of
+//! such a commit is a false event, and its `sequence` is assigned again. On such a server, each
+//! fetch ends with a durable write, which also makes all earlier commits durable: the log is
+//! sequential.
 //!
-//! | server | commits are visible before they are durable |
+//! | server | shows commits before they are durable |
 //! |---|---|
-//! | MySQL, MariaDB | without the binary log. With it, a commit is in the binary log before it is visible |
+//! | MySQL, MariaDB | without the binary log |
 //! | PostgreSQL | with `synchronous_commit = off` |
-//! | SQLite | with `synchronous` below `FULL`, if the machine fails. Each writer has its own setting, so the relay cannot correct it |
+//! | SQLite | with `synchronous` below `FULL`, a setting of each writer, not of the relay |
 
 use std::sync::Arc;
 
@@ -20,11 +20,10 @@ use tokio::sync::OnceCell;
 use crate::store::session::Session;
 use crate::store::{SqlStore, lease, relay};
 
-/// Whether the server shows commits early. Queried once.
+/// Whether the server shows commits early.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Durability(Arc<OnceCell<bool>>);
 
-/// Waits until `fetched` is durable.
 pub(crate) async fn durable(
     store: &SqlStore,
     leases: &[Lease],
@@ -36,7 +35,7 @@ pub(crate) async fn durable(
         return Ok(fetched);
     }
     let partition = lease::partitions(leases).first().copied().unwrap_or_default();
-    // On another connection, because the fetch may have left rows unread.
+    // On another connection, because this one may have unread rows.
     let context = "the durable write before publishing failed";
     let written = store.run(context, move |db| async move {
         match *known.0.get_or_try_init(|| shows_early(&db)).await? {
@@ -57,7 +56,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// Changes at most the expiry of an announcement or lease, by one microsecond.
+/// Changes at most an expiry by one microsecond.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;

@@ -1,8 +1,7 @@
 //! Fetches pending messages. Locks and writes nothing.
 //!
-//! Invariants: a damaged row is returned with its error and does not fail the batch, so that the
-//! relay halts only its aggregate. Rows are read one by one, so memory stays within the batch
-//! limit.
+//! Invariants: a damaged row does not fail the batch, so the relay halts only its aggregate. Memory
+//! stays within the batch limit.
 
 mod budget;
 pub(super) mod durability;
@@ -28,10 +27,9 @@ use crate::sql::COPIES_FROM;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// Per statement. MariaDB turns a list of 1,000 or more row ids into a join.
+/// MariaDB turns a list of 1,000 or more into a join.
 const ROW_IDS_MAX: usize = 500;
 
-/// In the order of row ids. The limit follows from earlier payload sizes.
 pub(super) async fn fetch(
     db: &Session,
     scope: Scope<'_>,
@@ -61,7 +59,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
-        // A partition that filled its share may have more.
+        // It may have more.
         scan.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
@@ -83,12 +81,11 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
 
 struct Scan {
     rows: Vec<ScannedRow>,
-    /// The scan stopped at a limit.
+    /// A limit ended the scan.
     more: bool,
     bounds: Bounds,
-    /// Number of rows per partition.
     met: HashMap<u16, i64>,
-    /// Rows that must wait have no payload and are not counted.
+    /// Not of rows that must wait.
     payloads: usize,
     bytes: usize,
 }
@@ -105,7 +102,6 @@ impl Scan {
         }
     }
 
-    /// `asked` is the row limit of the statement.
     async fn read(&mut self, db: &Session, statement: Statement, asked: usize) -> Result<(), StoreError> {
         let mut rows = 0;
         let take = |row: QueryResult| {
@@ -124,20 +120,18 @@ impl Scan {
         db.each_row(statement, |error| failed(CONTEXT)(error), take).await
     }
 
-    /// Splits the rows into due and waiting.
     fn fetched(self) -> Fetched {
         let mut fetched = Fetched {
             more: self.more,
             ..Fetched::default()
         };
-        // Aggregates with a message that must wait. Their later messages wait too.
+        // Their later messages wait too.
         let mut waiting: HashSet<Aggregate> = HashSet::new();
         for scanned in self.rows {
             let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);
             if scanned.has_to_wait || is_behind {
                 fetched.waits.push(scanned.waits());
-                // Also for a blocked aggregate: its block may end before the next statement of this
-                // fetch.
+                // Also if only blocked: the block may end before the next statement of this fetch.
                 if scanned.row.sequenced {
                     waiting.insert(scanned.row.aggregate);
                 }
@@ -153,8 +147,8 @@ impl Scan {
     }
 }
 
-/// Merges originals and replayed copies of one aggregate: a copy precedes the first original with a
-/// larger row id. Rows beyond `limit` are dropped, because an unread row may precede them.
+/// A copy precedes the first original with a larger row id. Rows beyond `limit` are dropped,
+/// because an unread row may precede them.
 pub(super) fn merge_copies(rows: &mut Vec<ScannedRow>, limit: usize) {
     let (copies, originals): (Vec<_>, Vec<_>) =
         rows.drain(..).partition(|scanned| scanned.place >= COPIES_FROM);

@@ -1,15 +1,15 @@
 //! Orders the messages of each aggregate by `sequence` on PostgreSQL, where row ids may have
 //! another order.
 //!
-//! Row ids come from a sequence that a data-only restore, logical replication, a major upgrade or
-//! `ALTER SEQUENCE` can reset. With `CACHE`, each session draws from a range.
+//! A data-only restore, logical replication, a major upgrade or `ALTER SEQUENCE` can reset row ids.
+//! With `CACHE`, each session draws from a range.
 //!
-//! Invariant: a sequenced message is not returned while its predecessor (`sequence - 1`) is
-//! pending, unless the predecessor is in flight or was returned before it.
+//! Invariant: a message is not returned while its predecessor (`sequence - 1`) is pending, unless
+//! the predecessor is in flight or was returned before it.
 //!
-//! If the scan stopped at a limit, a predecessor may be behind its end. One query finds pending
-//! predecessors that no fetch has returned ([`Returned`]). The first pending messages of their
-//! aggregates then replace the scanned ones. So the relay always progresses.
+//! A predecessor may be behind the end of the scan. One query finds pending predecessors that no fetch has
+//! returned ([`Returned`]). The first pending messages of their aggregates replace the scanned
+//! ones, so the relay always progresses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,7 @@ pub(super) async fn by_sequence(
         |scanned: &ScannedRow| scanned.row.sequenced && behind.contains(&Key::from(&scanned.row.aggregate));
     let scanned = scan.rows.len();
     scan.rows.retain(|scanned| !is_behind(scanned));
-    // No more than the removed rows, so that the fetch stays within its limit.
+    // No more than the removed rows, for the limit.
     let each = (scanned - scan.rows.len()) / behind.len();
     let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();
@@ -70,8 +70,7 @@ pub(super) async fn by_sequence(
     Ok(())
 }
 
-/// Originals of an aggregate are sorted among the places they occupy. Replayed copies keep their
-/// places.
+/// Copies keep their places.
 fn sort(rows: &mut Vec<ScannedRow>) {
     let mut places: HashMap<Aggregate, Vec<usize>> = HashMap::new();
     for (place, scanned) in rows
@@ -98,8 +97,8 @@ fn is_original(scanned: &ScannedRow) -> bool {
     scanned.row.sequenced && scanned.place < COPIES_FROM
 }
 
-/// Rows with an unscanned predecessor. `None` if an aggregate's rows are unsorted. Replayed copies
-/// have no predecessors.
+/// Rows with an unscanned predecessor. `None` if an aggregate's rows are unsorted. Copies have no
+/// predecessors.
 fn predecessors(rows: &[ScannedRow]) -> Option<Vec<&ScannedRow>> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();

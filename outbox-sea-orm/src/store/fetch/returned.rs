@@ -1,9 +1,7 @@
-//! Caches the last returned message per aggregate, so that fetches skip the search for its
-//! predecessor.
+//! Caches the last returned message per aggregate, to skip the search for predecessors.
 //!
-//! Invariant: an entry was returned to the partition's owner under this epoch, and all later
-//! verdicts of the partition were `Published`. So the message is in flight or published. A lost
-//! entry costs only a search.
+//! Invariant: an entry was returned under this epoch, and all later verdicts of the partition were
+//! `Published`. So the message is in flight or published. A lost entry costs only a search.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -24,7 +22,7 @@ pub(in crate::store) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
 struct Partition {
     epoch: i64,
     hasher: std::hash::RandomState,
-    /// Last returned sequence, by hash of the aggregate.
+    /// By hash of the aggregate.
     last: HashMap<u64, i64>,
 }
 
@@ -35,7 +33,6 @@ impl Partition {
 }
 
 impl Returned {
-    /// Clears partitions acquired since the last fetch.
     pub(in crate::store) fn begin(&self, leases: &[Lease]) {
         self.with(|partitions| {
             for lease in leases {
@@ -48,7 +45,6 @@ impl Returned {
         });
     }
 
-    /// Predecessors that are not cached, as aggregate and number.
     pub(super) fn missing(&self, rows: Vec<&ScannedRow>) -> Vec<(Key, i64)> {
         self.with(|partitions| {
             rows.into_iter()
@@ -84,7 +80,7 @@ impl Returned {
         });
     }
 
-    /// Clears the partitions of unpublished messages, which may become pending again.
+    /// Unpublished messages may become pending again.
     pub(in crate::store) fn settle(&self, settlements: &[Settlement]) {
         let is_unpublished =
             |settlement: &&Settlement| !matches!(settlement.verdict, Verdict::Published { .. });
@@ -101,7 +97,6 @@ impl Returned {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<u16, Partition>) -> T) -> T {
-        // A panic costs at most an entry.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,7 +1,4 @@
-//! SQL that fetches for a relay that owns all partitions: scans of one index in its order. Reads
-//! snapshots and locks nothing.
-//!
-//! See [`super::partition`] for relays that share the partitions.
+//! SQL that fetches for a relay that owns all partitions. Reads snapshots and locks nothing.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
@@ -17,7 +14,6 @@ const PENDING_OF: &str = "m.status::int8 = 0";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
-    /// Rows to skip.
     pub(crate) in_flight: &'a [RowKey],
     pub(crate) limit: i64,
 }
@@ -27,26 +23,25 @@ impl Scope<'_> {
         self.partitions.len() >= usize::from(PARTITIONS)
     }
 
-    /// Rows per partition: an equal part of the limit, at least one.
+    /// At least one.
     pub(crate) fn share(&self) -> i64 {
         (self.limit / (self.partitions.len().max(1) as i64)).max(1)
     }
 }
 
-/// Pending messages in the order of row ids. Messages that must wait have a null payload, which
-/// keeps their scan cheap.
+/// Messages that must wait have a null payload, which keeps their scan cheap.
 ///
 /// The plan must scan the index of pending rows in order and stop at the limit, whatever the
 /// statistics. A plan that sorts the backlog takes seconds per batch.
 ///
-/// * PostgreSQL: the inner limit is hidden from the planner, which would otherwise sort if it
-///   expected fewer rows. The visible outer limit prevents JIT compilation. Conditions have the
-///   form `… <> 0`, because the planner estimates that these remove almost no rows.
+/// * PostgreSQL: with a visible inner limit, the planner would sort if it expected fewer rows. The
+///   visible outer limit prevents JIT compilation. The planner estimates that conditions like `… <>
+///   0` remove almost no rows.
 /// * MySQL: FORCE INDEX prevents a scan of the primary key with all published rows.
 /// * SQLite: INDEXED BY does the same.
 ///
-/// On every database, the block is checked in a scalar subquery: one primary key lookup. As a join
-/// or hash, each fetch could read all blocks or lose the order.
+/// The block is checked in a scalar subquery. As a join or hash, each fetch could read all blocks
+/// or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     debug_assert!(scope.owns_all());
     let select = format!("SELECT {} FROM {} m", scanned_columns(dialect), dialect.messages);
@@ -59,7 +54,6 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     sql.statement()
 }
 
-/// In the order of row ids (primary key), with the columns of [`scan`].
 pub(crate) fn scan_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let columns = scanned_columns(dialect);
     let mut sql = dialect.sql(format!(
@@ -87,8 +81,7 @@ pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// In the order of their ends (index `outbox_blocks_due`). The inner limit is hidden as in
-/// [`scan`].
+/// The inner limit is hidden as in [`scan`].
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",
@@ -103,9 +96,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// By place: for each aggregate, the first waiting originals and as many copies (index
-/// `outbox_messages_waiting`). Reads no more rows than it returns. Delayed messages have a null
-/// payload.
+/// By place: per aggregate, the first waiting originals and as many copies. Reads no more rows than
+/// it returns. Delayed messages have a null payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -123,8 +115,7 @@ pub(crate) fn waiting_of(
     )
 }
 
-/// As [`waiting_of`], for pending messages (index `outbox_messages_pending_of`), with the columns
-/// of [`scan`].
+/// As [`waiting_of`], for pending messages, with the columns of [`scan`].
 pub(crate) fn pending_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -135,14 +126,12 @@ pub(crate) fn pending_of(
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, per_aggregate)
 }
 
-/// Places of the first pending original and the first pending copy of each aggregate, except rows
-/// in flight.
 pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[RowKey]) -> Statement {
     let columns = format!("{}, {} AS place", dialect.key_columns("m"), dialect.place("m"));
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, 1)
 }
 
-/// `status` is the predicate of only one index, so that the planner cannot use another one.
+/// `status` is the predicate of only one index.
 fn first_of(
     dialect: &Dialect,
     columns: &str,
@@ -171,8 +160,7 @@ fn first_of(
     sql.statement()
 }
 
-/// Returns each aggregate whose message with this number is pending and not in flight. One index
-/// lookup per aggregate.
+/// Aggregates that have a pending message with this number, not in flight.
 pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", dialect.key_columns("h")));
     bind_keys(&mut sql, messages.iter().map(|(key, _)| key));
@@ -193,8 +181,7 @@ pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_fligh
     sql.statement()
 }
 
-/// As [`waiting_of`], for MariaDB and SQLite, which have no LATERAL. Returns row ids with the
-/// position of their aggregate in `keys`. Reads only the index.
+/// MariaDB and SQLite have no LATERAL. `key_no` is the position of the aggregate in `keys`.
 pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) -> Statement {
     let messages = &dialect.messages;
     let mut sql = dialect.sql("");
@@ -218,7 +205,6 @@ pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) ->
     sql.statement()
 }
 
-/// In the order of row ids (primary key).
 pub(crate) fn waiting_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} m WHERE m.status = 3 AND m.row_id",
@@ -239,7 +225,7 @@ fn waiting_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Longest due first (primary key).
+/// Longest due first.
 pub(crate) fn unsequenced_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",

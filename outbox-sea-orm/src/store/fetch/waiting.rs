@@ -1,9 +1,8 @@
 //! Fetches waiting messages that are due. Locks nothing.
 //!
 //! Invariant: a waiting message is not returned while an earlier message of its aggregate is
-//! pending and not in flight. A crashed relay leaves such pending messages, until a scan makes them
-//! waiting. All statements read one snapshot, so no message changes from pending to waiting between
-//! them.
+//! pending and not in flight, as a crashed relay leaves it. All statements read one snapshot, so no
+//! message changes from pending to waiting between them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,14 +21,13 @@ use crate::store::session::Session;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
 
-/// Per statement, which has one part per aggregate.
+/// The statement has one part per aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// Limit of pending messages compared with waiting ones, besides those in flight, shared equally by
-/// the partitions. If more pending messages precede a waiting one, the scan must run first.
+/// Limit of pending messages compared with waiting ones. If more precede a waiting message, the
+/// scan must run first.
 const PENDING_MAX: i64 = 5_000;
 
-/// Owned, because it moves into a task.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) partitions: Vec<i64>,
@@ -40,11 +38,11 @@ pub(crate) struct Request {
     pub(crate) fitting: Fitting,
 }
 
-/// Row limit while the payload size is unknown. Few, because each statement of the transaction
-/// reads the previous result to its end.
+/// While the payload size is unknown. Few, because each statement of the transaction reads the
+/// previous result to its end.
 const UNKNOWN_ROWS: usize = 64;
 
-/// Rows of one aggregate that are due together, in their order.
+/// Rows of one aggregate.
 struct Group {
     due_micros: i64,
     rows: Vec<ScannedRow>,
@@ -72,10 +70,9 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
     Ok(fetched)
 }
 
-/// The first waiting rows of each ended block.
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // A block whose first row is in flight returns nothing, so read more blocks.
+    // If the first row of a block is in flight, the block returns nothing.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -103,13 +100,12 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
     let (mut groups, mut left) = (HashMap::<Key, Vec<ScannedRow>>::new(), request.bounds);
     let (mut keys, mut unknown) = (keys.as_slice(), UNKNOWN_ROWS);
     while !keys.is_empty() && left.rows > 0 && left.bytes > 0 {
-        // As many rows of as many aggregates as fit.
         let of_any_number = Bounds {
             rows: usize::MAX,
             ..left
         };
         let fitting = request.fitting.rows(of_any_number, unknown);
-        // If the size is still unknown after this statement, no row had a payload.
+        // If the size is still unknown, no row had a payload.
         unknown = unknown.saturating_mul(4);
         let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
         let per_aggregate = per_aggregate.min(fitting);
@@ -137,7 +133,6 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
     Ok(groups.collect())
 }
 
-/// At most `each.rows` per aggregate, in order.
 async fn oldest_waiting(
     tx: &Session,
     request: &Request,
@@ -250,16 +245,15 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
 #[derive(Default)]
 struct Barrier {
     pending: HashMap<Key, Pending>,
-    /// The last row id read, for each partition with more rows.
+    /// Last row id read, for partitions with more rows.
     known_until: HashMap<i64, i64>,
 }
 
-/// The first pending messages of an aggregate.
 #[derive(Default)]
 struct Pending {
     /// Of an original, if the order is by sequence.
     place: Option<i64>,
-    /// Of a replayed copy or, if the order is by row id, of any message.
+    /// Of a copy or, if the order is by row id, of any message.
     row_id: Option<i64>,
 }
 
@@ -282,7 +276,6 @@ impl Barrier {
         Ok(barrier)
     }
 
-    /// Reads the pending rows below the highest waiting row id of each partition.
     async fn by_row_id(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
         let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
         for last in groups.iter().filter_map(|group| group.rows.last()) {

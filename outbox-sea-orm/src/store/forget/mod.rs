@@ -1,7 +1,7 @@
 //! Deletes the state of aggregates, for operators.
 //!
-//! Lock order: head rows, then blocks, then messages. So no sequenced message is recorded
-//! meanwhile, and no relay or operator makes a message pending again.
+//! Lock order: head rows, blocks, messages. So no sequenced message is recorded meanwhile, and no
+//! message becomes pending again.
 //!
 //! Invariant: no unpublished message is deleted.
 
@@ -20,10 +20,9 @@ use super::session::Session;
 use super::{block, repeat_deadlocks};
 use crate::sql::Key;
 
-/// Per call, and per transaction of idle aggregates.
 const AGGREGATES_MAX: usize = 1_000;
 
-/// Aggregates or rows per statement. Each binds at most two values.
+/// Each binds at most two values.
 const VALUES_MAX: usize = 256;
 
 pub(super) async fn forget(
@@ -49,7 +48,6 @@ pub(super) async fn forget(
     })
 }
 
-/// Returns the number of deleted messages, and the aggregates that were kept.
 async fn forget_keys(
     db: &Session,
     keys: &[Key],
@@ -94,7 +92,7 @@ async fn forget_keys(
     Ok((rows.len() as u64, left))
 }
 
-/// A locked message.
+/// Locked.
 struct Row {
     id: Uuid,
     is_unpublished: bool,
@@ -110,8 +108,7 @@ impl Row {
         };
         Ok(Self {
             id: row.try_get("", "id")?,
-            // Pending, waiting or logged. Whether the log relay has published a logged message is
-            // unknown here.
+            // Pending, waiting or logged: a log relay may not have published a logged message.
             is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
             dedup_key,
         })

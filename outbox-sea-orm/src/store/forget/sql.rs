@@ -7,8 +7,7 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// In the order of keys (primary key). Blocks recording of sequenced messages until the transaction
-/// ends.
+/// By key. Blocks recording of sequenced messages until the transaction ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -21,7 +20,7 @@ pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
         .statement()
 }
 
-/// Locks nothing. Reads the whole table, which has no index by aggregate.
+/// Reads the whole table, which has no index by aggregate.
 pub(super) fn messages_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.id FROM {} m WHERE ", dialect.messages));
     dialect.push_keys(&mut sql, "m", keys);
@@ -40,13 +39,11 @@ pub(super) fn lock_messages_by_id(dialect: &Dialect, ids: &[Uuid]) -> Statement 
     sql.push(" ORDER BY m.id").push(dialect.for_update()).statement()
 }
 
-/// The messages must be locked.
 pub(super) fn delete_messages(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE id IN ", dialect.messages));
     sql.bind_rows([ids.iter().copied().map(Value::from)]).statement()
 }
 
-/// The head rows must be locked (primary key).
 pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     // MariaDB, and MySQL before 8.0.16, support no alias here.
     let table = &dialect.aggregates;
@@ -55,8 +52,7 @@ pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// In the order of ids (primary key), after `after`. Locks nothing. Reads the type's head rows up
-/// to the last returned one.
+/// In the order of ids, after `after`. Locks nothing.
 pub(super) fn idle_heads(
     dialect: &Dialect,
     aggregate_type: &str,
@@ -79,7 +75,7 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// Locks head rows that are still idle, in the order of keys (primary key).
+/// By key.
 pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duration) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -93,8 +89,7 @@ pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duratio
         .statement()
 }
 
-/// Aggregates with a pending, waiting or dead message. Locks nothing. Reads the index of each
-/// status.
+/// Pending, waiting or dead messages. Locks nothing.
 pub(super) fn unpublished_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql("");
     for (n, status) in [0, 2, 3].into_iter().enumerate() {

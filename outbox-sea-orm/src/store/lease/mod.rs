@@ -18,8 +18,8 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::{Dialect, micros};
 
-/// Takes free leases. If there are too few, shortens leases granted before the clock was set back,
-/// and returns the state of the table.
+/// If there are too few free leases, shortens leases granted before the clock was set back, and
+/// returns the state of the table.
 pub(super) async fn acquire(
     db: &Session,
     owner: OwnerId,
@@ -34,21 +34,20 @@ pub(super) async fn acquire(
     if rows.ahead > 0 {
         db.execute(sql::shorten(&db.dialect)).await?;
     }
-    // Taken leases are kept: the relay requests the rest again.
+    // The relay requests the rest again.
     let rows = leases.is_empty().then_some(rows);
     Ok((leases, rows))
 }
 
-/// State of the table of leases.
 pub(super) struct LeaseRows {
-    /// Number of partitions with a row.
+    /// Partitions with a row.
     present: i64,
-    /// Number of leases granted before the clock was set back.
+    /// Leases granted before the clock was set back.
     ahead: i64,
 }
 
 impl LeaseRows {
-    /// Fails if partitions are missing, because no relay could own them.
+    /// No relay could own a missing partition.
     pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());
@@ -110,7 +109,6 @@ pub(super) async fn release(db: &Session, owner: OwnerId, leases: &[Lease]) -> R
     tx.commit().await
 }
 
-/// Locks the leases that the owner still owns.
 async fn lock_live(tx: &Session, owner: OwnerId, leases: &[Lease]) -> Result<Vec<Lease>, DbErr> {
     let lock = sql::lock_live(&tx.dialect, owner.as_uuid(), &partitions(leases));
     let mut owned = tx.read(lock, read).await?;
@@ -118,7 +116,6 @@ async fn lock_live(tx: &Session, owner: OwnerId, leases: &[Lease]) -> Result<Vec
     Ok(owned)
 }
 
-/// Releases all leases and removes the announcement.
 pub(super) async fn leave(db: &Session, owner: OwnerId) -> Result<(), DbErr> {
     let (owner, tx) = (owner.as_uuid(), db.begin().await?);
     if db.dialect.backend != DbBackend::Sqlite {
@@ -129,7 +126,7 @@ pub(super) async fn leave(db: &Session, owner: OwnerId) -> Result<(), DbErr> {
     tx.commit().await
 }
 
-/// Locks leases for settlements, and returns the leases with an unchanged epoch.
+/// Returns the leases with an unchanged epoch.
 pub(super) async fn lock(tx: &Session, claimed: &[Lease]) -> Result<Vec<Lease>, DbErr> {
     let mut owned = tx
         .read(sql::lock(&tx.dialect, &partitions(claimed)), read)

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Sql, integers, micros};
 
-/// SKIP LOCKED skips leases that another relay is taking or settling under.
+/// SKIP LOCKED skips leases that another relay takes or settles under.
 pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
     let skip = match dialect.backend {
         DbBackend::Sqlite => "",
@@ -24,7 +24,7 @@ pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
     dialect.statement(&text, [i64::from(max).into()])
 }
 
-/// The leases must be locked (primary key).
+/// The leases must be locked.
 pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: &[i64]) -> Statement {
     let text = format!(
         "owner = ?, epoch = epoch + 1, expires_at = {}",
@@ -33,8 +33,8 @@ pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: 
     set(dialect, &text, [owner.into(), ttl_micros.into()], partitions)
 }
 
-/// Locks until the transaction ends, in the order of the primary key, as settlements do. Waits for
-/// settlements under these leases. Excludes expired leases, even if no other relay has taken them.
+/// In the order of the primary key, as settlements lock. Excludes expired leases, even if no other
+/// relay has taken them.
 pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS partition_no, epoch FROM {} l WHERE owner = ",
@@ -50,13 +50,13 @@ pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> S
     sql.statement()
 }
 
-/// The leases must be locked (primary key).
+/// The leases must be locked.
 pub(super) fn extend(dialect: &Dialect, ttl_micros: i64, partitions: &[i64]) -> Statement {
     let text = format!("expires_at = {}", dialect.now_plus("?"));
     set(dialect, &text, [ttl_micros.into()], partitions)
 }
 
-/// The leases must be locked (primary key).
+/// The leases must be locked.
 pub(super) fn release(dialect: &Dialect, partitions: &[i64]) -> Statement {
     let text = format!("owner = NULL, expires_at = {}", dialect.now());
     set(dialect, &text, [], partitions)
@@ -70,7 +70,7 @@ fn set<const N: usize>(dialect: &Dialect, text: &str, values: [Value; N], partit
         .statement()
 }
 
-/// Appends `WITH owned AS (…`: the leases with an unchanged epoch, locked against takeover.
+/// `WITH owned AS (…`: leases with an unchanged epoch, locked against takeover.
 pub(crate) fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease]) {
     let partitions = integers(super::partitions(leases));
     let epochs = integers(leases.iter().map(|lease| lease.epoch));
@@ -83,7 +83,6 @@ pub(crate) fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease]) {
     sql.push_with(&text, [partitions, epochs]);
 }
 
-/// Counts partitions with a row, and leases granted before the clock was set back. Reads all rows.
 pub(crate) fn rows(dialect: &Dialect) -> Statement {
     let ahead = dialect.count_where(&is_ahead(dialect));
     let text = format!(
@@ -93,8 +92,8 @@ pub(crate) fn rows(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Limits leases granted before the clock was set back to [`LEASE_TTL_MAX`]. In the order of the
-/// primary key, as settlements lock.
+/// For leases granted before the clock was set back. In the order of the primary key, as
+/// settlements lock.
 pub(super) fn shorten(dialect: &Dialect) -> Statement {
     let (table, ahead) = (&dialect.leases, is_ahead(dialect));
     let rows = match dialect.backend {
@@ -113,8 +112,8 @@ pub(super) fn shorten(dialect: &Dialect) -> Statement {
     )
 }
 
-/// Inserts missing partitions. A new row's epoch is the time in microseconds, far above any count
-/// of acquisitions. So a relay suspended since before the loss cannot settle.
+/// The new epoch is a time in microseconds, above any count of acquisitions. So a relay suspended
+/// since before the loss cannot settle.
 pub(crate) fn repair(dialect: &Dialect) -> Statement {
     let epoch = dialect.micros(dialect.statement_now());
     let on_conflict = match dialect.backend {
@@ -140,19 +139,17 @@ pub(crate) fn repair(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// The latest valid expiry of a lease or announcement.
 fn latest_end(dialect: &Dialect) -> String {
     dialect.now_plus(&micros(LEASE_TTL_MAX).to_string())
 }
 
-/// Whether a lease or announcement was granted before the clock was set back.
+/// Granted before the clock was set back.
 pub(crate) fn is_ahead(dialect: &Dialect) -> String {
     format!("expires_at > {}", latest_end(dialect))
 }
 
-/// Locks leases against takeover until the transaction ends. Excludes released leases. In the order
-/// of the primary key, so that settlements cannot deadlock. SQLite needs no lock: the transaction
-/// is the only writer.
+/// Locks against takeover, in the order of the primary key, so that settlements cannot deadlock.
+/// Excludes released leases. On SQLite, the transaction is the only writer.
 pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     let partition = dialect.int("partition_no");
     let mut sql = dialect.sql(format!(
@@ -165,7 +162,7 @@ pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     sql.statement()
 }
 
-/// In the order in which settlements lock leases.
+/// In the lock order of settlements.
 pub(super) fn lock_all(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "SELECT epoch FROM {} WHERE owner = ? ORDER BY partition_no FOR UPDATE",
@@ -193,7 +190,7 @@ pub(super) fn all(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Adds a microsecond to the expiry (primary key, MySQL).
+/// Adds a microsecond (MySQL).
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) WHERE partition_no = ?",

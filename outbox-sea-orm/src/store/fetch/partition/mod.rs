@@ -1,8 +1,7 @@
-//! Finds the first row ids of each partition on MariaDB and SQLite. PostgreSQL reads the rows in
-//! one statement.
+//! Finds the first row ids of each partition on MariaDB and SQLite.
 //!
-//! Invariant: per partition, the result is a gapless prefix of the rows not in flight. Each
-//! statement has its own snapshot: order only matters within a partition.
+//! Invariant: per partition, the result is a gapless prefix of the rows not in flight. Snapshots
+//! may differ between statements: order only matters within a partition.
 
 pub(crate) mod sql;
 
@@ -13,16 +12,14 @@ use sea_orm::{DbErr, QueryResult, Statement};
 use crate::store::fetch::sql::Scope;
 use crate::store::session::Session;
 
-/// Places and row ids of rows that are not in flight, and the number of rows read.
 #[derive(Default)]
 struct Found {
     own: Vec<(i64, i64)>,
     read: i64,
 }
 
-/// At most the share per partition and the limit in total, ordered by place. The flag is true if
-/// there may be more. `look_up(partitions, n)` selects the first `n` rows of each partition as
-/// (`partition_no`, `place`, `row_id`).
+/// The flag is true if there may be more. `look_up(partitions, n)` selects the first `n` rows of
+/// each partition as (`partition_no`, `place`, `row_id`).
 pub(crate) async fn first(
     db: &Session,
     scope: Scope<'_>,
@@ -32,9 +29,9 @@ pub(crate) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // Rows in flight are usually spread evenly. A partition with more than twice its share of them
-    // is queried again, for four times as many rows. So the total number of rows read stays below
-    // the limit plus a few times the rows in flight.
+    // Usually rows in flight are spread evenly. A partition with over twice its share is queried
+    // again for four times as many rows. In total, rows read stay below the limit plus a few times
+    // the rows in flight.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

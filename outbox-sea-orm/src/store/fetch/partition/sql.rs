@@ -1,10 +1,8 @@
-//! SQL that fetches the first rows of each own partition, if the relay shares the partitions with
-//! others.
+//! SQL that fetches the first rows of each own partition.
 //!
 //! Invariant: rows and blocks of other partitions cost nothing. Each partition is one lookup in an
-//! index that begins with the partition, and reads at most its share. PostgreSQL runs all lookups
-//! in one statement (LATERAL). MariaDB and SQLite run one `SELECT` for row ids per partition, and
-//! the caller sorts them and reads the rows. Nothing is locked.
+//! index that begins with the partition. PostgreSQL runs all lookups in one statement (LATERAL).
+//! MariaDB and SQLite first select row ids. Nothing is locked.
 
 use std::collections::HashMap;
 
@@ -15,10 +13,8 @@ use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 use crate::store::row::sql::{columns, payload};
 
-/// In the order of row ids.
-///
-/// The status condition is the predicate of only the index by partition. Otherwise the planner,
-/// with a plan cached while the table was empty, could scan the pending rows of all partitions.
+/// The status condition is the predicate of only the index by partition. Otherwise a plan cached
+/// for an empty table could scan the pending rows of all partitions.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
     push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
@@ -28,7 +24,7 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     sql.statement()
 }
 
-/// Longest due first (index of unsequenced waiting rows, with its own predicate as in [`scan`]).
+/// Longest due first.
 pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros",
@@ -44,7 +40,7 @@ pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]
     sql.statement()
 }
 
-/// As (`partition_no`, `place`, `row_id`). Reads only the index.
+/// As (`partition_no`, `place`, `row_id`), from the index alone.
 pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -> Statement {
     union(dialect, partitions, |sql, partition| {
         let text = format!(
@@ -57,7 +53,6 @@ pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -
     })
 }
 
-/// As [`first_pending`], for due unsequenced waiting rows, by due time.
 pub(crate) fn first_unsequenced(
     dialect: &Dialect,
     partitions: &[i64],
@@ -112,8 +107,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Waiting messages must not overtake these. At most `limit` per partition. Few besides the rows in
-/// flight, because a scan has passed the row ids of waiting rows before.
+/// Waiting messages must not overtake these. There are few besides the rows in flight, because a
+/// scan has passed the row ids of waiting rows.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
     union(dialect, bounds, |sql, (partition, below)| {
         let text = format!(
@@ -131,7 +126,7 @@ fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql
     let mut sql = dialect.sql("");
     for (n, partition) in partitions.iter().enumerate() {
         sql.push(if n == 0 { "" } else { " UNION ALL " });
-        // SQLite does not allow parentheses around a part.
+        // SQLite forbids parentheses around a part.
         sql.push(match dialect.backend {
             DbBackend::Sqlite => "SELECT * FROM (",
             _ => "(",
@@ -142,7 +137,6 @@ fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql
     sql.statement()
 }
 
-/// The time column in the index of unsequenced waiting rows.
 pub(crate) fn unsequenced_due(dialect: &Dialect) -> &'static str {
     match dialect.backend {
         DbBackend::MySql => "m.waiting_until",
@@ -157,12 +151,12 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// As the generated column on MySQL: one nonzero byte, which differs from every aggregate's key.
+/// One nonzero byte, as MySQL generates it, which differs from every aggregate's key.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
 
-/// Each lookup then binds only the keys of its partition: databases limit the values per statement.
+/// Databases limit the values per statement.
 fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
     let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
     for key in keys {
@@ -176,7 +170,6 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
     keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Conditions follow, then [`push_limits`].
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let text = format!(
         " FROM pg_catalog.unnest(?::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
@@ -186,8 +179,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     sql.push_with(&text, [crate::sql::integers(partitions)]);
 }
 
-/// The planner must not know the limit per partition (see `Dialect::limited`), but must know the
-/// total limit.
+/// The limit per partition is hidden from the planner (see `Dialect::limited`), the total is not.
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
