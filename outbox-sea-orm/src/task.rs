@@ -1,23 +1,23 @@
 //! Runs work to its end, even if its caller is dropped.
 //!
 //! If the future of `begin()` is dropped, sqlx 0.9.0 returns a connection with an open transaction
-//! to its pool. Later statements on the connection are acknowledged, and then lost.
+//! to its pool. Later statements on it are acknowledged, and then lost.
 //!
-//! Invariant: this crate begins and ends its transactions in such a task. `store::session` limits
-//! the calls of the relay; database timeouts limit all others.
+//! Invariant: this crate begins and ends its transactions in such a task. `store::session` or
+//! database timeouts limit the work.
 
 use std::future::Future;
 
 use tracing::Instrument as _;
 
 /// Spawns the future as a task in the caller's span, and waits for it. If the caller is dropped,
-/// the task still runs to its end. A panic of the task continues in the caller.
+/// the task continues. A panic continues in the caller.
 pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work.in_current_span()).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a shutdown of the runtime aborts the task. Then this caller is not polled again.
+            // Only at a shutdown of the runtime. Then this caller is not polled again.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,6 +1,6 @@
 //! Reads recorded messages back in tests (feature `testing`).
 //!
-//! Not for production: each function reads the whole outbox, including published messages.
+//! Not for production: reads the whole outbox.
 
 use outbox_core::payload::{Decode, EventCodec};
 use outbox_core::{Message, StoreError};

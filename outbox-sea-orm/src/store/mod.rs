@@ -1,9 +1,8 @@
 //! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, for the relay and for operators.
 //!
-//! Invariants: each operation runs in a separate task and connection (`session`), so a dropped
-//! future never leaves a transaction open. Transactions are short and READ COMMITTED (SQLite:
-//! IMMEDIATE). All times are the database's. Only deadlocked transactions are retried here; the
-//! relay retries everything else.
+//! Invariants: each operation runs in a separate task and connection (`session`). Transactions are
+//! short and READ COMMITTED (SQLite: IMMEDIATE). All times are the database's. Only deadlocks are
+//! retried here.
 
 mod admin;
 pub(crate) mod audit;
@@ -73,16 +72,15 @@ use run;
 
 /// The outbox of a database, for the relay and for operators.
 ///
-/// Give the store a separate pool with two or three connections, so that service and relay do not
-/// starve each other. A dropped call may run for one more second. Then its connection is closed,
-/// because a dead connection would never return to the pool. Keep `min_connections` at 0: sqlx 0.9
-/// opens such connections in the background and waits for them for five minutes.
+/// Use a separate pool with two or three connections, so that service and relay do not starve each
+/// other. A dropped call may run for one more second; then its connection is closed. Keep
+/// `min_connections` at 0: sqlx 0.9 waits for such connections for five minutes.
 ///
-/// * **MySQL, MariaDB**: requires MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not
-///   `binlog_format = STATEMENT`, which forbids READ COMMITTED. With Galera, write to one node
-///   only: across nodes, `row_id` is not in commit order.
-/// * **SQLite**: use WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file.
-///   `SQLITE_BUSY` is reported as [`StoreError::Database`], which the relay retries.
+/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format =
+///   STATEMENT`, which forbids READ COMMITTED. With Galera, write to one node: across nodes,
+///   `row_id` is not in commit order.
+/// * **SQLite**: WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file.
+///   `SQLITE_BUSY` is [`StoreError::Database`], which the relay retries.
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     db: DatabaseConnection,
@@ -93,7 +91,7 @@ pub struct SqlStore {
     returned: Returned,
     durability: Durability,
     relay_name: Arc<str>,
-    /// Keeps an in-memory database open after the first check.
+    /// Set by the first check.
     in_memory: Arc<OnceCell<InMemory>>,
     allows_untested: bool,
 }
@@ -105,7 +103,7 @@ impl SqlStore {
         Self::over(db, TableNames::new(), relay::name::of_process())
     }
 
-    /// Sets the table names, which must match the writers' [`OutboxConfig`](crate::OutboxConfig).
+    /// Sets the table names, as in the writers' [`OutboxConfig`](crate::OutboxConfig).
     ///
     /// Marks these names as used by this process: see
     /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
@@ -139,9 +137,8 @@ impl SqlStore {
         }
     }
 
-    /// Allows an untested engine, such as CockroachDB, YugabyteDB or TiDB. Default: the preflight
-    /// rejects it. Some of these engines lack locks or isolation that order and completeness of
-    /// messages depend on.
+    /// Allows an untested engine, such as CockroachDB, YugabyteDB or TiDB, which may lack required
+    /// locks or isolation. Default: the preflight rejects it.
     #[must_use]
     pub fn allow_untested_engine(mut self, is_allowed: bool) -> Self {
         self.allows_untested = is_allowed;
@@ -154,12 +151,11 @@ impl SqlStore {
         &self.db
     }
 
-    /// Sets the relay's name in the table of relays, for operators (`outbox relay list`). Default:
-    /// host and process id, such as `shop-7d9f/1`. `HOSTNAME` takes precedence over the system's
-    /// host name.
+    /// Sets the relay's name for operators (`outbox relay list`). Default: host (`HOSTNAME`, then
+    /// the system's) and process id, such as `shop-7d9f/1`.
     ///
-    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. The name is only
-    /// for display: relays are identified by their [`OwnerId`](outbox_core::OwnerId).
+    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. The name is not
+    /// an identity: see [`OwnerId`](outbox_core::OwnerId).
     #[must_use]
     pub fn with_relay_name(mut self, name: impl Into<String>) -> Self {
         let name = relay::name::storable(&name.into());
@@ -169,7 +165,6 @@ impl SqlStore {
         self
     }
 
-    /// `context` is the text of database errors.
     async fn run<T, F>(
         &self,
         context: &'static str,
@@ -182,7 +177,7 @@ impl SqlStore {
         self.call(work).await.map_err(|error| self.failed(context, error))
     }
 
-    /// As [`Self::run`], with a hint if the table of operations is missing.
+    /// Adds a hint if the table of operations is missing.
     async fn operate<T, F>(
         &self,
         context: &'static str,
@@ -209,7 +204,7 @@ impl SqlStore {
         })
     }
 
-    /// Adds the server if it is unreachable or refuses the login, or if TLS failed.
+    /// Adds the server to connection errors.
     fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
         match connect_error(&self.db, error) {
             ConnectError::Failed { source, .. } => failed(context)(source),
@@ -220,8 +215,7 @@ impl SqlStore {
         }
     }
 
-    /// As [`Self::run`], with the error type of `work`. Boxed, because the nested future types of
-    /// callers would exceed the compiler's recursion limit.
+    /// Boxed, because nested future types of callers would exceed the compiler's recursion limit.
     fn call<T, E, F>(
         &self,
         work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
@@ -240,7 +234,7 @@ impl SqlStore {
 impl OutboxStore for SqlStore {
     async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         let (pool, untested) = (self.db.clone(), self.allows_untested);
-        // If this fails, the checks below report the connection error.
+        // The checks below report a connection error.
         let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
         if let Ok(InMemory::CanBeLost) = in_memory {
             return Err(StoreError::setup(SetupKind::Setting, CAN_BE_LOST, ""));

@@ -1,6 +1,4 @@
-//! Single facts that explain why a message does not arrive.
-//!
-//! Invariant: at most two statements per fact. Locks and writes nothing.
+//! Single facts that explain why a message does not arrive. Locks and writes nothing.
 
 use std::num::NonZeroU32;
 

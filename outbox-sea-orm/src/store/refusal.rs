@@ -1,8 +1,7 @@
 //! Distinguishes a rejected settlement from a database failure.
 //!
-//! Invariant: only an error code for a value, constraint, trigger or privilege counts as rejection.
-//! All other errors are retried, because they may be temporary. For the consequence, see
-//! [`StoreError::Refused`].
+//! Invariant: only a code for a value, constraint, trigger or privilege is a rejection
+//! ([`StoreError::Refused`]). All other errors are retried.
 
 use outbox_core::StoreError;
 use sea_orm::DbErr;
@@ -22,18 +21,17 @@ pub(super) fn of_settlement(source: DbErr) -> StoreError {
 
 fn is_refusal(answer: &ErrorCode) -> bool {
     match answer.code.as_bytes() {
-        // Value, constraint, check of a view; a trigger's own error on PostgreSQL and on MySQL; a
-        // privilege on PostgreSQL.
+        // Value, constraint, view check; trigger on PostgreSQL and MySQL; privilege on PostgreSQL.
         [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
-        // On MySQL: a privilege on a table or column; a value; a CHECK.
+        // MySQL: privilege; value; CHECK.
         b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),
-        // TOOBIG, CONSTRAINT (also from a trigger's `RAISE`), MISMATCH.
+        // TOOBIG, CONSTRAINT (also `RAISE`), MISMATCH.
         _ => matches!(answer.sqlite(), Some(18..=20)),
     }
 }
 
-/// Whether the server is read-only: a replica, or a former primary. MySQL and MariaDB use 1290 for
-/// `read_only`, and 1836 or 1036 for `innodb_read_only`.
+/// A replica or a former primary. MySQL and MariaDB: 1290 for `read_only`, 1836 or 1036 for
+/// `innodb_read_only`.
 pub(super) fn refuses_to_write(error: &DbErr) -> bool {
     let answer = ErrorCode::of(error).filter(|_| !matches!(error, DbErr::Conn(_)));
     answer.is_some_and(|answer| match answer.number {

@@ -1,6 +1,6 @@
 //! Holds one pool connection during one call, and closes it if the call is abandoned.
 //!
-//! A silent connection blocks sqlx 0.9.0 forever, and SeaORM hides the connection.
+//! A silent connection blocks sqlx 0.9.0 forever.
 //!
 //! Invariants:
 //!
@@ -8,8 +8,8 @@
 //!   Then the connection is closed, and the outcome is unknown.
 //! * No connection returns to the pool in a transaction, after a read-only error, or with unread
 //!   rows.
-//! * Each statement runs READ COMMITTED or in a read-only snapshot. On PostgreSQL, a statement gets
-//!   a transaction if the session defaults to another level or to `synchronous_commit = off`.
+//! * Each statement runs READ COMMITTED or in a read-only snapshot, on PostgreSQL never with
+//!   `synchronous_commit = off`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,18 +31,17 @@ use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::{Dialect, query};
 use crate::task::detached;
 
-/// Lets a stopping relay finish a call that is almost done.
+/// Lets a stopping relay finish a call.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). Without an
-/// open transaction, PostgreSQL does nothing and does not warn.
+/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). If none is
+/// open, PostgreSQL logs no warning.
 const END_OPEN: &str = "BEGIN; COMMIT";
 
-/// Limit for the pool's check of a returned connection, before the connection is closed.
+/// For the pool's check of a returned connection.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Session defaults on PostgreSQL, and whether MySQL and MariaDB settings are suitable. Queried
-/// once, by the first statement.
+/// Queried once, by the first statement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Isolation {
     postgres: Arc<OnceCell<Defaults>>,
@@ -52,11 +51,10 @@ pub(super) struct Isolation {
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     is_read_committed: bool,
-    /// `synchronous_commit` is not `off`. With `off`, a crash could lose a lease.
+    /// With `synchronous_commit = off`, a crash could lose a lease.
     is_durable: bool,
 }
 
-/// Runs `work` in a separate task, on one connection.
 pub(super) async fn call<T, E, F>(
     pool: &DatabaseConnection,
     isolation: &Isolation,
@@ -94,12 +92,11 @@ where
     drop(waiting);
     match outcome {
         Some(outcome) => outcome,
-        // The call was abandoned, so this future is already dropped.
+        // This future is already dropped.
         None => std::future::pending().await,
     }
 }
 
-/// Acquires its connection for the first statement.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) dialect: Arc<Dialect>,
@@ -107,25 +104,22 @@ pub(super) struct Session {
     isolation: Isolation,
     connection: Mutex<Option<Connection>>,
     in_transaction: AtomicBool,
-    /// A transaction was dropped without a commit.
+    /// A transaction was dropped.
     owes_rollback: AtomicBool,
     /// A statement wrote without a transaction.
     owes_end: AtomicBool,
     must_close: AtomicBool,
-    /// The caller is gone, so the connection must be closed.
     is_abandoned: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// After a lock wait it must read the current row. InnoDB's default level would also lock gaps,
-    /// and so block writers.
+    /// and block writers.
     Write,
-    /// Reads one snapshot and locks nothing.
     Read,
 }
 
-/// `$live` is the connection, `$Driver` its database type.
 macro_rules! with {
     ($connection:expr, $live:ident: $Driver:ident => $work:expr) => {
         match $connection {
@@ -150,7 +144,6 @@ macro_rules! with {
     };
 }
 
-/// Runs a statement, in its own transaction if needed.
 macro_rules! statement {
     ($session:ident, $own:ident, $live:ident: $Driver:ident => $work:expr) => {{
         let own = $session.$own().await?;
@@ -170,7 +163,6 @@ impl Session {
         })
     }
 
-    /// Without parameters and without a transaction.
     pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => {
@@ -199,14 +191,13 @@ impl Session {
         })
     }
 
-    /// Lets the next statement write without the two round trips of a transaction. The write is
-    /// visible to other connections at the latest when the connection returns to the pool.
+    /// Saves the next statement two round trips. Its write is visible to others at the latest when
+    /// the connection returns to the pool.
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `take` per row until it returns false. The database may keep sending: see
-    /// [`Self::close`].
+    /// Reads until `take` returns false. The database may keep sending: see [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -233,15 +224,13 @@ impl Session {
         end(own, ()).await.map_err(into)
     }
 
-    /// Closes the connection after the call, because the pool would read all unread rows. Does
-    /// nothing on SQLite, which computes rows lazily.
+    /// The pool would read all unread rows. SQLite computes rows lazily.
     pub(super) fn close(&self) {
         if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ensures READ COMMITTED and durability for one statement.
     async fn own_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         if self.dialect.backend != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
             return Ok(None);
@@ -253,8 +242,8 @@ impl Session {
         self.begin().await.map(Some)
     }
 
-    /// Without a transaction, the statement could join one left open by a cancelled `begin()` of
-    /// the service, and be lost.
+    /// Without it, the statement could join a transaction left open by a cancelled `begin()` of the
+    /// service, and be lost.
     async fn write_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         match self.dialect.backend {
             _ if self.in_transaction.load(Ordering::Relaxed) => Ok(None),
@@ -282,12 +271,11 @@ impl Session {
         self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
-    /// Assumes that other sessions have the same defaults. Only on PostgreSQL.
+    /// Assumes the same defaults in other sessions. Only on PostgreSQL.
     pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
         Ok(!self.defaults().await?.is_durable)
     }
 
-    /// Closes the connection after errors that make it unusable.
     fn failed(&self, error: sqlx::Error) -> DbErr {
         let error = DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)));
         if refuses_to_write(&error) {
@@ -309,8 +297,8 @@ impl Session {
         self.begin_for(Purpose::Read).await
     }
 
-    /// On MySQL the isolation level precedes `BEGIN`. If the call is abandoned in between, the
-    /// closed connection takes the level with it.
+    /// On MySQL the level precedes `BEGIN`. If the call is abandoned in between, its connection is
+    /// closed.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
@@ -318,8 +306,7 @@ impl Session {
             }
             (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
-            // A deferred transaction that reads first fails if another transaction writes
-            // meanwhile.
+            // A deferred transaction that reads first fails if another one writes meanwhile.
             (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
             // Deferred transactions read a snapshot.
             (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
@@ -346,7 +333,7 @@ impl Session {
                 let acquired = tokio::select! {
                     biased;
                     acquired = acquire(&self.pool) => acquired?,
-                    // The pool tries for 30 s, and then does not report why.
+                    // The pool itself reports no reason.
                     why = why_no_connection(&self.pool) => return Err(why),
                 };
                 let connection = slot.insert(acquired);
@@ -362,15 +349,13 @@ impl Session {
             }
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
-            // An error means that nothing is open, or that the connection is broken, which the next
-            // statement reports.
+            // Nothing is open, or the next statement reports the broken connection.
             let _: Result<(), sqlx::Error> =
                 with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
         Ok(connection)
     }
 
-    /// Does nothing if the server's defaults are suitable.
     #[cfg(feature = "mysql")]
     async fn fit_mysql(&self, live: &mut PoolConnection<sqlx::MySql>) -> Result<(), sqlx::Error> {
         let ask = async || {
@@ -387,20 +372,19 @@ impl Session {
         }
     }
 
-    /// Waits until the caller is dropped, then for [`GRACE`]. Never completes on SQLite: a file
-    /// cannot fall silent, and an in-memory database ends with its connection.
+    /// Never on SQLite: a file cannot fall silent, and an in-memory database ends with its
+    /// connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
-        // The sender never sends: its drop is an error here.
+        // The sender is only dropped.
         let _ = gone.await;
         sleep(GRACE).await;
     }
 }
 
 impl Drop for Session {
-    /// The call has ended, panicked or been abandoned.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.get_mut().take() {
             let owes = match (*self.owes_rollback.get_mut(), *self.owes_end.get_mut()) {
@@ -409,14 +393,13 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
-                // Closes the socket without a message to the server, which could block. The pool
-                // may open another connection.
+                // Sends no message to the server, which could block. The pool may open another
+                // connection.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();
                 let () = with!(connection, live: Driver => match Handle::try_current() {
-                    // Closing sends a message first, so it needs a time limit. After a timeout, the
-                    // drop closes the socket.
+                    // Closing sends a message. After a timeout, the drop closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),
                     // The runtime has ended.
@@ -427,13 +410,12 @@ impl Drop for Session {
     }
 }
 
-/// As the drop of the connection does, but within a time limit.
+/// As the drop does, but within a time limit.
 async fn give_back<D: Database>(mut live: PoolConnection<D>, owes: Option<&str>)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    // An error means that nothing is open, or that the connection is broken, which the pool
-    // detects.
+    // Nothing is open, or the pool detects the broken connection.
     let ended = async {
         if let Some(sql) = owes {
             let _ = execute::<D>(&mut live, sql).await;
@@ -447,7 +429,6 @@ where
     }
 }
 
-/// After an error the transaction is dropped, and rolled back.
 async fn end<T>(own: Option<Transaction<'_>>, value: T) -> Result<T, DbErr> {
     if let Some(own) = own {
         own.commit().await?;
@@ -465,7 +446,6 @@ where
         .map(drop)
 }
 
-/// Rolls back on drop.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     session: &'a Session,

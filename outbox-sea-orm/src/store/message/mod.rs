@@ -56,7 +56,7 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// Whether a log relay stores its position in this database. Logged rows may then be published.
+/// Then logged rows may be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -95,8 +95,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// Reads damaged rows too: a message may be dead because its row is damaged. A damaged number is 0,
-/// a damaged time 1970.
+/// A message may be dead because its row is damaged. A damaged number is 0, a damaged time 1970.
 fn read(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {
@@ -178,7 +177,7 @@ pub(super) async fn search_published(
         .await?;
     let end = db.one(sql::search_end(&db.dialect, &by_id)).await?;
     let end: Option<Uuid> = end.map(|row| row.try_get("", "id")).transpose()?;
-    // If ids do not begin with times, an unread row may have any time.
+    // An unread row may have any time.
     let any = || search.until.unwrap_or_else(OffsetDateTime::now_utc);
     Ok(PublishedFound {
         messages,
@@ -187,7 +186,7 @@ pub(super) async fn search_published(
 }
 
 fn read_found(row: &QueryResult) -> Result<FoundPublished, DbErr> {
-    // Headers damaged after publishing yield no cause.
+    // The headers may be damaged after publishing.
     let headers: Option<String> = row.try_get("", "headers").ok();
     let headers = headers.and_then(|headers| serde_json::from_str::<serde_json::Value>(&headers).ok());
     let cause = headers

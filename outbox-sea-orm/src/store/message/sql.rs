@@ -21,8 +21,6 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
     }
 }
 
-/// In the order of row ids. Uses the primary key or the index of the status. Published rows use the
-/// index on ids, which are roughly in the order of time.
 pub(crate) fn list(
     dialect: &Dialect,
     selection: &Selection,
@@ -36,7 +34,7 @@ pub(crate) fn list(
         .statement()
 }
 
-/// In the order of ids (index on `id`). Reads no payload.
+/// In the order of ids. Reads no payload.
 pub(super) fn recorded_between(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -60,7 +58,7 @@ fn push_recorded(
     dialect.push_time(sql, " AND m.created_at < ", until);
 }
 
-/// As [`list`], in any order (index on `id`).
+/// In any order.
 pub(crate) fn list_ids(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(stored(dialect));
     sql.push(" WHERE m.id IN ")
@@ -87,13 +85,11 @@ pub(crate) fn stored_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Whether the dead letter `m` halts its aggregate.
 pub(crate) fn halts(dialect: &Dialect) -> String {
     let blocks = &dialect.blocks;
     format!("(SELECT h.halted_by FROM {blocks} h WHERE h.halted_by = m.row_id LIMIT 1) IS NOT NULL")
 }
 
-/// In the order of ids (index on `id`).
 pub(super) fn published(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -112,7 +108,7 @@ pub(super) fn published(
     sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
 }
 
-/// `first`: the lowest id of the period, if ids begin with times.
+/// `first`: the lowest id of the period.
 pub(crate) fn push_selection(
     dialect: &Dialect,
     sql: &mut Sql,
@@ -156,7 +152,7 @@ pub(crate) fn push_selection(
 }
 
 /// A literal, so that the planner can use a partial index. Pending messages of one aggregate are
-/// searched in their partition, with the predicate of only that index.
+/// searched only in their partition.
 fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
     let key = selection
         .aggregate_type
@@ -174,7 +170,7 @@ fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: 
     sql.push(" AND m.partition_no = ").bind(i64::from(partition));
 }
 
-/// A page in the order of row ids (index of the status) or of ids (index on `id`).
+/// In the order of row ids (index of the status) or of ids.
 pub(crate) fn page(
     dialect: &Dialect,
     selection: &Selection,
@@ -191,7 +187,7 @@ pub(crate) fn page(
     let status = selection.status.take_if(|_| !by_row_id);
     push_selection(dialect, &mut sql, &selection, None, first);
     if let Some(status) = status {
-        // PostgreSQL estimates that a CASE removes almost no rows, whatever its statistics.
+        // PostgreSQL estimates that a CASE removes almost no rows.
         let code = status_code(status);
         sql.push(&format!(
             " AND CASE WHEN m.status = {code} THEN 1 ELSE 0 END <> 0"
@@ -212,7 +208,7 @@ pub(crate) fn page(
     sql.statement()
 }
 
-/// No hint for a message id or an aggregate, which have better indexes.
+/// A message id or an aggregate has a better index.
 fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
     if selection.id.is_some() || selection.aggregate_id.is_some() {
         return String::new();
@@ -229,7 +225,6 @@ fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> S
     dialect.by_index(&index)
 }
 
-/// Index on `id`.
 pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     let text = format!(
         "SELECT {}, {} AS available_micros FROM {} m WHERE m.id = ?",
@@ -240,7 +235,7 @@ pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     dialect.statement(&text, [id.as_uuid().into()])
 }
 
-/// Reads the last committed version (primary key), and does not wait for a writer's lock.
+/// Does not wait for a writer's lock.
 pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT a.last_sequence, {} AS recorded_micros FROM {} a WHERE a.last_sequence > 0 AND ",
@@ -251,9 +246,8 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// Reads the last `looked_at_max` rows before a time (index on `id`), and filters published ones.
 /// The inner query has no other condition, so no plan reads beyond its limit. On MySQL it returns
-/// only ids, because MySQL would materialize its rows.
+/// only ids, because MySQL materializes it.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -282,7 +276,7 @@ pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> S
         .statement()
 }
 
-/// The first id that [`search_published`] does not read (only the index on `id`).
+/// The first id that [`search_published`] does not read.
 pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let mut sql = dialect.sql("SELECT i.id");
     push_ids(dialect, &mut sql, search);
@@ -293,7 +287,7 @@ pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Stateme
 }
 
 fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
-    // After new statistics, MariaDB 10.11 would scan the table with a re-prepared statement.
+    // MariaDB 10.11 would scan the table with a statement re-prepared after new statistics.
     let hint = match dialect.backend {
         DbBackend::MySql => dialect.by_index("outbox_messages_id"),
         _ => String::new(),
@@ -307,7 +301,7 @@ fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
     }
 }
 
-/// Reads the catalog, so no privilege on the table is needed. `None`: this database has no log.
+/// Needs no privilege on the table. `None`: this database has no log.
 pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     (dialect.backend == DbBackend::Postgres).then(|| {
         let log = dialect.log.replace('\'', "''");
@@ -315,12 +309,12 @@ pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     })
 }
 
-/// A condition: one of these statuses or, with a log, a logged row that the log relay has passed.
-/// Status and position are from one snapshot. Uses no index, locks nothing.
+/// Any of these statuses or, with a log, a logged row up to the relay's position, from one
+/// snapshot.
 ///
-/// Transactions are compared by age. A row or position older than two billion transactions counts
-/// as not passed. So does a log that is off, has no position, or belongs to another server, because
-/// transaction ids are local to a server.
+/// Transactions are compared by age. Over two billion transactions, a row counts as not passed. So
+/// do all rows if the log is off or belongs to another server, because transaction ids are local to
+/// a server.
 pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
     if !has_log {
         return format!("m.status {statuses}");

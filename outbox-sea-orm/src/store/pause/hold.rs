@@ -1,7 +1,6 @@
-//! Finds messages held without a pause, and pauses of unused aggregate types, for operators.
+//! Finds messages held without a pause, and pauses of unused aggregate types.
 //!
-//! Only index searches, a few per pause; locks nothing. A pause that begins or ends meanwhile
-//! counts as standing.
+//! Locks nothing. A pause that begins or ends meanwhile counts as standing.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +13,6 @@ use crate::store::{SqlStore, pause};
 
 const LISTED_MAX: usize = 10;
 
-/// Messages searched for a type without aggregates.
 const RECENT: i64 = 1_000;
 
 /// Result of [`SqlStore::held`].
@@ -23,10 +21,9 @@ const RECENT: i64 = 1_000;
 pub struct Held {
     /// The pauses, as in [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses).
     pub pauses: Vec<Pause>,
-    /// Aggregate types with held messages, but without a pause to release them. At most ten.
+    /// Aggregate types with held messages but no pause. At most ten.
     pub without_pause: Vec<String>,
-    /// Aggregate types of standing pauses without an aggregate and without a message among the last
-    /// 1,000.
+    /// Types of standing pauses that have no aggregate, and no message among the last 1,000.
     pub unknown_types: Vec<String>,
 }
 
@@ -47,8 +44,8 @@ impl SqlStore {
         .await
     }
 
-    /// Whether the type has an aggregate, or a message among the last 1,000.
-    /// [`Held::unknown_types`] uses the same rule.
+    /// Whether the type has an aggregate, or a message among the last 1,000, as for
+    /// [`Held::unknown_types`].
     ///
     /// Two index lookups. Needs SELECT on messages and aggregates. Cancel-safe.
     ///
@@ -100,7 +97,7 @@ fn types(pauses: &[Pause]) -> impl Iterator<Item = String> + '_ {
     pauses.iter().filter_map(|pause| pause.aggregate_type.clone())
 }
 
-/// One search per gap between the times of known pauses, and one per type found.
+/// One search per gap between known pause times.
 async fn search(
     db: &Session,
     known: &BTreeSet<String>,

@@ -1,8 +1,8 @@
 //! Begins, ends and finishes pauses.
 //!
-//! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]).
-//! Finishing locks it exclusively. So no message is held for a pause after its removal. A crash
-//! while finishing leaves an ended pause, and the next relay that renews its leases continues.
+//! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]), and
+//! finishing locks it exclusively. So no message is held after the removal. A crash while finishing
+//! leaves an ended pause; the next relay that renews its leases continues.
 
 pub(super) mod hold;
 pub(super) mod sql;
@@ -20,10 +20,9 @@ use super::session::Session;
 use super::{block, repeat_deadlocks};
 use crate::sql::Key;
 
-/// Aggregates or unsequenced messages per transaction. A power of two below 1,000: see
-/// [`Sql::any`](crate::sql::Sql::any).
+/// Per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Limits of one call: relays wait at most 2 s, and a drain fails after that time.
+/// Limits of one call. Relays wait at most 2 s, and a drain then fails.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -44,14 +43,14 @@ fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
     })
 }
 
-/// Returns false, with no change, if the operation already exists.
+/// Returns false, with no change, if the operation exists.
 pub(super) async fn begin(
     db: &Session,
     request: &PauseRequest,
     operation: &Operation,
 ) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
-    // Lock order: the row of the operation first.
+    // Lock order: the operation first.
     let is_new = record::insert(&tx, operation, None).await?;
     if is_new {
         tx.execute(sql::pause(&db.dialect, request)).await?;
@@ -61,7 +60,7 @@ pub(super) async fn begin(
     Ok(is_new)
 }
 
-/// Returns false, with no change, if no such pause stands or the operation already exists.
+/// Returns false, with no change, if no such pause stands or the operation exists.
 pub(super) async fn end(
     db: &Session,
     aggregate_type: Option<&str>,
@@ -71,19 +70,18 @@ pub(super) async fn end(
     if !record::insert(&tx, operation, None).await? {
         return Ok(false);
     }
-    // Waits for settlements that hold messages for the pause.
+    // Waits for settlements that hold messages.
     let ended = tx.execute(sql::unpause(&db.dialect, aggregate_type)).await?;
     let has_ended = ended.rows_affected() > 0;
     if has_ended {
         record::finish(&tx, operation.id, 1).await?;
         tx.commit().await?;
     }
-    // Otherwise the drop rolls the operation back.
+    // Otherwise the drop rolls back.
     Ok(has_ended)
 }
 
-/// Returns the paused types, and locks their pauses until the transaction ends, so that they cannot
-/// be finished.
+/// Locks the pauses until the transaction ends, so that they cannot be finished.
 pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, DbErr> {
     if types.is_empty() {
         return Ok(types);
@@ -97,14 +95,13 @@ pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<B
     Ok(types.into_iter().collect())
 }
 
-/// Releases messages of ended pauses. Returns whether more are left.
+/// Returns whether messages are left.
 pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     let began = Instant::now();
     for _ in 0..ROUNDS {
         if began.elapsed() > BEGINS_WITHIN {
             return Ok(true);
         }
-        // Relays call this only if a pause has ended.
         if !repeat_deadlocks!(release(db))? {
             return Ok(false);
         }
@@ -112,8 +109,7 @@ pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// One transaction: releases some messages of a pause, and removes the pause after the last.
-/// Returns false if no pause has ended.
+/// Removes the pause with its last message. Returns false if no pause has ended.
 async fn release(db: &Session) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
     let Some(row) = tx.one(sql::lock_ended(&db.dialect)).await? else {
@@ -125,7 +121,7 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     let keys = tx
         .read(sql::held_blocks(&db.dialect, &aggregate_type, limit), read_key)
         .await?;
-    // Unsequenced messages come last, in separate transactions, to keep locks few and short.
+    // In separate transactions, to keep locks few and short.
     if !keys.is_empty() {
         release_blocks(&tx, &aggregate_type, keys).await?;
         tx.commit().await?;
@@ -146,7 +142,7 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// Skips aggregates that an operator has resumed or a relay has unblocked since they were read.
+/// An operator may have resumed some, or a relay removed their blocks.
 async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>) -> Result<(), DbErr> {
     keys.sort();
     // In the lock order of settlements.

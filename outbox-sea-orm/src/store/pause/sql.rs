@@ -9,20 +9,19 @@ use crate::sql::{Dialect, Key, Sql, micros};
 use crate::store::block::sql::push_blocks_of;
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
 
-/// First time that marks a pause: 9000-01-01 00:00:00 UTC in microseconds since 1970.
+/// 9000-01-01 00:00:00 UTC in microseconds since 1970.
 const HELD_FROM: i64 = 221_845_392_000_000_000;
 
-/// Number of such times, one second apart, because PostgreSQL's fractions are exact only to 32
-/// microseconds there.
+/// One second apart, because PostgreSQL's fractions are exact only to 32 microseconds there.
 const HELD_TIMES: i64 = 1 << 24;
 
-/// Exclusive bounds of all such times, in microseconds since 1970.
+/// Exclusive bounds of all pause times.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
 /// The end of a block, or the time of an unsequenced message, while a pause holds it. In
-/// microseconds since 1970. Each type has its own time, so that the indexes by time find the
-/// messages of one pause. Two types may share a time, so queries also compare the type. Must not
-/// change: stored rows and other versions of this library use the same values.
+/// microseconds since 1970. Each type has its own time, so an index search finds the messages of
+/// one pause. Two types may share a time, so queries also compare the type. Must not change: rows
+/// and other versions use the same values.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -31,7 +30,7 @@ pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
 }
 
-/// The pause of all messages comes first (primary key). Locks nothing.
+/// The pause of all messages first. Locks nothing.
 pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type, reason, paused_by, {} AS since_micros, {} AS ends_micros, {} AS now_micros FROM {} p \
@@ -45,7 +44,6 @@ pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Begins a pause, or replaces the pause of the same type (primary key).
 pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
     // A null duration yields a null end.
     let text = format!(
@@ -64,7 +62,6 @@ pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
     dialect.statement(&text, values)
 }
 
-/// Ends a standing pause (primary key).
 pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statement {
     let now = dialect.now();
     let text = format!(
@@ -74,9 +71,8 @@ pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statem
     dialect.statement(&text, [dialect.key(aggregate_type.unwrap_or_default())])
 }
 
-/// Selects the paused types, and locks their pauses in share mode until the transaction ends (in
-/// the order of the primary key). A pause cannot be finished meanwhile. SQLite needs no lock: the
-/// transaction is the only writer.
+/// Locks the pauses in share mode, in the order of the primary key. They cannot be finished
+/// meanwhile. On SQLite, the transaction is the only writer.
 pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type FROM {} WHERE (ends_at IS NULL OR ends_at > {}) AND aggregate_type IN ",
@@ -92,7 +88,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// Locks the first ended pause (primary key). Waits for settlements that hold messages for it.
+/// Waits for settlements that hold messages for it.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
@@ -104,7 +100,7 @@ pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// At most `limit` (index `outbox_blocks_due`, at the time of this pause). Locks nothing.
+/// Locks nothing.
 pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let text = format!(
         "SELECT {} FROM {} h WHERE h.halted_by IS NULL{} AND h.blocked_until = {} AND h.aggregate_type = ? LIMIT ?",
@@ -120,8 +116,8 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
     )
 }
 
-/// The blocks must be locked and belong to the pause (primary key). The time is not a condition:
-/// the planner could search for it, and read all blocks of the pause for each key.
+/// The blocks must be locked and held by the pause. With a condition on the time, the planner could
+/// read all blocks of the pause for each key.
 pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(format!(
@@ -131,7 +127,7 @@ pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// At most `limit`: one index lookup per partition, at the time of this pause. Locks nothing.
+/// One index lookup per partition. Locks nothing.
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.row_id FROM {} m", dialect.messages));
     push_unsequenced_waiting(dialect, &mut sql);
@@ -165,7 +161,7 @@ fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
         .any(&partitions.collect::<Vec<_>>());
 }
 
-/// As (`aggregate_type`, `held_micros`) (index `outbox_blocks_due`). Locks nothing.
+/// As (`aggregate_type`, `held_micros`).
 pub(crate) fn first_held_block(dialect: &Dialect, between: (i64, i64)) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type, {} AS held_micros FROM {} h WHERE ",
@@ -178,7 +174,6 @@ pub(crate) fn first_held_block(dialect: &Dialect, between: (i64, i64)) -> Statem
     sql.push(" ORDER BY h.blocked_until LIMIT 1").statement()
 }
 
-/// As [`first_held_block`], for unsequenced messages (index as in [`held_rows`]).
 pub(crate) fn first_held_rows(dialect: &Dialect, between: (i64, i64)) -> Statement {
     let held = unsequenced_due(dialect);
     let mut sql = dialect.sql(format!(
@@ -201,7 +196,6 @@ fn push_between(dialect: &Dialect, sql: &mut Sql, column: &str, (after, before):
     );
 }
 
-/// Searches aggregates (primary key) and the last `recent` messages (index of ids).
 pub(crate) fn knows_type(dialect: &Dialect, aggregate_type: &str, recent: i64) -> Statement {
     let text = format!(
         "SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {} a WHERE a.aggregate_type = ?) \
@@ -213,7 +207,6 @@ pub(crate) fn knows_type(dialect: &Dialect, aggregate_type: &str, recent: i64) -
     dialect.statement(&text, [key.clone(), recent.into(), key])
 }
 
-/// Primary key, or the index of waiting rows by row id.
 pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[i64]) -> Statement {
     let text = format!(
         "UPDATE {} SET available_at = {} WHERE status = 3 AND available_at = {} AND row_id",
@@ -227,7 +220,7 @@ pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[
         .statement()
 }
 
-/// The pause must be locked, and hold no message (primary key).
+/// The pause must be locked, and hold no message.
 pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
     let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
     dialect.statement(&text, [type_of(dialect, aggregate_type)])

@@ -1,4 +1,4 @@
-//! Checks the database before the first message. Changes nothing. Each problem has a repair.
+//! Checks the database before the first message. Changes nothing.
 
 mod rows;
 mod settings;
@@ -58,8 +58,7 @@ pub(super) async fn preflight(
     }
 }
 
-/// A missing driver, a refused login and failed TLS are not outages, because they last until an
-/// operator acts.
+/// A missing driver, a refused login and failed TLS last until an operator acts.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setting(text, "");
@@ -103,7 +102,7 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
         ));
     }
     let mut warnings = settings::durability(db).await?;
-    // `outbox_log::PostgresLog::init` changes this default.
+    // `outbox_log::PostgresLog::init` changes it.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
          ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}')::oid AND a.attname = 'status'), '')",
@@ -121,7 +120,7 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
 
 async fn mysql(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
-    // Newer servers only have the format ROW, and no such variable.
+    // Newer servers have only ROW, and no such variable.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
         return Err(setting(
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write",
@@ -164,7 +163,7 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
     }
 }
 
-/// Reports only settings that the store cannot change. On MySQL and MariaDB, the store sets them.
+/// On MySQL and MariaDB, the store sets them.
 async fn check_settings(db: &Session) -> Result<(), StoreError> {
     match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
         None => Ok(()),
@@ -172,7 +171,7 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// Accepts an unparsable version, because a fork may number differently.
+/// A fork may number differently, so an unparsable version is accepted.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let server = match backend {
         DbBackend::Postgres => Server::Postgres,
@@ -192,9 +191,8 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Missing numbers are 0.
 fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
-    // Some MariaDB servers prepend a fixed version for old clients.
+    // Some MariaDB servers prepend it for old clients.
     let text = match server {
         Server::MariaDb => text.strip_prefix("5.5.5-").unwrap_or(text),
         _ => text,

@@ -1,7 +1,5 @@
-//! Checks that row-level security hides no rows from the relay, and that every partition has a
-//! lease.
-//!
-//! Otherwise hidden rows look like an empty outbox.
+//! Checks that row-level security hides no rows, and that every partition has a lease. Otherwise
+//! the outbox looks empty.
 
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
@@ -19,8 +17,7 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
     rows.check(&db.dialect)
 }
 
-/// Rejects policies that pass all rows too: they cannot be recognized, and a change would stop the
-/// relay silently.
+/// Rejects harmless policies too: a later change would stop the relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;
@@ -43,7 +40,6 @@ async fn check_policies(db: &Session) -> Result<(), StoreError> {
     ))
 }
 
-/// Selects the tables, separated by `, `, with active row-level security for the current user.
 fn active(tables: &[&str]) -> String {
     let tables: Vec<String> = tables
         .iter()
@@ -57,7 +53,6 @@ fn active(tables: &[&str]) -> String {
     )
 }
 
-/// All tables that a relay reads or writes.
 fn tables_of_relay(dialect: &Dialect) -> [&str; 6] {
     [
         &dialect.messages,

@@ -1,5 +1,4 @@
-//! Checks server settings that can lose commits or change statements, for the preflight and for
-//! `outbox doctor`. Changes nothing.
+//! Checks settings that can lose commits or change statements. Changes nothing.
 
 use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
@@ -19,7 +18,7 @@ pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
     server::unfit(backend, &row)
 }
 
-/// A setting that decides whether a confirmed commit survives a crash of server or machine.
+/// It decides whether a confirmed commit survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     SynchronousCommit,
@@ -48,13 +47,13 @@ impl Setting {
 
     async fn value(self, db: &Session) -> Result<String, DbErr> {
         let sql = match self {
-            // A session sets it for its own transactions.
+            // Sessions set it themselves.
             Self::SynchronousCommit => {
                 let is_off = db.shows_commits_early().await?;
                 return Ok(if is_off { "off" } else { "on" }.to_owned());
             }
             Self::FlushLogAtTrxCommit => "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR)",
-            // It has no effect without the binary log.
+            // No effect without the binary log.
             Self::SyncBinlog => "SELECT CAST(IF(@@log_bin, @@sync_binlog, 1) AS CHAR)",
             Self::Synchronous => "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous",
         };

@@ -1,7 +1,7 @@
-//! Checks that the tables have this version, and that the user has the relay's privileges.
+//! Checks the version of the tables and the relay's privileges.
 //!
-//! Each check is a statement of the relay's kind that matches no row, so the database rejects it
-//! for the same reasons. Changes and locks nothing, except briefly the file on SQLite.
+//! Each check is a statement like the relay's that matches no row. Changes and locks nothing,
+//! except briefly the file on SQLite.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
@@ -15,8 +15,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// `place`: another column that is read (PostgreSQL's `ctid`). `written`: the column of the test
-/// update. `does`: privileges besides SELECT.
+/// `place`: PostgreSQL's `ctid`. `written`: the column of the test update. `does`: privileges
+/// besides SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
@@ -25,19 +25,17 @@ struct Table<'a> {
     does: &'static [&'static str],
 }
 
-/// A table, and the missing privileges.
 type Lacking<'a> = (&'a str, Vec<&'static str>);
 
 const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
-/// `deletes`: whether the relay deletes published messages.
+/// `deletes`: the relay deletes published messages.
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // As text: for an unknown type, the driver runs a query with operators not bound to
-        // pg_catalog.
+        // For an unknown type, the driver runs a query with operators not bound to pg_catalog.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
@@ -78,7 +76,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
             place: "",
             written: "ends_at",
-            // Locked for held messages, and removed when finished.
+            // Locked for held messages.
             does: &[UPDATE, DELETE],
         },
         Table {
@@ -86,7 +84,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             columns: "dedup_key, recorded_at",
             place: "",
             written: "recorded_at",
-            // The purge locks the keys that it deletes.
+            // The purge locks keys.
             does: &[UPDATE, DELETE],
         },
     ];
@@ -94,7 +92,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     for table in &tables {
         check_table(db, table, &mut lacking, &mut words).await?;
     }
-    // Relays do not use this table, but writers need it.
+    // Only writers need it.
     let heads = format!(
         "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
         db.dialect.aggregates
@@ -110,7 +108,6 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     }
 }
 
-/// Collects missing privileges, and the database's text for the first.
 async fn check_table<'a>(
     db: &Session,
     table: &Table<'a>,
@@ -153,7 +150,7 @@ async fn check_table<'a>(
     Ok(())
 }
 
-/// Other errors count as an outage, because a session may end at any time.
+/// Other errors count as an outage.
 enum Refused {
     Missing(DbErr),
     Denied(DbErr),
@@ -161,10 +158,10 @@ enum Refused {
     Otherwise(DbErr),
 }
 
-/// Codes for a missing table, column or index: PostgreSQL, MySQL, SQLite.
+/// Table, column or index missing: PostgreSQL, MySQL, SQLite.
 const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
-/// Codes for missing privileges: PostgreSQL, MySQL.
+/// Privilege missing: PostgreSQL, MySQL.
 const DENIED: [&str; 2] = ["42501", "42000"];
 
 async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
@@ -178,8 +175,8 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
     }
 }
 
-/// A read-only server may be in a failover, so the relay waits for it as for an outage. A read-only
-/// file stays so until an operator acts.
+/// A read-only server may be in a failover, so the relay waits. A file stays read-only until an
+/// operator acts.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
@@ -204,7 +201,6 @@ fn missing(table: &str, error: &DbErr) -> StoreError {
     StoreError::setup(SetupKind::Tables, seen, MIGRATE)
 }
 
-/// The repair contains the GRANT statements.
 async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<StoreError, StoreError> {
     let user = match db.dialect.backend {
         DbBackend::MySql => {
@@ -235,8 +231,7 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     ))
 }
 
-/// Runs the statements with index hints, without a row. On MySQL and SQLite they fail if the index
-/// is missing.
+/// On MySQL and SQLite, statements with hints fail if the index is missing.
 async fn check_indexes(db: &Session) -> Result<(), StoreError> {
     if db.dialect.backend == DbBackend::Postgres {
         return Ok(());

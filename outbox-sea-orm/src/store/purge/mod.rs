@@ -1,7 +1,7 @@
 //! Deletes old deduplication keys and old published messages.
 //!
-//! Invariant: only published rows are deleted. A published row stays published, so one statement
-//! may select rows and another may delete them, without a lock.
+//! Invariant: only published rows are deleted. They stay published, so selecting and deleting need
+//! no common lock.
 
 mod sql;
 
@@ -18,14 +18,14 @@ use super::row::time_of;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Per statement. MariaDB turns a list of 1,000 or more ids into a join, and scans the table.
+/// MariaDB turns a list of 1,000 or more into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
-/// Largest difference between the clocks of a writer, which assigns ids, and of the database. If it
-/// is exceeded, a later round deletes the rows.
+/// Limit for the clock difference between a writer and the database. Beyond it, a later round
+/// deletes the rows.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-/// Cursor after a call that has deleted keys: the next call continues with keys, before rows.
+/// The next call continues with keys.
 const BEFORE_ROWS: Uuid = Uuid::nil();
 
 pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged, DbErr> {
@@ -45,7 +45,7 @@ pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged,
     }
 }
 
-/// Returns whether more keys may be left.
+/// Returns whether keys may be left.
 async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr> {
     let limit = i64::from(request.limit.get());
     let tx = db.begin().await?;
@@ -58,7 +58,6 @@ async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr>
 async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -> Result<Purged, DbErr> {
     let newest = db.now_micros().await?.saturating_sub(micros(older_than));
     let newest = time_of(newest).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    // An upper bound of the ids recorded before that time.
     let ids = IdRange {
         below: id_at(newest.saturating_add(CLOCKS_APART)),
         ..IdRange::ALL
@@ -86,7 +85,7 @@ async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -
     })
 }
 
-/// The transaction sets the isolation level. InnoDB's default would also lock gaps of deleted rows.
+/// For the isolation level: InnoDB's default would lock gaps of deleted rows.
 async fn delete(db: &Session, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
     let deleted = tx.execute(sql::purge(&tx.dialect, ids)).await?.rows_affected();

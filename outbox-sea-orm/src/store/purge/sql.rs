@@ -9,7 +9,6 @@ use uuid::Uuid;
 use crate::sql::uuids;
 use crate::sql::{Dialect, micros};
 
-/// In the order of ids (index on `id`).
 pub(crate) fn purgeable(
     dialect: &Dialect,
     older_than: Duration,
@@ -33,8 +32,8 @@ pub(crate) fn purgeable(
         .statement()
 }
 
-/// In the order of the index on `id`, so that two purges cannot deadlock. Without the hint, MySQL
-/// would scan the table for many rows, and wait for rows of business transactions.
+/// In the order of ids, so that two purges cannot deadlock. Without the hint, MySQL would scan the
+/// table for many rows, and wait for locks of business transactions.
 pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(match dialect.backend {
         DbBackend::MySql => format!(
@@ -54,8 +53,8 @@ pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
         .statement()
 }
 
-/// Oldest first (index on `recorded_at`). On PostgreSQL, SKIP LOCKED prevents deadlocks of two
-/// purges. On MySQL this needs READ COMMITTED, because gap locks would block writers.
+/// Oldest first. SKIP LOCKED prevents deadlocks of two purges on PostgreSQL. MySQL needs READ
+/// COMMITTED, because gap locks block writers.
 pub(crate) fn purge_keys(dialect: &Dialect, older_than: Duration, limit: i64) -> Statement {
     let keys = &dialect.dedup_keys;
     let old = format!(

@@ -17,8 +17,7 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Returns live relays by fitness, and the number of relays with another destination. Always counts
-/// this relay, even if its announcement has already expired.
+/// Always counts this relay, even if its announcement has expired.
 pub(super) async fn announce(
     db: &Session,
     owner: OwnerId,
@@ -32,8 +31,7 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    // Without a transaction, so that each statement locks only its own rows and concurrent
-    // announcements cannot deadlock.
+    // Without a transaction, so that concurrent announcements cannot deadlock.
     db.execute(sql::announce(&db.dialect, announced)).await?;
     db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
         .await?;
@@ -131,7 +129,7 @@ fn trouble(row: &QueryResult) -> Result<Option<RelayTrouble>, DbErr> {
     let now: i64 = row.try_get("", "now_micros")?;
     let error: Option<String> = row.try_get("", "error")?;
     Ok(Some(RelayTrouble {
-        // A newer version may store an unknown class.
+        // From a newer version.
         class: TroubleClass::parse(&class)
             .unwrap_or(TroubleClass::Broker(outbox_core::FailureClass::Unclassified)),
         error: error.unwrap_or_default(),

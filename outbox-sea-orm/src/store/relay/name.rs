@@ -1,19 +1,18 @@
-//! Relay names in the registry, for operators. Names need not be unique.
+//! Relay names for operators. Not necessarily unique.
 
 use std::sync::{Arc, OnceLock};
 
 const BYTES_MAX: usize = 128;
 
-/// Host names on Linux. A systemd unit may hide the first file.
+/// A systemd unit may hide the first file.
 const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
 
-/// Host and process id. Read once: a relay announces itself every few seconds.
+/// Read once: a relay announces itself every few seconds.
 pub(crate) fn of_process() -> Arc<str> {
     static NAME: OnceLock<Arc<str>> = OnceLock::new();
     NAME.get_or_init(|| of(host(), std::process::id()).into()).clone()
 }
 
-/// Truncates the host, never the process id.
 fn of(host: Option<String>, process: u32) -> String {
     let process = process.to_string();
     match host {

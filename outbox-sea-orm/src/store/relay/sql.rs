@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::sql::{Dialect, micros};
 use crate::store::lease::sql::is_ahead;
 
-/// In the order of [`Announced::values`], after `owner`.
+/// In the order of [`Announced::values`].
 const COLUMNS: [&str; 12] = [
     "fitness",
     "name",
@@ -32,10 +32,10 @@ pub(super) struct Announced<'a> {
     pub(super) announcement: &'a Announcement,
 }
 
-/// Separates a stream name from its instance. Both are printable.
+/// Both parts are printable.
 pub(super) const INSTANCE: char = '\t';
 
-/// Printable ASCII with everything else escaped, for any encoding.
+/// Valid in any encoding.
 fn printable(text: &str, chars_max: usize) -> String {
     let escaped = text.chars().flat_map(|character| {
         let is_printable = (' '..='~').contains(&character);
@@ -47,7 +47,7 @@ fn printable(text: &str, chars_max: usize) -> String {
 }
 
 impl Announced<'_> {
-    /// Stream, subjects and source. Bytes on MySQL.
+    /// Bytes on MySQL.
     fn destination(&self, dialect: &Dialect) -> [Value; 3] {
         let destination = self.announcement.registration.destination.as_ref();
         let Some(destination) = destination else {
@@ -121,7 +121,7 @@ pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement
     sql.statement()
 }
 
-/// Needs no index, because the table is small.
+/// The table is small.
 pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "DELETE FROM {} WHERE NOT ({}) AND owner <> ?",
@@ -131,7 +131,6 @@ pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
     dialect.statement(&text, [owner.into()])
 }
 
-/// Live relays except this one by fitness, and the number with another destination.
 pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
     let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
@@ -174,7 +173,7 @@ pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     )
 }
 
-/// Adds a microsecond to the expiry of the partition owner's announcement (MySQL).
+/// Adds a microsecond (MySQL).
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \

@@ -30,9 +30,9 @@ use crate::sql::{COPIES_FROM, Key};
 #[derive(Debug)]
 pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
-    /// See `Dialect::place`. `i64::MAX` if the number is damaged.
+    /// See `Dialect::place`. `i64::MAX` if damaged.
     pub(super) place: i64,
-    /// The message is delayed or its aggregate is blocked.
+    /// Delayed or blocked.
     pub(super) has_to_wait: bool,
 }
 
@@ -86,7 +86,6 @@ pub(crate) async fn recorded(
     rows.into_iter().map(message).collect()
 }
 
-/// Stops after `bytes_max` payload bytes.
 pub(super) async fn read_all(
     db: &Session,
     statement: Statement,
@@ -109,13 +108,12 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
-/// Fails only if the row cannot be identified. Other damage is returned in place of the message.
+/// Fails only if the row cannot be identified.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;
     let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
     let id: Option<Uuid> = or_damage(column(row, Column::Id), &mut damage);
-    // SQLite stores any type in any column. No lease covers this partition, so the row is never
-    // settled.
+    // SQLite stores any type in any column. No settlement matches such a partition.
     let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
     let mut key = |column: Column| {
         let (text, unreadable) = readable(column.name(), get(row, column).map_err(corrupt)?);
@@ -134,14 +132,13 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
     let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
-        // The SQL returns a null payload for a message that must wait (`Dialect::columns`).
+        // See `Dialect::columns`.
         has_to_wait: payload == Some(None),
         place,
         row: FetchedRow {
             row_id,
             id: id.map(MessageId::from),
             partition,
-            // An unreadable sequence counts as one.
             sequenced: sequence != Some(None),
             attempts: counter(row, Column::Attempts),
             failures: counter(row, Column::Failures),
@@ -165,8 +162,7 @@ fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }
 
-/// A damaged counter does not prevent publishing. The maximum counts as exhausted, so a failing
-/// message is not retried forever.
+/// A damaged counter counts as exhausted, so a failing message is not retried forever.
 fn counter(row: &QueryResult, column: Column) -> u32 {
     int(row, column).unwrap_or(u32::MAX)
 }
@@ -181,7 +177,6 @@ pub(super) fn corrupt(error: DbErr) -> StoreError {
     }
 }
 
-/// Lossy text, and the damage. Every dialect selects keys as bytes.
 pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
     Ok(readable(column, row.try_get("", column)?))
 }
@@ -231,7 +226,6 @@ pub(super) fn time_of(micros: i64) -> Result<OffsetDateTime, time::error::Compon
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
 }
 
-/// `name` is the table's column, for the error.
 pub(super) fn time(row: &QueryResult, column: &str, name: &str) -> Result<OffsetDateTime, DbErr> {
     let time = time_of(row.try_get("", column)?);
     time.map_err(|error| DbErr::Type(format!("{name} is out of range: {error}")))

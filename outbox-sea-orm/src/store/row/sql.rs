@@ -1,7 +1,6 @@
 //! The columns of a fetched row.
 //!
-//! Invariant: columns are selected in the order of [`Column`]. Rows are read by position, because
-//! twenty lookups by name would double the time.
+//! Invariant: selected in the order of [`Column`]. Reading by name would double the time.
 
 use outbox_core::message::{KEY_CHARS_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 use sea_orm::DbBackend;
@@ -64,9 +63,8 @@ fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
     format!("CASE WHEN {octets} <= {bytes_max} THEN {column} ELSE '' END")
 }
 
-/// 0 if the stored size is small, because PostgreSQL must convert JSON to measure it. A value above
-/// 1 MiB compressed to 4,000 bytes would need a ratio over 255, which no compression of the server
-/// reaches.
+/// PostgreSQL must convert JSON to measure it, so a small stored size counts as 0. 1 MiB in 4,000
+/// bytes would need a compression ratio over 255, which the server does not reach.
 fn headers_octets(dialect: &Dialect) -> String {
     let octets = octets(dialect, &headers_text(dialect));
     match dialect.backend {
@@ -96,8 +94,8 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// In bytes. PostgreSQL reads the size without the value. SQLite's `length` of a text counts
-/// characters and stops at NUL.
+/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters and stops at
+/// NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -107,7 +105,7 @@ fn octets(dialect: &Dialect, column: &str) -> String {
     }
 }
 
-/// `payload` is an expression, null if the row must wait.
+/// `payload` is null if the row must wait.
 pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     let is_postgres = dialect.backend == DbBackend::Postgres;
     let now = dialect.statement_now();
@@ -117,7 +115,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
             Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
             Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
             Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
-            // Reading a null is slower than reading a value.
+            // Reading a null is slower.
             Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
             Column::Payload => payload.to_owned(),
             Column::Headers => bounded(
@@ -125,13 +123,12 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 &headers_octets(dialect),
                 ROW_HEADERS_BYTES_MAX,
             ),
-            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000 as
-            // damaged.
+            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000.
             Column::CreatedMicros if is_postgres => {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }
             Column::CreatedMicros => dialect.micros("m.created_at"),
-            // A scalar subquery is evaluated only once.
+            // Evaluated only once.
             Column::NowMicros if is_postgres => format!("(SELECT {})", dialect.micros(now)),
             Column::NowMicros => dialect.micros(now),
             Column::PayloadBytes => dialect.int(&octets(dialect, "m.payload")),
@@ -146,7 +143,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     columns.join(", ")
 }
 
-/// In the order of recording. For tests: reads the whole table.
+/// For tests.
 #[cfg(feature = "testing")]
 pub(crate) fn recorded(dialect: &Dialect) -> Statement {
     let columns = columns(dialect, &payload(dialect));

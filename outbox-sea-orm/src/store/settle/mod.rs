@@ -1,9 +1,8 @@
 //! Records a relay's verdicts about messages.
 //!
-//! Invariant: nothing is written under a stale epoch. The lease rows are first locked in share
-//! mode, so a takeover waits for this transaction, and epochs are compared under the lock. An
-//! expired lease that no other relay has taken still has the newest epoch, and settles. Head rows
-//! are not locked, so settlements do not wait for business transactions.
+//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode
+//! first, so a takeover waits. An expired lease that no other relay has taken still settles. Head
+//! rows are not locked, so settlements do not wait for business transactions.
 //!
 //! A crash before the commit leaves the messages unchanged. They are published again under the same
 //! ids, and dropped as duplicates.
@@ -26,8 +25,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// Per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB turns a list of
-/// 1,000 or more into a join, and scans the table.
+/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB turns a list of 1,000 or more
+/// into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -58,8 +57,7 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, &claimed, settlements))
 }
 
-/// Returns whether messages are kept, if one statement can settle all: all were pending, all are
-/// published, and `keep` is the same.
+/// `keep`, if one statement can settle all.
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),
@@ -72,7 +70,6 @@ fn published_only(settlements: &[Settlement]) -> Option<bool> {
         .then_some(first)
 }
 
-/// Settlements in partitions that the relay still owns.
 fn accepted<'s>(owned: &[i64], settlements: &'s [Settlement]) -> Vec<&'s Settlement> {
     let is_accepted = |settlement: &&Settlement| owned.contains(&i64::from(settlement.partition));
     settlements.iter().filter(is_accepted).collect()
@@ -99,7 +96,7 @@ struct Found {
     key: Key,
     partition: i64,
     is_sequenced: bool,
-    /// Due time of a delayed row, in microseconds since 1970.
+    /// In microseconds since 1970.
     delayed_until: Option<i64>,
     /// See `Dialect::place`.
     place: i64,
@@ -119,7 +116,7 @@ impl SettleTransaction<'_> {
             .iter()
             .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
 
-        // 1. Published messages. For waiting rows, read the aggregates before the rows are deleted.
+        // 1. Published messages. Read the aggregates of waiting rows before these are deleted.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
@@ -140,14 +137,14 @@ impl SettleTransaction<'_> {
             return Ok(());
         }
 
-        // 2. Pauses that hold messages. Locked before the blocks, as finishing a pause does.
+        // 2. Pauses, before blocks, as when a pause is finished.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
             .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pause::standing(self.tx, types.collect()).await?;
 
-        // 3. Blocks. All are locked in key order before any change.
+        // 3. Blocks. All are locked by key before any change.
         let sequenced = found.values().filter(|row| row.is_sequenced);
         let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
@@ -167,7 +164,7 @@ impl SettleTransaction<'_> {
             self.tx.execute(statement).await?;
         }
 
-        // 5. Remove locked blocks that are not halted and have no waiting message.
+        // 5. Remove blocks without waiting messages.
         blocks.retain(|_, block| block.halted_by.is_none());
         let open: Vec<Key> = blocks.into_keys().collect();
         block::end(self.tx, &open).await
@@ -184,7 +181,7 @@ impl SettleTransaction<'_> {
                 let statement = sql::find(&self.tx.dialect, self.rows(keys, waited));
                 for row in self.tx.all(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
-                    // SQLite stores any type in any column. A text counts as the latest time.
+                    // SQLite stores any type in any column.
                     let available = row
                         .try_get("", "available_micros")
                         .unwrap_or(Some(TIME_MICROS_MAX));
@@ -220,17 +217,15 @@ impl SettleTransaction<'_> {
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// Grouped by failure and by whether the rows waited: a failing broker yields the same error
-    /// for many messages.
+    /// A failing broker yields the same error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
-    /// Pending rows that become waiting.
+    /// Pending before.
     waiting: Vec<RowKey>,
-    /// Per aggregate, the place of the oldest row that these verdicts make waiting.
+    /// Place of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
 impl Changes {
-    /// Applies the verdicts in order. Changes blocks only in memory.
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<RowKey, Found>,
@@ -239,7 +234,7 @@ impl Changes {
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
-            // An earlier call has settled a missing row.
+            // Settled by an earlier call.
             let Some(row) = found.get(&settlement.key()) else {
                 continue;
             };
@@ -278,7 +273,6 @@ impl Changes {
         changes
     }
 
-    /// The row waits; its aggregate is blocked until `until`.
     fn blocks(
         &mut self,
         (settlement, row): (&Settlement, &Found),
@@ -314,8 +308,7 @@ impl Changes {
         if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // The oldest waiting message of an aggregate decides when its block ends. A halted
-        // aggregate stays halted.
+        // The oldest waiting message decides when the block ends.
         if self.becomes_oldest(row) {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
@@ -324,7 +317,7 @@ impl Changes {
         }
     }
 
-    /// Returns whether the row is now the oldest waiting row of its aggregate.
+    /// Returns whether the row is now the oldest.
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
@@ -362,7 +355,6 @@ fn put(
     true
 }
 
-/// Limited to the range of all databases.
 fn later(now: i64, delay: Duration) -> i64 {
     now.saturating_add(micros(delay)).min(TIME_MICROS_MAX)
 }

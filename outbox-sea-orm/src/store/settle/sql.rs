@@ -8,7 +8,7 @@ use crate::sql::{Dialect, Sql};
 use crate::store::block::sql::waiting_where;
 use crate::store::lease::sql::push_claimed;
 
-/// Rows by row id and message id, in partitions with a locked lease.
+/// In partitions with a locked lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
@@ -21,18 +21,18 @@ pub(crate) struct Rows<'a> {
 pub(crate) struct Failure {
     pub(crate) dead: bool,
     pub(crate) attempt: bool,
-    /// Error text. `None` does not count a failure.
+    /// `None` does not count a failure.
     pub(crate) error: Option<String>,
-    /// Due time of an unsequenced row, in microseconds since 1970.
+    /// In microseconds since 1970.
     pub(crate) until_micros: Option<i64>,
 }
 
-/// PostgreSQL: the usual settlement in one round trip. Publishes pending rows and returns the
-/// partitions that are still owned.
+/// The usual settlement on PostgreSQL, in one round trip. Returns the partitions that are still
+/// owned.
 ///
-/// Locks lease rows in share mode, in the order of the primary key, so a takeover waits. After a
-/// wait for a takeover, PostgreSQL compares the epoch again. The partitions are a scalar subquery,
-/// which is evaluated and locked before the first row is read. Index of pending rows.
+/// Locks lease rows in share mode, in the order of the primary key, so a takeover waits. After its
+/// own wait, PostgreSQL compares the epoch again. The scalar subquery is evaluated, with its locks,
+/// before the first row is read.
 pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases);
@@ -51,11 +51,10 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
     sql.statement()
 }
 
-/// Index of pending or waiting rows by row id (MySQL: primary key).
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
     let (place, of_oldest) = (dialect.place("m"), dialect.place("e"));
-    // One lookup in the index of waiting rows, only if a verdict may need it.
+    // One index lookup, only if a verdict may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -81,13 +80,12 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Takes only row locks. A kept pending row leaves the index of pending rows; no other index
-/// changes.
+/// Takes only row locks. A kept row leaves the index of pending rows; no other index changes.
 pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
     let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(match (keep, dialect.backend) {
         (true, _) => format!("UPDATE {messages}{by_primary} SET status = 1, published_at = {now}"),
-        // Only this form of DELETE allows a hint.
+        // Other forms allow no hint.
         (false, DbBackend::MySql) => format!("DELETE m FROM {messages} m{by_primary}"),
         (false, _) => format!("DELETE FROM {messages}"),
     });
@@ -105,7 +103,6 @@ pub(crate) fn set_waiting(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Makes rows waiting or dead.
 pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {}{} SET status = {}",
@@ -128,7 +125,6 @@ pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Stat
     sql.statement()
 }
 
-/// Index of pending or waiting rows (MySQL: primary key).
 fn push_rows(dialect: &Dialect, sql: &mut Sql, rows: Rows<'_>) {
     let status = if rows.waited { 3 } else { 0 };
     sql.push(&format!(" WHERE status = {status} AND "));

@@ -1,7 +1,7 @@
-//! Tests how much each statement reads on each database, with stale and fresh statistics.
+//! Tests how much each statement reads, with stale and fresh statistics.
 //!
-//! PostgreSQL counts the rows of an executed plan, MariaDB counts index entries. SQLite has no
-//! counter, so its plan must name an index and must not sort.
+//! PostgreSQL counts rows, MariaDB index entries. On SQLite, the plan must name an index and must
+//! not sort.
 
 mod plans;
 mod share;
@@ -52,7 +52,6 @@ macro_rules! each_layout {
 }
 use each_layout;
 
-/// A statement, and the maximum of rows read.
 struct Case {
     name: &'static str,
     statement: Statement,
@@ -67,7 +66,7 @@ fn case(name: &'static str, statement: Statement, most: i64) -> Case {
     }
 }
 
-/// Uses only one connection, because counters are per session.
+/// One connection, because counters are per session.
 struct World {
     layout: Layout,
     db: DatabaseConnection,
@@ -130,7 +129,6 @@ impl World {
         }
     }
 
-    /// Numbers from 1.
     fn numbers(&self, count: i64) -> String {
         match self.dialect.backend {
             DbBackend::Postgres => format!("generate_series(1, {count}) AS numbers (n)"),
@@ -145,7 +143,7 @@ impl World {
         if self.is_postgres() { "n::text" } else { "n" }
     }
 
-    /// Each message has a separate aggregate. `partition` is an expression over `n`.
+    /// `partition` is an expression over `n`.
     async fn insert(&self, count: i64, status: i64, partition: &str) {
         let dialect = &self.dialect;
         let id = match dialect.backend {
@@ -176,7 +174,6 @@ impl World {
         self.run(&sql).await;
     }
 
-    /// Checks each case with stale statistics, then with fresh ones.
     async fn check(&self, cases: &[Case]) {
         for statistics in ["stale", "fresh"] {
             if statistics == "fresh" {
@@ -202,8 +199,7 @@ impl World {
         }
     }
 
-    /// Returns the larger result of two plans: for these values, and the generic cached plan. Rolls
-    /// changes back.
+    /// The larger result of the custom and the generic plan. Rolls back.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();
@@ -231,9 +227,9 @@ impl World {
         most
     }
 
-    /// Index entries and rows. Rolls changes back.
+    /// Rolls back.
     async fn read_on_mariadb(&self, statement: &Statement) -> i64 {
-        // FLUSH commits, so it comes first.
+        // FLUSH commits.
         self.run("FLUSH STATUS").await;
         self.run("BEGIN").await;
         self.rows(statement.clone()).await;
@@ -247,7 +243,6 @@ impl World {
         read
     }
 
-    /// Each own table must be read through an index, and nothing sorted.
     async fn plan_on_sqlite(&self, name: &str, statement: &Statement) -> String {
         let mut explain = statement.clone();
         explain.sql = format!("EXPLAIN QUERY PLAN {}", statement.sql);
@@ -268,7 +263,6 @@ impl World {
     }
 }
 
-/// Rows read by scans, and rows removed by join filters.
 fn rows_of(node: &Json) -> f64 {
     let count = |key: &str| node[key].as_f64().unwrap_or_default();
     let mut read = count("Rows Removed by Join Filter");
@@ -280,7 +274,6 @@ fn rows_of(node: &Json) -> f64 {
     read * count("Actual Loops") + below.map(rows_of).sum::<f64>()
 }
 
-/// Parameter types, and values as literals.
 fn parameters(statement: &Statement) -> (String, String) {
     let values = statement.values.iter().flat_map(|values| &values.0);
     let (mut types, mut literals) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Plans of statements on one set of tables: scans, counts, locks, pages, pauses.
+//! Plans of statements on one set of tables.
 
 use std::num::NonZeroU32;
 
@@ -20,8 +20,6 @@ each_layout!(timeline, super::messages_of_one_aggregate);
 each_layout!(page, super::page_of_messages);
 each_layout!(pause_end, super::end_of_a_pause);
 
-/// A fetch reads only the rows that it returns, besides any number of published, waiting or blocked
-/// ones.
 async fn scan_of_pending_messages(layout: Layout) {
     let Some(world) = World::open(layout).await else {
         return;
@@ -120,11 +118,10 @@ async fn count_of_the_backlog(layout: Layout) {
     let counts =
         ["pending", "waiting", "dead", "backing_off"].map(|name| row.try_get::<i64>("", name).unwrap());
     assert_eq!(counts, [LIMIT; 4]);
-    // Four counts and two searches, which look up blocks and waiting rows.
+    // Four counts and two searches.
     world.check(&[case("backlog", count, 14 * LIMIT)]).await;
 }
 
-/// Reads neither the whole table nor the backlog of other partitions.
 async fn messages_of_one_aggregate(layout: Layout) {
     const BACKLOG: i64 = 50_000;
     const LOOKED_AT: u32 = 2_000;
@@ -155,7 +152,7 @@ async fn messages_of_one_aggregate(layout: Layout) {
         limit: looked_at_max,
     };
     let mut cases = vec![
-        // PostgreSQL may read the index first, then the rows.
+        // PostgreSQL may read the index first.
         case("pending", list(MessageStatus::Pending), BACKLOG / 32 + 60),
         case("waiting", list(MessageStatus::Waiting), 60),
         case("dead", list(MessageStatus::Dead), 60),
@@ -166,8 +163,7 @@ async fn messages_of_one_aggregate(layout: Layout) {
         ),
     ];
     if layout != Layout::Sqlite {
-        // MariaDB reads ids from the index, materializes them, and reads them again to look up the
-        // rows.
+        // MariaDB materializes ids, and then looks up rows.
         cases.push(case(
             "search",
             message::sql::search_published(dialect, &search),
@@ -212,7 +208,6 @@ async fn page_of_messages(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// The search reads only rows of this pause, and a step only the rows that it releases.
 async fn end_of_a_pause(layout: Layout) {
     const FOREIGN: i64 = 100_000;
     const OWN: i64 = 50;
@@ -263,13 +258,13 @@ async fn end_of_a_pause(layout: Layout) {
         ),
     ];
     if layout != Layout::Sqlite {
-        // SQLite locks nothing, and sorts the few rows that it has looked up.
+        // SQLite locks nothing, and sorts.
         cases.push(case("lock", block::sql::lock(dialect, &keys), 10 * STEP));
     }
     world.check(&cases).await;
 }
 
-/// Primary key lookups for two heads as well as for the maximum. A scan would lock other heads.
+/// A scan would lock other heads.
 #[tokio::test]
 async fn heads_on_mariadb() {
     let Some(world) = World::open(Layout::MariaDb).await else {

@@ -7,7 +7,7 @@ use crate::store::fetch::partition;
 use crate::store::fetch::sql::Scope;
 use crate::store::session::{self, Isolation};
 
-/// Own partitions, and the number of pending rows in own and in foreign partitions.
+/// Own partitions; pending rows in own and in foreign ones.
 const HALF: std::ops::Range<i64> = 0..32;
 const OWN: i64 = 50;
 const FOREIGN: i64 = 100_000;
@@ -25,7 +25,7 @@ async fn fetch_of_half(layout: Layout) {
         world.insert(FOREIGN, status, "32 + n % 32").await;
         world.insert(OWN, status, "n % 32").await;
     }
-    // Waiting messages are unsequenced and due. Foreign messages are due first.
+    // Foreign messages are due first.
     let due = format!(
         "UPDATE {} SET sequence = NULL, available_at = created_at WHERE status = 3",
         dialect.messages
@@ -75,8 +75,7 @@ async fn fetch_of_half(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// Rows in flight are not skipped once per partition: the limit of a lookup grows with the skipped
-/// rows.
+/// The limit of a lookup grows with the skipped rows.
 async fn many_rows_in_flight(layout: Layout) {
     const ROWS: i64 = 1_000;
     const CROWDED: i64 = 12;
