@@ -1,7 +1,7 @@
 //! An active model that collects the events of its domain methods.
 //!
-//! Invariant: raised events leave the wrapper only through a save or `discard_events`. If the
-//! wrapper is dropped with events, they are lost, and an error with their names is logged.
+//! Invariant: events leave the wrapper only through a save or `discard_events`. Its drop logs an
+//! error with the names of lost events.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -46,10 +46,9 @@ use crate::write::transaction::OutboxTransaction;
 /// # }
 /// ```
 ///
-/// If the database generates the key, use [`Self::raise_with`] for events that need the key.
-///
-/// For a nested active model (SeaORM's `ActiveModelEx`), use [`Self::nested`] and
-/// [`Self::save_by`]. `M` is the saved model, the input of [`Self::raise_with`].
+/// If the database generates the key, raise events with [`Self::raise_with`]. For nested active
+/// models (SeaORM's `ActiveModelEx`), use [`Self::nested`] and [`Self::save_by`]. `M` is the saved
+/// model.
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
     // `None` only while a save takes it.
@@ -60,16 +59,14 @@ pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
 
 type Make<M> = Box<dyn FnOnce(&M) -> Events + Send + Sync>;
 
-/// Events made from the saved model, and events raised after them.
 struct Later<M> {
     make: Make<M>,
     then: Events,
 }
 
-/// The future of a closure for [`AggregateRoot::save_by`]: a write in an open transaction.
+/// The future of a closure for [`AggregateRoot::save_by`].
 pub type Write<'t, M> = Pin<Box<dyn Future<Output = Result<M, DbErr>> + Send + 't>>;
 
-/// The model of an entity with its nested models.
 type NestedOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::ModelEx;
 
 impl<A: ActiveModelTrait + fmt::Debug, M> fmt::Debug for AggregateRoot<A, M> {
@@ -90,8 +87,8 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
 }
 
 impl<A: ActiveModelTrait> AggregateRoot<A, NestedOf<A>> {
-    /// Wraps an `ActiveModelEx`, as made by `order::ActiveModel::builder()`. Save it with
-    /// [`Self::save_by`].
+    /// Wraps an `ActiveModelEx`, as from `order::ActiveModel::builder()`. [`Self::save_by`] saves
+    /// it.
     pub fn nested(model: A) -> Self {
         Self::wrap(model)
     }
@@ -106,16 +103,16 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         }
     }
 
-    /// Raises an event. Encodes it now, with the ambient
-    /// [`MessageContext`](outbox_core::MessageContext). The save records it.
+    /// Raises an event. Encoded now, with the ambient
+    /// [`MessageContext`](outbox_core::MessageContext); recorded by the save.
     pub fn raise(&mut self, event: impl IntoMessage) {
         let last = self.later.last_mut().map(|later| &mut later.then);
         last.unwrap_or(&mut self.events).push(event);
     }
 
     /// Raises events made from the saved model, with generated keys and defaults: an array, a
-    /// `Vec`, an `Option` or [`Events`]. They keep their position among all raised events. The
-    /// closure runs in the save, only after a successful write.
+    /// `Vec`, an `Option` or [`Events`]. They keep their position among all events. The closure
+    /// runs only after a successful write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -182,8 +179,8 @@ where
     A: ActiveModelTrait + Send + 'static,
     M: Send + Sync + 'static,
 {
-    /// Runs your own write, and records the raised events in the same transaction. For nested
-    /// active models and other custom writes. Returns the result of the write.
+    /// Runs your own write, and records the raised events in the same transaction. Returns the
+    /// result of the write. For nested active models and other custom writes.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -220,16 +217,15 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// Transaction, cancellation and errors are as for [`SaveWithEvents`](crate::SaveWithEvents),
-    /// with two exceptions. The size of rows is not checked before sending
-    /// ([`SaveError::RowTooLarge`]). A write that matches no row is an error only if it returns
-    /// one: SeaORM skips a nested model without set columns. Events that the closure records in its
-    /// transaction are stored with the save.
+    /// Transaction, cancellation and errors are as for [`SaveWithEvents`](crate::SaveWithEvents).
+    /// But row sizes are not checked ([`SaveError::RowTooLarge`]), and a write that matches no row
+    /// must return its own error: SeaORM skips a nested model without set columns. Events recorded
+    /// by the closure are stored with the save.
     ///
     /// # Errors
     ///
     /// [`SaveError`]; [`SaveError::Database`] contains the error of the write. Model and events are
-    /// consumed in any case, as by SeaORM's own methods.
+    /// consumed in any case.
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,
@@ -288,8 +284,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`], because a deletion has
-    /// no saved model. Model and events are consumed in any case.
+    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`]. Model and events are
+    /// consumed in any case.
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
         if !self.later.is_empty() {
             drop(self.take());

@@ -1,7 +1,7 @@
-//! Runs a save: over a pool in a new transaction, in an open transaction through a savepoint.
+//! Runs a save: over a pool in a new transaction, in an open one through a savepoint.
 //!
-//! Invariant: a transaction opened here runs in a separate task from begin to end. If the caller is
-//! dropped before the begin, nothing is done; otherwise the work completes.
+//! Invariant: a transaction opened here runs in a separate task. If the caller is dropped before
+//! the begin, nothing is done; otherwise the work completes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,16 +20,14 @@ use crate::write::transaction::{DEFAULT_CONFIG, Transactional};
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 use crate::write::turn::Turn;
 
-/// Boxed because it borrows the transaction. Its last statement must prove that the transaction has
-/// not failed.
+/// The last statement must prove that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
-/// A pool, in which a save opens a transaction, or an open transaction, which a save joins.
+/// A pool, or an open transaction, which a save joins through a savepoint.
 ///
-/// A save joins through a savepoint. A failed save leaves nothing in the transaction, which the
-/// caller may still commit. Concurrent saves and calls of [`record`](crate::record) in one
-/// transaction run one after another. Do not run other statements in the transaction during a save:
-/// if the save fails, they are rolled back with it.
+/// A failed save leaves nothing in the transaction, which the caller may still commit. Saves and
+/// calls of [`record`](crate::record) in one transaction run one after another. Do not run other
+/// statements in it during a save: a failed save rolls them back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -80,13 +78,13 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            // From here to `ends`: if this future is dropped, the transaction cannot be committed.
+            // From here to `ends`, a drop of this future prevents the commit.
             let turn = Turn::take(self)
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
             let outcome = joined(self, &turn, work).await;
             match outcome {
-                // The turn is dropped, so the transaction cannot be committed.
+                // The turn's drop prevents the commit.
                 Err(SaveError::TransactionLost(_)) => {}
                 _ => turn.ends(),
             }
@@ -95,7 +93,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// The strong reference lives as long as the caller of a detached save.
+/// The strong reference lives as long as the caller.
 fn caller() -> (Arc<()>, Weak<()>) {
     let waiting = Arc::new(());
     let caller = Arc::downgrade(&waiting);
@@ -126,12 +124,11 @@ where
     let (error, rolled_back) = match outcome {
         Ok(value) => match savepoint.commit().await {
             Ok(()) => return Ok(value),
-            // The last statement has succeeded, so only a lost connection or transaction can cause
-            // this.
+            // Only after a loss of the connection or the transaction.
             Err(error) => (SaveError::Database(error), false),
         },
-        // After a deadlock, MySQL rolls back the whole transaction with its savepoints. Later
-        // statements of the caller would be committed alone.
+        // After a deadlock, MySQL rolls back the whole transaction. Later statements of the caller
+        // would be committed alone.
         Err(error) => {
             integrity.doubt();
             let is_undone = integrity.usable(&savepoint).await.is_err();
@@ -169,8 +166,7 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // The caller gave up while this waited for a connection, and may have retried. The error is
-        // not read.
+        // The caller may have retried. The error is not read.
         Err(SaveError::Database(DbErr::Custom(
             "the caller has gone".to_owned(),
         )))
@@ -191,7 +187,7 @@ where
             Ok(value)
         }
         Err(error) => {
-            // The first error is more useful. A failed rollback only means a lost connection.
+            // A failed rollback only means a lost connection.
             if let Err(rollback) = tx.rollback().await {
                 tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
             }

@@ -1,7 +1,4 @@
 //! Writes models and their events in one transaction.
-//!
-//! A save opens a transaction, or joins one through a savepoint. It writes the model, makes the
-//! events, numbers their messages and inserts them.
 
 pub(crate) mod aggregate;
 pub(crate) mod executor;

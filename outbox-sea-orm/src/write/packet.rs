@@ -1,7 +1,7 @@
-//! Rejects a row larger than `max_allowed_packet` of MySQL or MariaDB before it is sent.
+//! Rejects a row larger than `max_allowed_packet` of MySQL or MariaDB.
 //!
-//! The server would close the connection, which rolls back an open transaction and looks like an
-//! outage: the caller would retry forever. For messages, see `insert`.
+//! The server would close the connection, which looks like an outage, and the caller would retry
+//! forever.
 
 use sea_orm::{
     ActiveModelTrait, ActiveValue, ConnectionTrait, DbBackend, DbErr, EntityTrait, Iterable, Statement, Value,
@@ -9,22 +9,21 @@ use sea_orm::{
 
 use crate::error::SaveError;
 
-/// Sent without a query for `max_allowed_packet`, which is at least 1 MiB unless an operator
-/// lowered it.
+/// `max_allowed_packet` is at least 1 MiB unless an operator lowered it.
 pub(crate) const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
-/// Bound for a value without its text or bytes: number or time, type, length.
+/// Number or time, type, length.
 const VALUE_BYTES_MAX: usize = 32;
 
 /// Packet header and NULL bitmap.
 const PACKET_HEAD: usize = 1024;
 
-/// 0 on databases without a row limit.
+/// 0 if the database has no limit.
 pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backend: DbBackend) -> usize {
     if backend != DbBackend::MySql {
         return 0;
     }
-    // An update sends only the key unchanged, which is small.
+    // An update sends only the key unchanged.
     let sent = |column| match model.get(column) {
         ActiveValue::Set(value) => value_bytes(&value),
         ActiveValue::Unchanged(value) if !is_update => value_bytes(&value),
@@ -33,7 +32,7 @@ pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backen
     <A::Entity as EntityTrait>::Column::iter().map(sent).sum()
 }
 
-/// Fails with [`SaveError::RowTooLarge`]. Queries the server only for a large row.
+/// Queries the server only for a large row.
 pub(crate) async fn check(
     size_bytes: usize,
     table: impl FnOnce() -> String + Send,

@@ -1,4 +1,4 @@
-//! Records events inside a transaction, without a model.
+//! Records events without a model.
 
 use outbox_core::{Events, IntoEvents, MessageId};
 use sea_orm::ConnectionTrait;
@@ -15,18 +15,18 @@ use crate::write::turn::Turn;
 ///
 /// A transaction begun by SeaORM records into the default tables, and the relay finds the messages
 /// with its next poll (default: within 1 s). A transaction from
-/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) records into its configured tables,
-/// and its commit wakes the relays of this process. If a process uses only other table names,
-/// SeaORM's own transactions are rejected ([`RecordError::DefaultNames`]).
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) uses its configuration, and its
+/// commit wakes the relays of this process. If a process uses only other table names, SeaORM's own
+/// transactions are rejected ([`RecordError::DefaultNames`]).
 ///
-/// All events are checked before any write. Returns the message ids in the order of the events.
-/// Thousands of events per call need only a few statements. The head rows of the aggregates stay
-/// locked until the transaction ends, for messages in commit order. So record late and commit soon.
+/// All events are checked before any write. Returns the message ids in order. Thousands of events
+/// need only a few statements. The head rows of the aggregates stay locked until the transaction
+/// ends, so record late and commit soon.
 ///
-/// A record may lose against a concurrent transaction. Transactions that touch several aggregates
-/// in different orders can deadlock (on MariaDB also the first writers of one aggregate). Above
-/// READ COMMITTED, PostgreSQL can report a serialization failure. Then repeat the whole
-/// transaction, as [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
+/// Transactions that touch several aggregates in different orders can deadlock (on MariaDB also the
+/// first writers of one aggregate). Above READ COMMITTED, PostgreSQL can report a serialization
+/// failure. Then repeat the whole transaction, as
+/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -45,22 +45,18 @@ use crate::write::turn::Turn;
 ///
 /// # Errors
 ///
-/// [`RecordError`]. After any error, roll back the transaction, or the nested transaction of the
-/// call.
-///
-/// A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's
-/// transaction reject the commit after an error. SeaORM's own transaction does not: if the caller
-/// ignores the error, the commit stores the change without its events.
+/// [`RecordError`]. Roll back the transaction, or the nested transaction of the call. A transaction
+/// from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction
+/// then reject the commit. SeaORM's own transaction would store the change without its events.
 ///
 /// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back the whole
-/// transaction after an earlier error. For SeaORM's own transaction on MySQL and MariaDB, this
-/// check costs a round trip.
+/// transaction. For SeaORM's own transaction on MySQL and MariaDB, this check costs a round trip.
 ///
 /// # Cancellation
 ///
-/// If the future is dropped early, the outcome is undecided: drop the transaction too, which rolls
-/// it back. A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a
-/// handler's transaction then reject the commit.
+/// If the future is dropped early, drop the transaction too, which rolls it back. A transaction
+/// from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction
+/// then reject the commit.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     let events = events.into_events();
     let turn = Turn::take(tx).await.map_err(RecordError::TransactionLost)?;

@@ -1,8 +1,8 @@
-//! Runs a closure in a transaction, and repeats it after a conflict with a concurrent transaction.
+//! Repeats a transaction after a conflict with a concurrent one.
 //!
-//! Invariants: an attempt is repeated only after its rollback, so at most one attempt is stored. A
-//! commit with an unknown outcome is never repeated. Conflicts are detected at the statement, so
-//! the closure may return any error type.
+//! Invariants: an attempt is repeated only after its rollback, and never after a commit with an
+//! unknown outcome. Conflicts are detected at the statement, so the closure may return any error
+//! type.
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -29,8 +29,8 @@ pub struct TransactionConfig {
     pub options: TransactionOptions,
     /// Maximum number of calls of the closure. Default: 5.
     pub attempts_max: NonZeroU32,
-    /// Upper bound of the pause before the second attempt; half of it is the lower bound. Doubles
-    /// with each attempt. Default: 20 ms.
+    /// Longest pause before the second attempt; the shortest is half of it. Doubles with each
+    /// attempt. Default: 20 ms.
     pub backoff_min: Duration,
     /// Longest pause. Default: 1 s.
     pub backoff_max: Duration,
@@ -62,7 +62,7 @@ impl TransactionConfig {
         self
     }
 
-    /// Sets the maximum number of calls of the closure. With 1, nothing is repeated.
+    /// Sets the maximum number of calls of the closure.
     #[must_use]
     pub fn with_attempts_max(mut self, attempts_max: NonZeroU32) -> Self {
         self.attempts_max = attempts_max;
@@ -77,8 +77,8 @@ impl TransactionConfig {
     }
 }
 
-/// The open transaction in the closure of [`OutboxConnection::transaction`], which then commits it
-/// or rolls it back.
+/// The open transaction in the closure of [`OutboxConnection::transaction`], which then commits or
+/// rolls back.
 ///
 /// Pass `&tx` to SeaORM's methods, to saves and to [`record`](crate::record). `tx.begin()` opens a
 /// savepoint. If the value outlives the closure's future, the transaction is rolled back.
@@ -114,17 +114,15 @@ impl Transactional for OpenTransaction {
 }
 
 impl OutboxConnection {
-    /// Runs the closure in a transaction, and commits. After a conflict with a concurrent
-    /// transaction, rolls back and calls the closure again: at most 5 calls, with pauses of up to
-    /// 20, 40, 80 and 160 ms.
+    /// Runs the closure in a transaction, and commits. After a conflict, rolls back and calls the
+    /// closure again: at most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
     ///
-    /// Deadlocks, serialization failures and lock timeouts are repeated, including those of the
-    /// commit. They are detected at the statement, so the closure may return any error type. But it
-    /// must return an error, or the database must refuse the commit. Other errors of the closure,
-    /// an unreachable database and a commit with an unknown outcome are not repeated.
+    /// Repeats deadlocks, serialization failures and lock timeouts of statements and of the commit,
+    /// if the closure returns an error of any type, or the commit is refused. Does not repeat other
+    /// errors, an unreachable database, or a commit with an unknown outcome.
     ///
-    /// Effects of the closure outside the transaction happen at each call. The closure gets an
-    /// [`OpenTransaction`]. `async |tx| …` may borrow, and must clone values that it consumes.
+    /// Effects of the closure outside the transaction happen at each call. `async |tx| …` may
+    /// borrow, and must clone values that it consumes.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -161,8 +159,7 @@ impl OutboxConnection {
     /// # Errors
     ///
     /// The error of the last attempt. Errors of `begin` and of the commit are converted from
-    /// [`SaveError`]. After [`SaveError::CommitUnknown`] everything may be stored; after all other
-    /// errors nothing is stored.
+    /// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`].
     ///
     /// # Cancellation
     ///
@@ -177,7 +174,7 @@ impl OutboxConnection {
         self.transaction_with(&TransactionConfig::default(), work).await
     }
 
-    /// As [`Self::transaction`], with another isolation level, number of attempts, or pauses.
+    /// As [`Self::transaction`], with other options, attempts or pauses.
     ///
     /// # Errors
     ///
@@ -224,11 +221,10 @@ impl OutboxConnection {
         E: From<SaveError>,
     {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
-        // A panic of the closure, or a drop of this future, drops the transaction and rolls it
-        // back.
+        // A panic or a drop of this future rolls back.
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            // It is not rolled back yet, so it must not be repeated.
+            // Not rolled back yet, so not repeated.
             let kept = || {
                 refused(DbErr::Custom(
                 "the open transaction was kept beyond the closure's end, so it is not committed; do not return or store it".to_owned(),
@@ -258,7 +254,7 @@ impl OutboxConnection {
                 }),
             },
             Err(error) => {
-                // Before the next attempt, which would otherwise wait for these locks.
+                // Otherwise the next attempt would wait for these locks.
                 if let Err(rollback) = tx.rollback().await {
                     tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
                 }
@@ -271,7 +267,6 @@ impl OutboxConnection {
     }
 }
 
-/// A failed attempt: nothing is stored, or the outcome is unknown.
 struct Failed<E> {
     error: E,
     is_conflict: bool,

@@ -1,7 +1,7 @@
 //! Saves a SeaORM model together with its events.
 //!
-//! Invariant: model and events are stored in one transaction, or neither is. SeaORM's hooks
-//! (`after_save`) are not used: over a pool they run outside any transaction.
+//! Invariant: both are stored in one transaction, or neither is. SeaORM's hooks (`after_save`) are
+//! not used: over a pool they run outside any transaction.
 
 use std::future::Future;
 
@@ -21,8 +21,8 @@ use crate::write::transaction::look;
 
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
 
-/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented
-/// for every such closure.
+/// A closure for [`SaveWithEvents`] that makes events from the model. Implemented for every such
+/// closure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes events",
     label = "expected a closure over the model",
@@ -43,8 +43,8 @@ where
 
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
-/// `db` is a pool or an open transaction (types: see [`Executor`]). Over a pool, the save opens and
-/// commits a transaction. In an open transaction it commits nothing.
+/// `db` is a pool, over which the save opens and commits a transaction, or an open transaction
+/// (types: see [`Executor`]).
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -73,44 +73,41 @@ where
 ///
 /// # Events
 ///
-/// Each method takes a closure that makes the events. The closure runs after the write and before
-/// the commit. For an insert, an update and a save, its argument is the saved model, with generated
-/// keys and defaults. For a delete, it is the deleted active model.
+/// The closure makes the events after the write and before the commit. Its argument is the saved
+/// model, with generated keys and defaults. For a delete, it is the deleted active model.
 ///
 /// | events | closure |
 /// |---|---|
 /// | one or several of one type | `\|order\| [OrderPaid { order_id: order.id }]`, or a `Vec` |
 /// | one, or none | `\|order\| order.paid.then(\|\| OrderPaid { order_id: order.id })` |
-/// | of several types | `\|order\| Events::new().with(OrderPaid { order_id: order.id }).with(OrderShipped { order_id: order.id })` |
+/// | of several types | `\|order\| Events::new().with(Paid { id: order.id }).with(Shipped { id: order.id })` |
 /// | made before the save | `\|_\| [event]` |
 /// | none | `\|_\| None::<OrderPaid>` |
 ///
-/// The closure is `'static`, because over a pool the work runs in a separate task. Use `move`, and
-/// clone variables that you need afterwards.
+/// The closure is `'static`: use `move`, and clone variables that you need afterwards.
 ///
 /// # Cancellation
 ///
 /// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`], but
-/// without your task-locals. Move the data that closures and hooks need into them. If the caller is
-/// dropped (timeout, closed connection) while the save waits for a connection, nothing is saved.
-/// Later, the work still commits or rolls back as a whole.
+/// without your task-locals. If the caller is dropped while the save waits for a connection,
+/// nothing is saved. Later, the work still commits or rolls back as a whole.
 ///
-/// If the future is dropped inside a transaction, the outcome is undecided: drop the transaction
-/// too, which rolls it back. A transaction from
-/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction can then
-/// not be committed. A shutdown of the runtime is like a crash: the server rolls back.
+/// If the future is dropped inside a transaction, drop the transaction too, which rolls it back. A
+/// transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's
+/// transaction then reject the commit. A shutdown of the runtime is like a crash: the server rolls
+/// back.
 ///
 /// # Errors
 ///
 /// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`]. Inside a
-/// transaction, only this save is rolled back, and the caller decides about the rest. With
-/// [`SaveError::TransactionLost`], the database has rolled back the whole transaction.
+/// transaction, only this save is rolled back; with [`SaveError::TransactionLost`], the whole
+/// transaction.
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
-    /// Inserts the model and records the events. Use it for every new row, even if the client
-    /// assigns the key.
+    /// Inserts the model and records the events. For every new row, even if the client assigns the
+    /// key.
     fn insert_with_events<D, F>(
         self,
         db: &D,
@@ -120,8 +117,7 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        // `MessageContext` is read at the first poll, so
-        // `context.scope(order.insert_with_events(…))` works.
+        // Read at the first poll, so `context.scope(order.insert_with_events(…))` works.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
@@ -139,9 +135,9 @@ where
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
-    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save` does. A new row
-    /// with a key from the client therefore fails with [`SaveError::RowMissing`]: use
-    /// [`Self::insert_with_events`].
+    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save`. For a new row with
+    /// a key from the client, use [`Self::insert_with_events`]: this method returns
+    /// [`SaveError::RowMissing`].
     fn save_with_events<D, F>(
         self,
         db: &D,
@@ -157,7 +153,7 @@ where
     /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if the row does not
     /// exist; then no event is recorded.
     ///
-    /// The closure's argument is the active model before the call, without changes by
+    /// The closure gets the active model before the call, without changes by
     /// [`ActiveModelBehavior::before_delete`].
     fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
     where
@@ -195,7 +191,7 @@ where
 enum Write {
     Insert,
     Update,
-    /// Update if the primary key is set, otherwise insert.
+    /// Update if the primary key is set.
     Save,
 }
 
@@ -209,7 +205,7 @@ where
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
     F: MakesEvents<ModelOf<A>, Made: IntoEvents>,
 {
-    // The work may run in another task, which does not inherit the ambient context.
+    // Another task does not inherit the ambient context.
     let context = MessageContext::current();
     move |tx| {
         Box::pin(async move {
@@ -221,8 +217,7 @@ where
     }
 }
 
-/// Without events, checks whether the transaction has failed: a hook of the model may have ignored
-/// an error.
+/// Without events, checks the transaction: a hook of the model may have ignored an error.
 pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
     if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;

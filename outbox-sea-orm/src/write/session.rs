@@ -1,8 +1,7 @@
 //! SeaORM's traits for the connections and transactions of this crate.
 //!
 //! Invariant: a transaction begun through these traits has the configuration of its connection.
-//! Without these implementations, `Deref` would find SeaORM's own, which record into the default
-//! tables.
+//! Otherwise `Deref` would find SeaORM's own, which record into the default tables.
 
 use std::pin::Pin;
 
@@ -20,7 +19,7 @@ type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 crate::__connection!(OpenTransaction, |this| (*this.as_outbox()));
 
-/// While the stream exists, other statements of the transaction wait. End or drop it first.
+/// While the stream exists, other statements of the transaction wait.
 impl StreamTrait for OutboxTransaction {
     type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
 
@@ -69,8 +68,7 @@ impl TransactionSession for OutboxTransaction {
     }
 }
 
-/// Begins a nested transaction (savepoint) through SeaORM's trait. Fails if an isolation level or
-/// access mode is given, which only the outer transaction can have.
+/// Begins a nested transaction (savepoint). Fails if an isolation level or access mode is given.
 #[doc(hidden)]
 pub async fn begin_nested(
     outer: &impl Transactional,
@@ -84,7 +82,7 @@ pub async fn begin_nested(
     OutboxTransaction::within(outer).await
 }
 
-/// Implements SeaORM's `TransactionTrait` from an expression that begins with options.
+/// Implements SeaORM's `TransactionTrait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __begins {
@@ -156,8 +154,8 @@ macro_rules! __begins {
 }
 
 crate::__begins!(
-    /// Its transactions record into the tables of this connection. SeaORM's `transaction` repeats
-    /// nothing; [`OutboxConnection::transaction`] does.
+    /// Transactions record into the tables of this connection. Only
+    /// [`OutboxConnection::transaction`] repeats conflicts.
     OutboxConnection,
     |db, options| db.begin_with(options)
 );

@@ -1,8 +1,7 @@
-//! Transactions that record events, and a pool with configuration that opens them.
+//! Transactions that record events.
 //!
-//! Invariant: begin, commit and rollback run in a separate task. So a dropped caller leaves no
-//! half-done transaction, and no pool connection with an open transaction (as sqlx 0.9.0 does after
-//! a dropped `begin`).
+//! Invariant: begin, commit and rollback run in a separate task. So a dropped caller leaves no pool
+//! connection with an open transaction (as sqlx 0.9.0 does after a dropped `begin`).
 
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -20,8 +19,7 @@ use crate::config::OutboxConfig;
 use crate::names::usage;
 use crate::task::detached;
 
-/// Implements SeaORM's `ConnectionTrait` for a wrapper. With `Deref` alone, users would have to
-/// write `&*tx`.
+/// Implements SeaORM's `ConnectionTrait` for a wrapper, so that users need not write `&*tx`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection {
@@ -101,9 +99,7 @@ impl OutboxConnection {
     }
 
     /// Opens a transaction with this configuration. Its commit wakes the relays of this process.
-    ///
-    /// Dropping the future is safe: the transaction is opened in a separate task, and rolled back
-    /// if the caller is gone.
+    /// Cancel-safe: if the caller is dropped, the transaction is rolled back.
     ///
     /// # Errors
     ///
@@ -115,9 +111,9 @@ impl OutboxConnection {
     /// As [`Self::begin`], with an isolation level or access mode. `None` is the database's
     /// default.
     ///
-    /// SQLite has only the isolation level serializable, and does not enforce the access mode. Its
-    /// transactions take the write lock at the beginning, because a later lock request fails
-    /// without waiting. With `AccessMode::ReadOnly` they take no write lock.
+    /// SQLite is always serializable, and does not enforce the access mode. Its transactions take
+    /// the write lock at the beginning, except with `AccessMode::ReadOnly`, because a later request
+    /// fails without waiting.
     ///
     /// ```
     /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
@@ -132,8 +128,8 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The database's error. Above READ COMMITTED, expect serialization failures from any statement
-    /// and from the commit: [`Self::transaction_with`] repeats them.
+    /// The database's error. Above READ COMMITTED, any statement and the commit can report a
+    /// serialization failure: [`Self::transaction_with`] repeats them.
     pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
         let tx = detached(async move { begin_with(&db, options).await }).await?;
@@ -151,8 +147,8 @@ impl Deref for OutboxConnection {
 
 /// A transaction with an [`OutboxConfig`]. Its commit wakes the relays; its drop rolls back.
 ///
-/// If MySQL, MariaDB or SQLite has rolled back the whole transaction after an error, later
-/// statements and the commit fail. The database would commit each later statement alone.
+/// If MySQL, MariaDB or SQLite has rolled back the whole transaction, later statements and the
+/// commit fail. Otherwise the database would commit later statements alone.
 #[derive(Debug)]
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
@@ -171,9 +167,8 @@ impl OutboxTransaction {
         }
     }
 
-    /// Opens a nested transaction (savepoint) with the same configuration. It shadows SeaORM's own
-    /// `begin`, which would record into the default tables. End the nested transaction before you
-    /// use the outer one: sqlx identifies savepoints only by depth.
+    /// Opens a nested transaction (savepoint) with the same configuration. End it before you use
+    /// the outer one: sqlx identifies savepoints only by depth.
     ///
     /// # Errors
     ///
@@ -194,7 +189,7 @@ impl OutboxTransaction {
     }
 
     async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
-        // After an error or a drop, sqlx 0.9.0 silently rolls back the outer transaction.
+        // Otherwise sqlx 0.9.0 silently rolls back the outer transaction.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -229,16 +224,15 @@ impl OutboxTransaction {
 
     /// Commits, and wakes the relays of this process.
     ///
-    /// On PostgreSQL, first runs a statement to check whether the transaction has failed (one round
-    /// trip). Otherwise the server would answer `COMMIT` with a rollback, which sqlx reports as
-    /// success. A nested transaction only releases its savepoint.
+    /// On PostgreSQL, first checks whether the transaction has failed (one round trip). Otherwise
+    /// the server would answer `COMMIT` with a rollback, which sqlx reports as success. A nested
+    /// transaction only releases its savepoint.
     ///
     /// # Errors
     ///
-    /// The database's error. If [`is_commit_refused`](crate::is_commit_refused) returns true,
-    /// nothing is stored; otherwise the outcome is unknown. After an error of
-    /// [`record`](crate::record), or after a cancelled save or record, the commit is rejected and
-    /// everything is rolled back.
+    /// The database's error. Nothing is stored if [`is_commit_refused`](crate::is_commit_refused)
+    /// returns true; otherwise the outcome is unknown. After an error of [`record`](crate::record),
+    /// or a cancelled save or record, everything is rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
             self.verify().await?;
@@ -296,11 +290,10 @@ pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Ar
 
 /// An open transaction, in which events may be recorded.
 ///
-/// SeaORM's [`DatabaseTransaction`] records into the default tables.
+/// SeaORM's [`DatabaseTransaction`] records into the default tables, and is rejected if a process
+/// uses only other names ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
 /// [`OutboxTransaction`](crate::OutboxTransaction), [`OpenTransaction`](crate::OpenTransaction) and
-/// a handler's transaction have an [`OutboxConfig`]. If a process uses only other table names,
-/// SeaORM's own transactions are rejected
-/// ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
+/// a handler's transaction have an [`OutboxConfig`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -314,7 +307,7 @@ pub trait Transactional: Send + Sync {
     /// Table names and limits for events.
     fn config(&self) -> &OutboxConfig;
 
-    /// State until the commit. Only types with their own commit have it.
+    /// `None` without an own commit.
     #[doc(hidden)]
     fn integrity(&self) -> Option<&Integrity> {
         None
@@ -331,7 +324,7 @@ impl Transactional for DatabaseTransaction {
     }
 }
 
-/// At the database's default isolation level. Call only inside [`detached`](crate::detached).
+/// Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     begin_with(db, TransactionOptions::default()).await
 }
@@ -342,15 +335,14 @@ pub(crate) async fn begin_with(
     mut options: TransactionOptions,
 ) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails if another one writes meanwhile. An
-        // immediate one waits.
+        // A deferred transaction that reads first fails if another one writes meanwhile.
         let mode = match options.access_mode {
             Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
             _ => SqliteTransactionMode::Immediate,
         };
         options = TransactionOptions {
             sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
-            // SQLite has neither, and SeaORM would log a warning each time.
+            // SQLite has neither, and SeaORM would log a warning.
             isolation_level: None,
             access_mode: None,
         };

@@ -1,8 +1,7 @@
 //! Serializes saves and records that join one open transaction.
 //!
-//! Invariant: only one of them runs at a time. sqlx names savepoints by depth: a failed save would
-//! roll back the rows of a concurrent one, which would still report success. For whether the
-//! transaction may be committed, see [`crate::write::integrity`].
+//! Invariant: only one runs at a time. sqlx names savepoints by depth, so a failed save would roll
+//! back rows of a concurrent save that reports success.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 
-/// If dropped before [`Self::ends`], the transaction cannot be committed.
+/// A drop before [`Self::ends`] prevents the commit.
 pub(crate) struct Turn {
     integrity: Integrity,
     has_ended: bool,
@@ -21,8 +20,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits for other saves and records in this transaction. Cancel-safe. Fails if the transaction
-    /// is lost. Without stored state, checks the server.
+    /// Waits for other saves and records. Cancel-safe. Fails if the transaction is lost. Checks the
+    /// server if the transaction has no state.
     pub(crate) async fn take(tx: &impl Transactional) -> Result<Self, DbErr> {
         let mut place = Place::of(tx.transaction());
         place.hold = Some(place.lock.clone().lock_owned().await);
@@ -35,17 +34,17 @@ impl Turn {
         })
     }
 
-    /// If the transaction has no state, this state lasts only for the turn.
+    /// Without state in the transaction, it lasts only for the turn.
     pub(crate) fn integrity(&self) -> &Integrity {
         &self.integrity
     }
 
-    /// The work is complete, or nothing of it is left.
+    /// Nothing is half done.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// The work failed midway: this level must be rolled back.
+    /// This level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -60,15 +59,14 @@ impl Drop for Turn {
     }
 }
 
-/// By address of the transaction. All users borrow the transaction, so it cannot move, and no other
-/// transaction can have its address.
+/// By address. All users borrow the transaction, so it cannot move, and no other has its address.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
     LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the queue for a transaction. The last drop removes the queue.
+/// The last drop removes the queue.
 struct Place {
     address: usize,
     lock: Arc<Lock<()>>,
@@ -91,7 +89,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // One reference is the map's, one is ours. Others clone it under the same lock.
+        // The map's and ours. Others clone it under the same lock.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

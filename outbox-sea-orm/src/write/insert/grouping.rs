@@ -1,19 +1,19 @@
-//! Groups messages by aggregate before they are numbered.
+//! Groups messages by aggregate.
 
 use std::collections::HashMap;
 
 use outbox_core::{Aggregate, NewMessage};
 
 pub(crate) struct Grouped {
-    /// Number of sequenced messages per aggregate, in the lock order of head rows.
+    /// Number of sequenced messages, in the lock order of head rows.
     pub(crate) heads: Vec<(Aggregate, i64)>,
-    /// Per message: index in `heads` and position within the aggregate (1, 2, 3 …). `None` for an
-    /// unsequenced message.
+    /// Per message: index in `heads` and position within the aggregate (from 1). `None` if
+    /// unsequenced.
     pub(crate) places: Vec<Option<(usize, i64)>>,
 }
 
 impl Grouped {
-    /// One hash lookup per message, because a large save may have one aggregate per row.
+    /// A large save may have one aggregate per row, so each message needs only one hash lookup.
     pub(crate) fn new(messages: &[NewMessage]) -> Self {
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         let mut counts: Vec<(&Aggregate, i64)> = Vec::new();
@@ -49,7 +49,7 @@ impl Grouped {
         }
     }
 
-    /// -1 for an unsequenced message.
+    /// -1 if unsequenced.
     pub(crate) fn numbers(&self, number: impl Fn(usize, i64) -> i64) -> Vec<i64> {
         let number =
             |place: &Option<(usize, i64)>| place.map_or(-1, |(head, position)| number(head, position));

@@ -1,17 +1,16 @@
 //! Numbers messages and inserts them in the caller's transaction.
 //!
 //! The head row of an aggregate stores its last sequence. An increment locks the row until the
-//! transaction ends, and the next writer waits. So sequences are gapless and in commit order.
+//! transaction ends, so sequences are gapless and in commit order.
 //!
 //! Invariants:
 //!
-//! * The caller has checked the messages (`NewMessage::check`).
+//! * The messages are checked (`NewMessage::check`).
 //! * Lock order: head rows by aggregate type, then id; then deduplication keys.
 //! * A message gets its `row_id` after its head row is locked, so both orders agree within an
 //!   aggregate.
 //!
-//! After a crash or a dropped future, the caller's transaction is still open. Its rollback removes
-//! all rows.
+//! After a crash or a dropped future, a rollback removes all rows.
 
 mod grouping;
 mod postgres;
@@ -30,11 +29,11 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// Payload and header bytes per statement. A larger message gets a separate statement. The lowest
-/// default of `max_allowed_packet` is 16 MiB (MariaDB).
+/// A larger message gets a separate statement. The lowest default of `max_allowed_packet` is 16 MiB
+/// (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bound for a row without payload and headers.
+/// Without payload and headers.
 const ROW_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +53,7 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // PostgreSQL names the constraint, SQLite table and column. A duplicate message id is a
-            // database error.
+            // The database names the table or constraint (PostgreSQL, SQLite).
             Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
@@ -65,7 +63,7 @@ impl From<DbErr> for InsertError {
 }
 
 impl InsertError {
-    /// MySQL does not name the table, so the statement must insert only deduplication keys.
+    /// MySQL names no table, so the statement must insert only deduplication keys.
     fn of_keys(error: DbErr) -> Self {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
@@ -92,7 +90,7 @@ impl From<InsertError> for RecordError {
     }
 }
 
-/// In order. `conn` is an open transaction.
+/// In order.
 pub(crate) async fn insert<C: ConnectionTrait>(
     conn: &C,
     names: &TableNames,
@@ -112,7 +110,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         return Ok(());
     }
 
-    // All head rows are locked before the first message is inserted.
+    // Locks all head rows before the first insert.
     let grouped = Grouped::new(&messages);
     let last = count_up(conn, &dialect, &grouped.heads).await?;
     let numbers = grouped.numbers(|head, position| {
@@ -130,7 +128,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     Ok(())
 }
 
-/// PostgreSQL updates head rows and inserts messages in one statement, if it is large enough.
+/// PostgreSQL needs only one statement, if the messages fit into it.
 fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
     if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
         return None;
@@ -144,7 +142,7 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, sequences))
 }
 
-/// Locks in order. Returns the last sequence of each aggregate.
+/// In lock order. Returns the last sequences.
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -177,7 +175,7 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// Written by this crate, so it is UTF-8.
+/// This crate wrote it.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
@@ -194,8 +192,8 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Also rejects a message larger than `max_allowed_packet`. The server would close the connection,
-/// which looks like an outage, and the caller would retry forever.
+/// Also rejects messages over `max_allowed_packet`. The server would close the connection, which
+/// looks like an outage, and the caller would retry forever.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
@@ -213,7 +211,7 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
             });
         }
     }
-    // Half of the packet remains for the other columns of up to 500 rows.
+    // Half is left for the other columns of up to 500 rows.
     Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 

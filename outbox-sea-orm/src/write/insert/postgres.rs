@@ -8,7 +8,7 @@ use super::grouping::Grouped;
 use super::sql::{dedup_keys, push_insert_keys};
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
 
-/// Locks head rows exclusively, in the given order (primary key), and returns them.
+/// Locks head rows in the given order, and returns them.
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql("");
     push_count_up(&mut sql, dialect, heads);
@@ -38,10 +38,10 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
 const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// The usual case: head row, deduplication key and message in one round trip.
+/// The usual case, in one round trip.
 ///
-/// The message gets its `row_id` after the CTE has returned the locked head row, so row ids are in
-/// the order of sequences.
+/// The CTE returns the locked head row before the message gets its `row_id`, so row ids are in the
+/// order of sequences.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -86,20 +86,18 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-/// Source of the sequences of a batch.
 pub(crate) enum Sequences<'a> {
-    /// The head rows, which the same statement updates. `numbers` count back from the aggregate's
-    /// last sequence.
+    /// From head rows that the same statement updates. `numbers` count back from the last sequence.
     CountUp(&'a Grouped),
     /// `numbers` are the sequences.
     Given,
 }
 
-/// `numbers` has one entry per message, -1 for an unsequenced message.
+/// `numbers` has one entry per message, -1 if unsequenced.
 ///
-/// The sequences of all head rows are one array, evaluated before the first sequenced message is
-/// numbered. So messages get their row ids after all head rows are locked. A join could be a nested
-/// loop, because the server cannot estimate the number of head rows.
+/// The array of all sequences is evaluated before the first sequenced message is numbered, so head
+/// rows are locked before row ids are assigned. A join could be a nested loop, because the server
+/// cannot estimate the number of head rows.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],
@@ -138,8 +136,8 @@ pub(crate) fn insert_many(
     sql.statement()
 }
 
-/// The first message, if all others differ only in id, aggregate id and payload. The common values
-/// are then sent only once.
+/// The first message, if all others differ only in id, aggregate id and payload. Common values are
+/// sent once.
 fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     let first = messages.first()?;
     let event_type = first.event_type();
@@ -156,7 +154,6 @@ fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     messages.iter().all(is_alike).then_some(first)
 }
 
-/// Scalar subqueries are evaluated once.
 fn push_alike(sql: &mut Sql, dialect: &Dialect, own: Own<'_>, sequence: &str, first: &NewMessage) {
     let text = format!(
         "m.id, m.partition_no, (SELECT ?::text), m.aggregate_id, {sequence}, (SELECT ?::text), (SELECT ?::int8), \
@@ -202,17 +199,16 @@ fn push_all(sql: &mut Sql, dialect: &Dialect, own: Own<'_>, sequence: &str) {
     );
 }
 
-/// Values that differ per message.
 #[derive(Clone, Copy)]
 struct Own<'a> {
     messages: &'a [NewMessage],
     numbers: &'a [i64],
-    /// Index of the head row in the statement's array. Empty if `numbers` are the sequences.
+    /// Index of the head row in the array. Empty if `numbers` are the sequences.
     places: &'a [Option<(usize, i64)>],
 }
 
 impl Own<'_> {
-    /// Arrays: id, partition, aggregate id, number, index of the head row, payload.
+    /// Id, partition, aggregate id, number, index of the head row, payload.
     fn push(self, sql: &mut Sql) {
         // SQL arrays start at 1.
         let place = |n: usize| self.places.get(n).copied().flatten();

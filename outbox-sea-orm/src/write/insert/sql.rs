@@ -7,15 +7,14 @@ use super::postgres;
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
-/// Sorted, so that two transactions with several keys wait instead of deadlocking.
+/// Sorted, so that transactions with several keys do not deadlock.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
     let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
     keys.sort_unstable();
     keys
 }
 
-/// An existing key is a unique violation (primary key), after a wait for the transaction that
-/// inserted it.
+/// Waits for another transaction with the same key. An existing key is a unique violation.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
     if dialect.backend == DbBackend::Postgres {
@@ -44,8 +43,7 @@ pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) 
     sql.push_with(&text, [texts(keys.iter().copied())]);
 }
 
-/// In order: the database assigns row ids in the order of the statement. `numbers` are sequences,
-/// -1 for an unsequenced message.
+/// Row ids are assigned in order. `numbers` are sequences, -1 if unsequenced.
 pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
     if dialect.backend == DbBackend::Postgres {
         return postgres::insert_many(dialect, messages, numbers, postgres::Sequences::Given);
@@ -86,8 +84,7 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Locks exclusively, in the given order (primary key). Returns the head rows on PostgreSQL and
-/// SQLite.
+/// Locks in the given order. Returns the head rows on PostgreSQL and SQLite.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     if dialect.backend == DbBackend::Postgres {
         return postgres::count_up(dialect, heads);
@@ -104,7 +101,7 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
             [aggregate_type, id, (*count).into()],
         );
     }
-    // VALUES() is deprecated on MySQL, but MariaDB lacks the replacement.
+    // Deprecated on MySQL, but MariaDB lacks the replacement.
     sql.push(match dialect.backend {
         DbBackend::MySql => {
             " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
@@ -119,8 +116,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// A locking read, because the snapshot of a plain read may be older than the updated rows. Without
-/// the hint, the optimizer would scan the table for many heads, and wait for locks of others.
+/// A plain read's snapshot may be older than the updated rows. Without the hint, MySQL would scan
+/// the table for many heads, and wait for other locks.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

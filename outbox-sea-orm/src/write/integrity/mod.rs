@@ -1,8 +1,8 @@
 //! Tracks whether an open transaction still exists on the server and may be committed.
 //!
-//! Invariant: a transaction that the server has rolled back is never committed. No later statement
-//! is sent, because the server would commit it alone. The state is checked after each failed
-//! statement ([`is_undone`]), and before the next statement if an outcome is unknown.
+//! Invariant: a transaction that the server has rolled back is never committed, and gets no later
+//! statement, which the server would commit alone. The server is checked after a failed statement
+//! ([`is_undone`]), and before the next statement if an outcome is unknown.
 
 pub(crate) mod rollback;
 pub(crate) mod watch;
@@ -16,30 +16,29 @@ use tokio::sync::Mutex;
 use crate::error::kind::is_conflict;
 use crate::write::integrity::rollback::is_undone;
 
-/// Whether a transaction can still be committed. Clones share all state. [`Integrity::nested`]
+/// Whether a transaction can still be committed. Clones share all state; [`Integrity::nested`]
 /// shares only the state of the whole transaction.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct Integrity {
     /// Shared with all nested transactions.
     whole: Arc<Whole>,
-    /// A record failed at this level. Its rollback repairs that.
+    /// Repaired by a rollback of this level.
     failed: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Whole {
-    /// The database rolled the transaction back, or a save or record was cancelled.
+    /// By the database, or by a cancelled save or record.
     lost: AtomicBool,
-    /// A statement lost against a concurrent transaction.
     conflict: AtomicBool,
-    /// A statement failed or was dropped, and the server was not checked since.
+    /// A statement failed or was dropped, without a check since.
     unverified: AtomicBool,
-    /// Unwatched statements may run, so the server is checked before each watched statement.
+    /// Unwatched statements may run, so each watched statement needs a check.
     exposed: AtomicBool,
-    /// A statement failed or was dropped, or the transaction was exposed. Never reset.
+    /// Never reset.
     doubted: AtomicBool,
-    /// Held during a watched statement and the check after its failure.
+    /// Held during a statement and the check after its failure.
     statement: Mutex<()>,
 }
 
@@ -71,7 +70,7 @@ impl Integrity {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Allows unwatched statements from now on.
+    /// Allows unwatched statements.
     pub fn expose(&self) {
         self.whole.exposed.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
@@ -91,7 +90,7 @@ impl Integrity {
         self.doubt();
     }
 
-    /// Whether a statement lost against a concurrent transaction, so that a retry makes sense.
+    /// Whether a concurrent transaction won, so that a retry makes sense.
     #[must_use]
     pub fn has_conflict(&self) -> bool {
         self.whole.conflict.load(Ordering::Relaxed)
@@ -115,13 +114,13 @@ impl Integrity {
         self.check().is_err()
     }
 
-    /// Runs a statement of the transaction `tx`; others wait. If it fails, checks whether the
-    /// transaction still exists.
+    /// Runs one statement of `tx` at a time. After a failure, checks whether the transaction still
+    /// exists.
     ///
     /// # Errors
     ///
-    /// The statement's error. If the transaction is lost, [`DbErr::Custom`], and nothing is sent.
-    /// If the connection is lost, the connection's error.
+    /// The statement's or the connection's error. If the transaction is lost, [`DbErr::Custom`],
+    /// and nothing is sent.
     ///
     /// # Cancellation
     ///
@@ -140,24 +139,24 @@ impl Integrity {
             Err(error) => {
                 self.note(error);
                 drop(unseen);
-                // The caller gets the statement's own error.
+                // The caller gets the statement's error.
                 let _ = self.ask(tx).await;
             }
         }
         outcome
     }
 
-    /// Fails if the transaction is lost. Checks the server if the state is unknown.
+    /// Fails if the transaction is lost. Checks the server if needed.
     pub(crate) async fn usable(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
         let _turn = self.whole.statement.lock().await;
         self.ask(tx).await
     }
 
-    /// Fails if a commit would be partial. Checks the server if the state is unknown.
+    /// Fails if a commit would be partial. Checks the server if needed.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`]. If the connection is lost, the connection's error.
+    /// As [`Self::check`], or the connection's error.
     pub async fn verify(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
         self.usable(tx).await?;
         self.check()
@@ -178,7 +177,7 @@ impl Integrity {
         Ok(())
     }
 
-    /// Fails if a commit would be partial. Sends nothing.
+    /// Fails if a commit would be partial.
     ///
     /// # Errors
     ///
@@ -197,7 +196,6 @@ impl Integrity {
     }
 }
 
-/// Marks the outcome of a statement as unknown on drop.
 struct Unseen<'i>(&'i Integrity);
 
 impl Drop for Unseen<'_> {

@@ -5,28 +5,27 @@
 //! | MySQL, MariaDB | a deadlock (1213), a full lock table (1206) |
 //! | MariaDB with `innodb_snapshot_isolation` | a write conflict (1020) |
 //! | with `innodb_rollback_on_timeout` | a lock timeout (1205) |
-//! | SQLite | a full disk, for example |
+//! | SQLite | for example a full disk |
 //!
-//! These databases then commit each later statement alone. PostgreSQL rejects later statements.
+//! These databases commit each later statement alone. PostgreSQL rejects it.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use crate::error::code::is_transaction_in_progress;
 use crate::error::kind::ErrorKind;
 
-/// Savepoints of sqlx, recreated after SQLite has rolled back: the deepest nesting.
+/// Deepest nesting that is recreated on SQLite.
 const SAVEPOINTS: u32 = 8;
 
-/// Whether the database has rolled back the whole transaction. If so, prevents its commit: on MySQL
-/// and MariaDB by closing the connection, on SQLite by a replacement transaction that cannot be
-/// committed.
+/// Whether the database has rolled back the whole transaction. If so, prevents a commit: on MySQL
+/// and MariaDB by closing the connection, on SQLite by a replacement transaction.
 ///
-/// Call this before a rollback to a savepoint. After a full rollback it fails, and sqlx 0.9.0
-/// returns the connection to the pool with a wrong depth.
+/// Call this before a rollback to a savepoint. Otherwise that fails, and sqlx 0.9.0 returns the
+/// connection to the pool with a wrong depth.
 ///
 /// # Errors
 ///
-/// The connection is lost, so the server rolls back and no later statement succeeds.
+/// The connection is lost, so the server rolls back.
 pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.get_database_backend() {
         DbBackend::MySql => is_undone_on_mysql(tx).await,
@@ -35,8 +34,8 @@ pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr>
     }
 }
 
-/// MySQL has no variable for the transaction state, but both servers reject `SET TRANSACTION` in an
-/// open transaction. Otherwise the setting is harmless, because the connection is closed.
+/// MySQL has no variable for the state, but both servers reject `SET TRANSACTION` in an open
+/// transaction.
 async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
         Err(error) if is_transaction_in_progress(&error) => Ok(false),
@@ -48,8 +47,8 @@ async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     }
 }
 
-/// The replacement has the same savepoints and violates a deferred foreign key (sqlx enables
-/// foreign keys), so its commit fails. A crash leaves nothing of it.
+/// The replacement has the same savepoints. It violates a deferred foreign key (sqlx enables
+/// foreign keys), so its commit fails.
 async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     // Fails inside a transaction.
     if tx.execute_unprepared("BEGIN").await.is_err() {
@@ -71,16 +70,15 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     true
 }
 
-/// Closes the connection of a rolled back transaction, so that later statements and SeaORM's own
-/// commit fail. For SQLite see [`is_undone`].
+/// Makes later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
 pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
         DbBackend::MySql => "KILL CONNECTION_ID()",
         _ => return,
     };
-    // Twice: the first attempt may receive the result of a queued rollback, and is then not sent.
-    // The last result is an error, because the connection is closed.
+    // The first attempt may only receive the result of a queued rollback. The last result is an
+    // error, because the connection is closed.
     for _ in 0..2 {
         if let Err(error) = tx.execute_unprepared(end).await {
             tracing::debug!(%error, "connection of an undone transaction is being closed");

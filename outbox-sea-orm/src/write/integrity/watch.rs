@@ -8,7 +8,7 @@ use sea_orm::{
 
 use crate::write::integrity::Integrity;
 
-/// A connection to an open transaction. Each statement runs through [`Integrity::watch`].
+/// An open transaction. Each statement runs through [`Integrity::watch`].
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'t> {
@@ -23,8 +23,7 @@ impl<'t> Watched<'t> {
         Self { tx, integrity }
     }
 
-    /// Streams rows. The end of the stream is not watched, so the server is checked before the next
-    /// statement.
+    /// Streams rows. The end is not watched, so the next statement needs a check.
     ///
     /// # Errors
     ///

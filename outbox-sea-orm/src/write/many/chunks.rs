@@ -8,25 +8,24 @@ use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
 const ROWS_MAX: usize = 1_000;
 
-/// Bytes of text, JSON and binary values per statement. A larger row gets a separate statement.
+/// A larger row gets a separate statement.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// MariaDB turns a list of 1,000 values into a subquery, and may then read and lock all rows.
+/// MariaDB turns a list of 1,000 into a subquery, and may read and lock all rows.
 const MYSQL_ROWS_MAX: usize = 500;
 
-/// SQLite allows 32,766 values per statement, the others 65,535.
+/// SQLite allows 32,766 values, the others 65,535.
 fn rows_max(backend: DbBackend, columns: usize) -> usize {
     let (values_max, rows_max) = match backend {
         DbBackend::Sqlite => (32_766, ROWS_MAX),
-        // Rows are then selected by their keys.
+        // Rows are then selected by key.
         DbBackend::MySql => (65_535, MYSQL_ROWS_MAX),
         _ => (65_535, ROWS_MAX),
     };
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
-/// For statements with several rows. On MySQL and MariaDB small enough to skip the query for
-/// `max_allowed_packet`.
+/// On MySQL and MariaDB small enough to skip the query for `max_allowed_packet`.
 fn bytes_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::MySql => UNASKED_BYTES_MAX,
@@ -34,8 +33,8 @@ fn bytes_max(backend: DbBackend) -> usize {
     }
 }
 
-/// All models of a statement have the same columns set. Otherwise SeaORM would write null instead
-/// of a column's default.
+/// Models of one statement have the same columns set. Otherwise SeaORM would write null instead of
+/// a default.
 pub(super) struct Chunks<I: Iterator> {
     models: Peekable<I>,
     backend: DbBackend,

@@ -1,8 +1,7 @@
 //! Inserts many rows together with their events, in multi-row statements.
 //!
-//! Invariants: rows and events are written in one transaction. They are written chunk by chunk, so
-//! only one chunk is in memory besides the caller's models and the result. Events are made for
-//! exactly the rows that the database returns.
+//! Invariants: one transaction for all; only one chunk is in memory besides the caller's models and
+//! the result; events are made for exactly the returned rows.
 
 mod chunks;
 
@@ -21,7 +20,7 @@ use crate::write::packet;
 use crate::write::record::record_events;
 use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
-/// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every
+/// A closure for [`SaveManyWithEvents`] that makes the events of each row. Implemented for every
 /// such closure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes the events of each row",
@@ -43,10 +42,9 @@ where
 
 /// Inserts many rows of an entity together with their events. Implemented for every SeaORM entity.
 ///
-/// One transaction for all, as for [`SaveWithEvents`](crate::SaveWithEvents): a pool opens and
-/// commits a transaction, an open transaction is joined. A statement has up to 1,000 rows and 4 MiB
-/// (MySQL and MariaDB: 500 rows and 512 KiB), or up to 5,000 events (PostgreSQL; others: 500). The
-/// closure is called once per stored row. It may return several events, or none.
+/// Uses one transaction, as [`SaveWithEvents`](crate::SaveWithEvents). A statement has up to 1,000
+/// rows and 4 MiB (MySQL and MariaDB: 500 rows, 512 KiB), or up to 5,000 events (PostgreSQL;
+/// others: 500). The closure is called once per stored row, and may return several events or none.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -73,22 +71,21 @@ where
 /// # }
 /// ```
 ///
-/// Hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run, as for SeaORM's own
-/// methods for many rows.
+/// Hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run, as in SeaORM.
 ///
-/// To update or delete many rows, begin a transaction, write with SeaORM, and
-/// [`record`](crate::record()) an event for each row.
+/// To update or delete many rows, use a transaction, and [`record`](crate::record()) an event for
+/// each row.
 ///
 /// # MySQL and MariaDB
 ///
-/// MariaDB (10.5) returns inserted rows. MySQL does not: there each model needs its primary key,
-/// otherwise [`SaveError::Unsupported`] is returned.
+/// MariaDB (10.5) returns inserted rows. On MySQL each model needs its primary key, otherwise the
+/// result is [`SaveError::Unsupported`].
 ///
 /// # Cancellation and errors
 ///
-/// As for [`SaveWithEvents`](crate::SaveWithEvents). After an error no row is stored, except with
-/// [`SaveError::CommitUnknown`]. Concurrent bulk saves with events of the same aggregates can
-/// deadlock: [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats them.
+/// As for [`SaveWithEvents`](crate::SaveWithEvents). Concurrent bulk saves with events of the same
+/// aggregates can deadlock; [`OutboxConnection::transaction`](crate::OutboxConnection::transaction)
+/// repeats them.
 pub trait SaveManyWithEvents: EntityTrait
 where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,
@@ -97,8 +94,8 @@ where
     /// Inserts the models and records the events of each. Returns the saved models in no particular
     /// order.
     ///
-    /// Models with different columns set go into different statements, so that unset columns get
-    /// their defaults. The iterator is read chunk by chunk in the open transaction.
+    /// Models with different columns set go into different statements. The iterator is read chunk
+    /// by chunk in the open transaction.
     fn insert_many_with_events<I, D, F>(
         models: I,
         db: &D,
@@ -116,8 +113,7 @@ where
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
-                    // Whether the last statement was an own one, which proves that the transaction
-                    // has not failed.
+                    // An own last statement proves that the transaction has not failed.
                     let mut is_whole = false;
                     while let Some(chunk) = chunks.next() {
                         let saved = insert::<Self>(tx, chunk).await?;
@@ -157,8 +153,8 @@ where
     E::ActiveModel: Send,
 {
     let number = models.len();
-    // MySQL and MariaDB close the connection if a statement is too large, which requires a chunk of
-    // one row. Computed before the await: otherwise the active model would have to be `Sync`.
+    // MySQL and MariaDB would close the connection. Computed before the await: otherwise the active
+    // model would have to be `Sync`.
     let size_bytes = match &*models {
         [model] => packet::size_bytes(model, false, tx.get_database_backend()),
         _ => 0,
@@ -199,7 +195,7 @@ fn by_keys<E: EntityTrait>(keys: Vec<ValueTuple>) -> Condition {
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
 }
 
-/// MariaDB's `INSERT … RETURNING`, which SeaORM does not support.
+/// SeaORM does not support MariaDB's `INSERT … RETURNING`.
 async fn returning<E: EntityTrait>(
     tx: &OutboxTransaction,
     insert: InsertMany<E::ActiveModel>,
