@@ -1,7 +1,7 @@
-//! A process that uses table names of its own does not write to the default tables by mistake.
+//! A process with other table names must not write to the default tables by mistake.
 //!
-//! A process remembers which names are in use, so each test here needs a process of its own: it starts this program again, for itself
-//! alone. The database is SQLite in memory. It holds both sets of tables, made from plain SQL, which does not count as using their names.
+//! Names in use are process-wide, so each test starts this program again. The in-memory SQLite
+//! database has both sets of tables, from plain SQL, which marks no names as used.
 
 #![expect(
     clippy::unwrap_used,
@@ -63,7 +63,6 @@ fn a_configuration_with_names_of_its_own_closes_the_default_tables() {
             let outbox = OutboxConnection::new(db.clone(), config);
             check_refused(&db).await;
 
-            // Through the configuration, it works: over its pool, and in its transactions.
             order().insert_with_events(&outbox, |_| [placed()]).await.unwrap();
             let tx = outbox.begin().await.unwrap();
             record(&tx, [placed()]).await.unwrap();
@@ -110,7 +109,7 @@ fn placed() -> OrderPlaced {
     OrderPlaced { order_id: 1 }
 }
 
-/// A save and a record over the pool and over SeaORM's own transaction are stored.
+/// Over the pool and SeaORM's own transaction.
 async fn check_taken(db: &DatabaseConnection) {
     let orders = count(db, "orders").await;
     order().insert_with_events(db, |_| [placed()]).await.unwrap();
@@ -122,8 +121,7 @@ async fn check_taken(db: &DatabaseConnection) {
     assert_eq!(count(db, "outbox_messages").await, 3);
 }
 
-/// A save and a record over the pool and over SeaORM's own transaction are refused with the next step, and store nothing. Saves without
-/// events are the application's own affair.
+/// Over the pool and SeaORM's own transaction. Saves without events are allowed.
 async fn check_refused(db: &DatabaseConnection) {
     let orders = count(db, "orders").await;
     refused(db).await;
@@ -136,7 +134,7 @@ async fn check_refused(db: &DatabaseConnection) {
     refused(&tx).await;
     let error = record(&tx, [placed()]).await.unwrap_err();
     assert!(matches!(error, RecordError::DefaultNames { .. }), "{error:?}");
-    // The transaction is the caller's: nothing in it was harmed.
+    // The caller's transaction is intact.
     tx.commit().await.unwrap();
 
     assert_eq!(count(db, "orders").await, orders + 1);
@@ -164,7 +162,7 @@ async fn count(db: &DatabaseConnection, table: &str) -> i64 {
     row.try_get_by_index(0).unwrap()
 }
 
-/// Set in the process that runs one test.
+/// Set for a process that runs one test.
 const ALONE: &str = "OUTBOX_OWN_NAMES_ALONE";
 
 fn in_a_process_of_its_own(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {

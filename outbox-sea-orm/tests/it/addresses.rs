@@ -1,4 +1,4 @@
-//! What `connect` makes of an address, and of an answer that the driver does not understand.
+//! Addresses for `connect`, and answers that the driver cannot parse.
 
 use outbox_sea_orm::{ConnectError, connect};
 use outbox_testing::not_applicable;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::connecting::{SERVERS, server_of, soon};
 use crate::support::{Backend, TestDb};
 
-/// A server that has no memory for another process, or stops, answers the request for TLS with an error.
+/// A server out of memory, or stopping, answers SSLRequest with an error.
 #[tokio::test]
 async fn an_error_in_place_of_an_answer_about_tls_is_waited_for() {
     let Some(test) = TestDb::open(Backend::Postgres, "error_about_tls").await else {
@@ -38,7 +38,7 @@ async fn an_error_in_place_of_an_answer_about_tls_is_waited_for() {
     db.execute_unprepared("SELECT 1").await.unwrap();
 }
 
-/// Something else answers at the port, and will go on to.
+/// Another protocol at this port is permanent.
 #[tokio::test]
 async fn an_answer_that_is_not_of_postgres_is_not_waited_for() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -55,7 +55,7 @@ async fn an_answer_that_is_not_of_postgres_is_not_waited_for() {
     assert!(matches!(error, ConnectError::Failed { .. }), "{error:?}");
 }
 
-/// sqlx looks the address up with its brackets.
+/// sqlx keeps the brackets.
 #[tokio::test]
 async fn an_address_of_ipv6_works() {
     for backend in SERVERS {
@@ -79,7 +79,6 @@ async fn an_address_of_ipv6_works() {
             }
         });
         let mut options = ConnectOptions::new(url);
-        // What a service maps itself is kept.
         options.map_sqlx_postgres_opts(|options| options.application_name("mapped"));
         let db = soon(connect(options)).await.unwrap();
         db.execute_unprepared("SELECT 1").await.unwrap();

@@ -1,4 +1,4 @@
-//! Events that domain methods raise.
+//! Events raised by domain methods.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,6 @@ impl<'a> MakeWriter<'a> for Captured {
     }
 }
 
-/// The log output of the code.
 fn logged(code: impl FnOnce()) -> String {
     let captured = Captured::default();
     let subscriber = tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! Operations on real databases: killed between batches, made by several operators at once, rolled back, and refused.
+//! Operations: killed between batches, by several operators at once, rolled back, and rejected.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -22,7 +22,7 @@ crate::on_every_backend!(
     an_operation_is_rolled_back_with_its_pause,
 );
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn operation(kind: OperationKind, selection: Selection) -> Operation {
@@ -30,7 +30,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
     Operation::new(kind, OperationScope::messages(selection), intent)
 }
 
-/// Records messages, one per aggregate, and gives them this status.
+/// One aggregate per message.
 async fn with_status(test: &TestDb, count: u64, status: u8) {
     let mut recorded = 0;
     while recorded < count {
@@ -42,7 +42,7 @@ async fn with_status(test: &TestDb, count: u64, status: u8) {
         .await;
 }
 
-/// Goes on until the operation is finished, and again while SQLite is busy.
+/// Repeats calls while SQLite is busy.
 async fn finished(store: &SqlStore, operation: &Operation) -> Operation {
     let mut operation = operation.clone();
     let mut refused = 0;
@@ -75,7 +75,7 @@ async fn a_replay_that_was_killed_goes_on_without_a_second_copy(test: TestDb) {
     tokio::time::timeout(SOON, has_begun)
         .await
         .expect("the first batch");
-    // Its batch goes on for a while behind its caller, beside those who go on with the operation.
+    // The batch continues for a while, concurrently with other callers.
     killed.abort();
     let (one, other) = (test.store(), test.store());
     let (one, other) = tokio::join!(finished(&one, &replay), finished(&other, &replay));
@@ -107,7 +107,7 @@ async fn two_operators_retry_the_same_10_000(test: TestDb) {
     assert_eq!(test.int(&pending).await, 10_000);
 }
 
-/// Statements that make every change of a message fail, and those that let it through again.
+/// Statements that make every change fail, and statements that undo this.
 fn refusing(test: &TestDb) -> (Vec<String>, Vec<String>) {
     let messages = test.messages();
     match test.sql_backend() {

@@ -1,4 +1,4 @@
-//! How many bytes a fetch lets the database send. Method: a proxy counts them.
+//! Limits the bytes that a fetch makes the database send. A proxy counts them.
 
 use std::time::Duration;
 
@@ -12,15 +12,14 @@ use crate::support::{Backend, TTL, TestDb};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Messages, and the size of each.
 const MESSAGES: usize = 1_000;
 const PAYLOAD: usize = 64 * KIB;
 
-/// Fetches, and the bound of each.
+/// Number and byte limit.
 const FETCHES: usize = 5;
 const BYTES: usize = MIB;
 
-/// What the sockets on the way take without being read, per connection.
+/// Unread bytes that sockets buffer per connection.
 const BUFFERS: usize = 16 * MIB;
 
 async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {
@@ -53,7 +52,7 @@ async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {
     Some((test, proxy))
 }
 
-/// One connection: what one fetch has left over, the next one must read.
+/// With one connection, each fetch must read the rest of the previous one.
 async fn store(test: &TestDb, proxy: &Proxy) -> SqlStore {
     let pool = test
         .connect_through(proxy.url(), |options| {
@@ -92,7 +91,7 @@ async fn a_fetch_ends_at_its_bytes_on_the_wire_too() {
                 );
             }
             let sent = proxy.received() - before;
-            // Once the size is not known, and later it is.
+            // Only the first fetch has an unknown payload size.
             assert!(
                 sent < BUFFERS + 2 * FETCHES * BYTES,
                 "{backend:?}: {} MiB were sent",

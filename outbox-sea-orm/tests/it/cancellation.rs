@@ -1,5 +1,5 @@
-//! A service cancels its own `begin()`: sqlx 0.9.0 returns the connection to the pool with an open
-//! transaction (transact-rs/sqlx#4393).
+//! A service cancels `begin()`: sqlx 0.9.0 returns a connection with an open transaction to the
+//! pool (transact-rs/sqlx#4393).
 
 use outbox_core::{Aggregate, Fitness, OutboxStore, OwnerId, Verdict};
 use outbox_sea_orm::SqlStore;
@@ -30,7 +30,7 @@ async fn cancelled_begin_of_a_service_hides_no_write(test: TestDb) {
         .await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     for call in 0..5_i64 {
-        // What a cancelled `begin` leaves in the pool.
+        // As after a cancelled `begin`.
         pool.execute_unprepared("BEGIN").await.unwrap();
         let run = async || match call {
             0 => store.renew(owner, &leases, TTL).await.map(drop),
@@ -39,7 +39,7 @@ async fn cancelled_begin_of_a_service_hides_no_write(test: TestDb) {
             3 => store.settle(&leases, &settlements).await.map(drop),
             _ => store.resume(&Aggregate::new("probe", "a")).await.map(drop),
         };
-        // MariaDB refuses `SET TRANSACTION` in a transaction; then the connection is closed.
+        // MariaDB rejects `SET TRANSACTION` in a transaction.
         if run().await.is_err() {
             assert_eq!(test.backend, Backend::MariaDb);
             run().await.unwrap();

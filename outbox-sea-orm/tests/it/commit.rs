@@ -1,4 +1,4 @@
-//! Commits that fail: a refused one is told from one whose outcome is unknown, and a deduplication key finds out about the latter.
+//! Failed commits: refused or with an unknown outcome, which a deduplication key resolves.
 
 use outbox_core::Verdict;
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents, is_commit_refused, record};
@@ -14,7 +14,7 @@ async fn save(shop: &Shop, outbox: &OutboxConnection) -> SaveError {
     save.await.unwrap_err()
 }
 
-/// A trigger that is checked at the commit raises each code.
+/// A deferred trigger raises each code.
 #[tokio::test]
 async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
     let Some(test) = TestDb::open(Backend::Postgres, "refused_commits").await else {
@@ -45,7 +45,7 @@ async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
         let error = tx.commit().await.unwrap_err();
         assert!(is_commit_refused(&error), "{code}: {error:?}");
     }
-    // A pooler reports a lost connection so; CockroachDB, that it does not know.
+    // Connection lost behind a pooler; completion unknown on CockroachDB.
     for code in ["08006", "40003"] {
         shop.test.execute(&function(code)).await;
         let error = save(&shop, &outbox).await;
@@ -77,7 +77,7 @@ async fn a_commit_that_sqlite_refuses_is_not_an_unknown_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Without TLS, so that the proxy can read along.
+/// Without TLS, for the proxy.
 pub(crate) async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
     let proxy = Proxy::in_front_of(test.url()).await;
     let plain = match test.sql_backend() {
@@ -90,7 +90,6 @@ pub(crate) async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
     (proxy, OutboxConnection::new(pool, test.config()))
 }
 
-/// The first packet of MySQL's answer: an error.
 pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     let mut body = vec![0xff];
     body.extend(number.to_le_bytes());
@@ -100,7 +99,7 @@ pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     packet
 }
 
-/// Galera refuses a commit that conflicts with one of another node. A node that has lost the others cannot know what became of it.
+/// Galera refuses a conflicting commit. After a loss of the other nodes, its outcome is unknown.
 #[tokio::test]
 async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
     let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {
@@ -131,8 +130,8 @@ async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The commit is carried out, and its answer lost. The relay publishes the event, and deletes its row at once. The save that is repeated then is
-/// refused because of its key.
+/// The commit succeeds and its answer is lost. The relay publishes the event and deletes its row.
+/// The key still rejects the repeated save.
 async fn check_lost_answer(backend: Backend) {
     let Some(test) = TestDb::open(backend, "lost_answer").await else {
         return;
@@ -177,7 +176,7 @@ async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_mariadb() {
     check_lost_answer(Backend::MariaDb).await;
 }
 
-/// The statements of a save belong to the trace of the request that saves.
+/// Statements belong to the caller's trace.
 #[tokio::test]
 async fn a_save_stays_in_the_span_of_its_caller() {
     let Some(test) = TestDb::open(Backend::SqliteMemory, "span").await else {

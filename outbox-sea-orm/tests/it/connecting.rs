@@ -1,4 +1,4 @@
-//! Programs that start before their database, and logins that a server refuses.
+//! Programs that start before their database, and refused logins.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,6 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
 
-/// The address with another user and password.
 fn as_stranger(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (_, server) = rest.rsplit_once('@').unwrap();
@@ -33,7 +32,6 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, work).await.expect("no waiting")
 }
 
-/// `connect` says so, with the server and the user.
 async fn is_refused_at_once(url: &str, user: &str) {
     let error = soon(connect(url)).await.unwrap_err();
     assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
@@ -47,7 +45,7 @@ async fn is_refused_at_once(url: &str, user: &str) {
     assert!(!format!("{error:?} {text}").contains("hunter2"), "{error:?}");
 }
 
-/// A relay ends at its start. As the inbox does.
+/// So does the inbox.
 async fn is_refused_at_the_start(url: &str, user: &str) {
     let mut options = ConnectOptions::new(url);
     options.connect_lazy(true);
@@ -84,8 +82,8 @@ async fn a_relay_whose_login_is_refused_does_not_start() {
     }
 }
 
-/// The server knows the user, and asks for the password. MariaDB gives both the same answer. PostgreSQL does not, and the one that `cargo xtask test` starts
-/// asks the members of `outbox_password`, and nobody else.
+/// MariaDB answers as for an unknown user. PostgreSQL does not: the server of `cargo xtask test`
+/// requires a password only from members of `outbox_password`.
 #[tokio::test]
 async fn a_wrong_password_is_refused_like_an_unknown_user() {
     let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {
@@ -108,7 +106,7 @@ async fn a_wrong_password_is_refused_like_an_unknown_user() {
     test.execute(&format!("DROP ROLE {user}")).await;
 }
 
-/// A pool alone would try for 30 s, and then say that it has timed out.
+/// A pool alone would report a timeout after 30 s.
 #[tokio::test]
 async fn a_database_that_is_away_is_named_with_the_reason() {
     for backend in SERVERS {
@@ -132,12 +130,12 @@ async fn a_database_that_is_away_is_named_with_the_reason() {
     }
 }
 
-/// The pool itself says nothing for 30 s. The clock is tokio's and stands still, so no second passes for the test.
+/// A pool alone reports nothing for 30 s. Tokio's clock is paused.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_away_is_named_after_a_second() {
     let folder = tempfile::tempdir().unwrap();
-    // Nobody listens at the socket any more, so each connection is refused at once.
+    // A socket without a listener refuses connections.
     drop(std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap());
     let mut options = ConnectOptions::new(format!("postgres:///shop?host={}", folder.path().display()));
     options.connect_lazy(true);
@@ -152,7 +150,7 @@ async fn a_database_that_is_away_is_named_after_a_second() {
     assert!(expected.contains(&waited), "named after {waited:?}");
 }
 
-/// Passes connections on, as if a server began to listen.
+/// Forwards connections, as if a server had started.
 async fn forward(port: u16, server: String) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     tokio::spawn(async move {
@@ -206,7 +204,6 @@ async fn a_relay_that_starts_before_its_database_publishes_when_it_comes() {
     }
 }
 
-/// Where a test's log goes.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -220,7 +217,7 @@ impl Write for Log {
     }
 }
 
-/// A relay polls, so each of its statements would be a line of the log.
+/// A relay polls, so its statements would flood the log.
 #[tokio::test]
 async fn statements_are_not_logged_at_level_info() {
     for backend in SERVERS {
@@ -232,7 +229,8 @@ async fn statements_are_not_logged_at_level_info() {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
             .with_writer(move || writer.clone());
-        // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
+        // With only one subscriber, tracing caches the interest of the first thread, and other
+        // tests have none.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let _here = tracing::subscriber::set_default(subscriber.finish());
         let (quiet, loud) = (
@@ -242,13 +240,13 @@ async fn statements_are_not_logged_at_level_info() {
         quiet.execute_unprepared("SELECT 4711").await.unwrap();
         loud.execute_unprepared("SELECT 4712").await.unwrap();
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        // A slow statement is logged at level warn.
+        // Slow statements are logged at level warn.
         let is_told = |line: &str| line.contains("INFO") && line.contains("SELECT 4711");
         assert!(log.contains("SELECT 4712") && !log.lines().any(is_told), "{log}");
     }
 }
 
-/// Whoever reads "run the migration" in an outage looks in the wrong place.
+/// In an outage, "run the migration" would mislead.
 #[tokio::test]
 async fn a_writer_in_an_outage_reads_of_an_outage() {
     for backend in SERVERS {
@@ -272,8 +270,7 @@ async fn a_writer_in_an_outage_reads_of_an_outage() {
     }
 }
 
-/// Lets the pool close its only connection: sqlx drops the connection that it tests if the caller's
-/// future is dropped.
+/// sqlx drops the connection under test if the caller's future is dropped.
 async fn lose_connection(db: &DatabaseConnection) {
     let mut acquire = Box::pin(db.get_sqlite_connection_pool().acquire());
     std::future::poll_fn(|context| {
@@ -283,7 +280,6 @@ async fn lose_connection(db: &DatabaseConnection) {
     .await;
 }
 
-/// Whether the tables survive the loss of 50 connections.
 async fn survives(db: &DatabaseConnection) -> bool {
     for _ in 0..50 {
         lose_connection(db).await;
@@ -313,7 +309,7 @@ async fn store_keeps_a_shared_database_in_memory() {
     let store = SqlStore::new(db.clone());
     store.preflight(false).await.unwrap();
     assert!(survives(&db).await);
-    // The test does lose connections.
+    // Proves that the test loses connections.
     drop(store);
     eventually("the loss of the database", async || !survives(&db).await).await;
 }

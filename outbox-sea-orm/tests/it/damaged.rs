@@ -1,4 +1,4 @@
-//! Rows that another program has damaged: they are returned as such, and hold up neither other messages nor operators.
+//! Rows damaged by another program: reported, without blocking other messages or operators.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ crate::on_every_backend!(
     messages_with_ids_of_any_version_are_found_by_time_and_purged,
 );
 
-/// Values that a column takes although this library writes no such ones. SQLite takes any type, MariaDB a date of zeros if it is told to.
+/// Values that this library never writes. SQLite stores any type, MariaDB zero dates if configured.
 fn damages(test: &TestDb) -> Vec<(&'static str, &'static str)> {
     match test.sql_backend() {
         DbBackend::Postgres => vec![
@@ -86,7 +86,6 @@ async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
         assert_eq!(test.settle(&leases, &broken, dead).await, 1);
         test.settle(&leases, &sound, Verdict::Published { keep: false })
             .await;
-        // Operators see it, and can retry and skip.
         let store = test.store();
         let dead = store
             .list(&Selection::dead_letters(), 10.try_into().unwrap())
@@ -103,7 +102,7 @@ async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
     }
 }
 
-/// It counts as used up: what cannot be counted must not be tried for ever.
+/// It counts as exhausted. Otherwise retries would never end.
 async fn a_damaged_counter_does_not_stop_its_message(test: TestDb) {
     let value = match test.sql_backend() {
         DbBackend::Sqlite => "'x'",
@@ -141,7 +140,7 @@ async fn a_delay_that_never_ends_stops_its_own_aggregate_only(test: TestDb) {
     assert_eq!(test.store().backlog().await.unwrap().waiting, 2);
 }
 
-/// Damages one row, and reads it as a relay and as an operator do. Another aggregate is unaffected.
+/// Another aggregate must be unaffected.
 async fn fault(test: &TestDb, column: &str, value: &str) -> RowFault {
     test.record([Probe::noted("broken", 1), Probe::noted("sound", 1)])
         .await
@@ -185,7 +184,7 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     let large = (64 << 20) + 1;
     let payload = match test.sql_backend() {
         DbBackend::Postgres => Some(format!("decode(repeat('00', {large}), 'hex')")),
-        // `max_allowed_packet` of the test server keeps larger payloads out.
+        // `max_allowed_packet` prevents larger payloads.
         DbBackend::MySql => None,
         _ => Some(format!("zeroblob({large})")),
     };
@@ -216,8 +215,8 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     );
 }
 
-/// PostgreSQL stores any name; a row with one that is too long becomes a dead letter, and the relay
-/// loads its beginning. The other databases refuse such a name.
+/// PostgreSQL stores any name. A row with a longer one becomes a dead letter. Other databases
+/// reject such a name.
 async fn names_of_rows_are_bounded(test: TestDb) {
     let is_postgres = test.sql_backend() == DbBackend::Postgres;
     let (_, leases) = test.lease_all().await;
@@ -266,7 +265,7 @@ async fn names_of_rows_are_bounded(test: TestDb) {
     }
 }
 
-/// `outbox_record` takes the id of an old table, which is random as a rule.
+/// `outbox_record` accepts random ids.
 async fn messages_with_ids_of_any_version_are_found_by_time_and_purged(test: TestDb) {
     let store = test.store();
     for n in 1..=20_u64 {

@@ -1,6 +1,6 @@
-//! Only durable commits are fetched, and settings that lose commits are named.
+//! Only durable commits are fetched, and settings that lose commits are reported.
 //!
-//! MariaDB needs a server with a slow disk: see `stress/tests/it/durable.rs`.
+//! For MariaDB, which needs a slow disk, see `stress/tests/it/durable.rs`.
 
 use outbox_core::{Events, OutboxStore as _, Verdict};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
@@ -9,7 +9,7 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use crate::support::{Backend, TestDb};
 
-/// More commits than PostgreSQL writes to its disk by itself before each fetch.
+/// More than PostgreSQL flushes on its own between fetches.
 const COMMITS: u64 = 50;
 
 async fn text(db: &DatabaseConnection, sql: &str) -> String {
@@ -18,7 +18,7 @@ async fn text(db: &DatabaseConnection, sql: &str) -> String {
     row.try_get_by_index(0).unwrap()
 }
 
-/// PostgreSQL shows a commit of a session with `synchronous_commit = off` before it is durable.
+/// With `synchronous_commit = off`, PostgreSQL shows commits early.
 #[tokio::test]
 async fn commits_are_durable_before_they_are_fetched() {
     let Some(test) = TestDb::open(Backend::Postgres, "durable").await else {
@@ -60,7 +60,7 @@ async fn commits_are_durable_before_they_are_fetched() {
     }
 }
 
-/// Two sessions that take 50 row ids at a time: the order of row ids is 2, 4, 6, 1, 3, 5.
+/// Two sessions cache 50 row ids each: their order is 2, 4, 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
     let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {
@@ -76,7 +76,6 @@ async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
         });
         sessions.push(OutboxConnection::new(db.await, test.config()));
     }
-    // The second session takes the lower row ids.
     for n in [0, 1, 2, 3, 4, 5, 6] {
         let tx = sessions[(n + 1) % 2].begin().await.unwrap();
         let event = Probe::noted(if n == 0 { "b" } else { "a" }, n as u64);

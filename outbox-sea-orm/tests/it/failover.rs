@@ -1,4 +1,4 @@
-//! Servers that stop writing, or do not write yet: what a relay makes of a failover.
+//! Relays during a failover.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// More than one attempt of the relay uses.
 const SESSIONS: usize = 8;
 
-/// A server whose new sessions only read, until it is promoted.
+/// New sessions are read-only until it is promoted.
 #[derive(Default)]
 struct Replica {
     is_promoted: AtomicBool,
@@ -59,7 +59,7 @@ async fn connect_to(replica: &Arc<Replica>, test: &TestDb) -> DatabaseConnection
     .await
 }
 
-/// Goal: who is started while there is no primary goes on when there is one, instead of ending with an error that asks an operator to act.
+/// It must not end with an error that asks an operator to act.
 #[tokio::test]
 async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -86,7 +86,7 @@ async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
         let shutdown = CancellationToken::new();
         let scenario = async {
             let seen = async {
-                // A session that was refused is closed, so more of them show that the relay goes on trying.
+                // Rejected sessions are closed, so more sessions prove retries.
                 while replica.sessions.load(Ordering::SeqCst) < SESSIONS {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -107,8 +107,8 @@ async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
     }
 }
 
-/// `read_only` of MySQL and MariaDB (1290), and `innodb_read_only` of MySQL (1836) and of MariaDB (1036). The proxy gives the answers; the last one says
-/// nothing about the server.
+/// MySQL and MariaDB: `read_only` is 1290, `innodb_read_only` 1836 or 1036. The proxy sends these
+/// errors; the last one is unrelated.
 #[tokio::test]
 async fn a_connection_to_a_server_that_answers_that_it_only_reads_is_replaced() {
     let Some(test) = TestDb::open(Backend::MariaDb, "only_reads").await else {

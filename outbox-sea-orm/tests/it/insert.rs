@@ -1,4 +1,4 @@
-//! Recording: sequences have no holes and are in the order of commits; batches of many messages.
+//! Recording: sequences are gapless and in commit order; large batches.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -23,8 +23,8 @@ crate::on_every_backend!(
     a_repeated_key_is_told_from_a_repeated_id,
 );
 
-/// Many writers record in few aggregates, and some roll back, while an observer reads. At every moment the committed sequences of an aggregate are
-/// 1 … n. In the end `row_id` has the same order, so a relay reads messages in the order of commits.
+/// Writers record in few aggregates, and some roll back. At any time the committed sequences are 1
+/// … n. `row_id` must have the same order.
 async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 20),
@@ -77,8 +77,7 @@ async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     assert_eq!(last.len(), 4);
 }
 
-/// One transaction with one to three events of two busy aggregates; some roll back. It is repeated after a deadlock or while SQLite is busy, as
-/// applications do.
+/// One to three events of two busy aggregates. Repeated after a deadlock or SQLITE_BUSY.
 async fn write(test: &TestDb, n: u64) {
     let hot = |n: u64| format!("hot{}", n % 4);
     let mut events = vec![Probe::noted(hot(n), n)];
@@ -126,14 +125,14 @@ async fn assert_contiguous(test: &TestDb) {
     );
 }
 
-/// Concurrent batches over the same aggregates in opposite orders, in one statement and in several.
+/// Opposite orders, in one statement and in several.
 async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
     if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
         return not_applicable("this database has one writer at a time");
     }
     let test = Arc::new(test);
     let ids: Vec<u64> = (0..1_200).collect();
-    // InnoDB may deadlock over rows that do not exist yet, whatever the order.
+    // InnoDB may deadlock on missing rows in any order.
     test.record(
         ids.iter()
             .map(|n| Probe::noted(format!("a{n}"), 0))
@@ -149,7 +148,7 @@ async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
                     ids.reverse();
                 }
                 ids.rotate_left(writer * 37);
-                // So large that PostgreSQL needs several statements.
+                // Needs several statements on PostgreSQL.
                 let filler = if writer % 4 < 2 {
                     "x".repeat(8 * 1024)
                 } else {
@@ -225,7 +224,7 @@ async fn an_empty_payload_is_kept(test: TestDb) {
     assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().subject, None);
 }
 
-/// The caller handles a deduplication key that exists. An id that exists is a database error: nobody repeats an id on purpose.
+/// Callers handle existing keys. An existing id is a database error.
 async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
     let (first, plain) = (keyed("k"), NewMessage::from_event(&Probe::noted("a", 2)).unwrap());
@@ -240,7 +239,7 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 3);
 }
 
-/// A save waits for transactions of its own aggregates only, however many it has: the heads are found through the primary key.
+/// Many heads must be found by primary key, so that a save waits only for its own aggregates.
 #[tokio::test]
 async fn heads_of_other_aggregates_are_not_locked() {
     let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {
@@ -261,7 +260,7 @@ async fn heads_of_other_aggregates_are_not_locked() {
         .unwrap();
     let impatient = outbox_sea_orm::OutboxConnection::new(impatient, test.config());
     let business = test.outbox().begin().await.unwrap();
-    // In the middle of the others, at the usual level of InnoDB.
+    // In the middle, at InnoDB's default level.
     let mine = [Probe::noted("0003", 2), Probe::noted("0700", 2)];
     outbox_sea_orm::record(&business, mine).await.unwrap();
     for others in [vec![1..=2], vec![1..=2, 4..=5], vec![10..=509], vec![701..=1_900]] {
@@ -275,7 +274,7 @@ async fn heads_of_other_aggregates_are_not_locked() {
     business.commit().await.unwrap();
 }
 
-/// A transaction that is REPEATABLE READ (MySQL's default) or stricter still gets the newest sequence, or an error that asks to repeat it.
+/// At REPEATABLE READ or above: the newest sequence, or an error that asks for a retry.
 #[tokio::test]
 async fn an_old_snapshot_does_not_give_old_numbers() {
     use sea_orm::{IsolationLevel, TransactionTrait as _};
@@ -284,7 +283,7 @@ async fn an_old_snapshot_does_not_give_old_numbers() {
         let Some(test) = TestDb::empty(backend, "old_snapshot").await else {
             continue;
         };
-        // Default names, because a plain transaction records into the default tables.
+        // A plain transaction records into the default tables.
         let schema = format!("s{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
         let (create, search) = match backend {
             Backend::Postgres => (format!("CREATE SCHEMA {schema}"), None),

@@ -1,9 +1,8 @@
-//! A whole relay and writers whose sessions are stricter than READ COMMITTED by default: the relay makes no writer's transaction fail, and none of its own
-//! calls fails.
+//! A relay besides writers stricter than READ COMMITTED: neither makes the other fail.
 //!
-//! Method: one writer changes a row that the others have read, then the relay fetches, and then they record events of aggregates of their own. So the
-//! writers cannot make each other fail, and a relay that took part in their conflicts would be the third one, which does. The aggregates are there before,
-//! because on MariaDB the first writers of aggregates can deadlock.
+//! One writer changes a row that the others have read; then the relay fetches, and the others
+//! record. Without the relay, these writers cannot conflict. The aggregates exist before, because
+//! on MariaDB their first writers can deadlock.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,15 +22,15 @@ use tokio::sync::watch;
 
 use crate::support::{Backend, TestDb, until};
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 const WRITERS: u64 = 8;
 
-/// Aggregates of each writer. It saves events of two of them at a time.
+/// Per writer. A save has events of two.
 const AGGREGATES: u64 = 4;
 
-/// Each writer saves at least this often, and until the leases were renewed this often.
+/// Saves and lease renewals per writer.
 const SAVES_MIN: u64 = 20;
 const RENEWALS: u64 = 3;
 
@@ -50,7 +49,7 @@ async fn a_relay_at_serializable_makes_no_writer_fail_on_mariadb() {
     check(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// The store of a relay. Counts fetches and renewals, and notes the errors of its calls; a call that the relay no longer waits for has none.
+/// Counts fetches and renewals, and stores errors, except of abandoned calls.
 #[derive(Clone)]
 struct Noted {
     store: SqlStore,
@@ -101,7 +100,7 @@ impl OutboxStore for Noted {
     }
 }
 
-/// A pool whose sessions have this level unless somebody asks for another one.
+/// Sessions default to this level.
 async fn pool_at(test: &TestDb, level: &str, connections: u32) -> DatabaseConnection {
     let begin = match test.sql_backend() {
         DbBackend::Postgres => format!("SET default_transaction_isolation = '{}'", level.to_lowercase()),
@@ -128,7 +127,7 @@ async fn pool_at(test: &TestDb, level: &str, connections: u32) -> DatabaseConnec
     .await
 }
 
-/// A `probe.observed` is one that the broker never takes.
+/// The broker never accepts a `probe.observed`.
 fn is_dead(n: u64) -> bool {
     n % 10 == 9
 }
@@ -152,7 +151,7 @@ fn count(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }
 
-/// Waits until something that begins from now on has happened: the first that is counted may have begun before.
+/// Waits for an event that begins from now on.
 async fn another(counter: &watch::Sender<u64>) {
     let mut counted = counter.subscribe();
     let now = *counted.borrow_and_update();
@@ -160,7 +159,7 @@ async fn another(counter: &watch::Sender<u64>) {
     happened.expect("nothing happens").unwrap();
 }
 
-/// What the writers share. The first of them changes the row that the others read.
+/// The first writer changes the row that the others read.
 #[derive(Clone)]
 struct Writers {
     outbox: OutboxConnection,
@@ -190,7 +189,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Saves until it is told to stop. Returns how often it has saved.
+    /// Returns the number of saves.
     async fn write(self, writer: u64, stop: Arc<AtomicBool>) -> u64 {
         let mut saved = 0;
         while saved < SAVES_MIN || !stop.load(Ordering::Relaxed) {
@@ -200,7 +199,7 @@ impl Writers {
             saved += 1;
             if writer == 0 {
                 count(&self.changes);
-                // Each change is a conflict with each reader, and PostgreSQL has room for some thousands.
+                // PostgreSQL limits the number of conflicts to some thousands.
                 another(&self.fetches).await;
             }
         }
@@ -208,7 +207,7 @@ impl Writers {
     }
 }
 
-/// Refuses each seventh message of an aggregate once, and all `probe.observed` for ever.
+/// Rejects each seventh message once, and `probe.observed` always.
 fn refusing_broker() -> MemoryBroker {
     let broker = MemoryBroker::new();
     broker.fail_matching(
@@ -243,7 +242,7 @@ fn config() -> RelayConfig {
         .poll_max(Duration::from_millis(20))
 }
 
-/// A table with a row that all writers look at, and a first message of each aggregate.
+/// Creates the shared row, and the first message of each aggregate.
 async fn prepare(test: &TestDb) -> String {
     let stock = test.names.table(test.sql_backend(), "stock");
     test.execute(&format!("CREATE TABLE {stock} (units int)")).await;
@@ -255,7 +254,7 @@ async fn prepare(test: &TestDb) -> String {
     stock
 }
 
-/// Writes until the leases were renewed often enough. Returns how often each writer has saved.
+/// Returns the number of saves per writer.
 async fn write_until_renewed(writers: &Writers, store: &Noted) -> Vec<u64> {
     let (stop, stop_changing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let changing = tokio::spawn(writers.clone().write(0, stop_changing.clone()));
@@ -271,7 +270,7 @@ async fn write_until_renewed(writers: &Writers, store: &Noted) -> Vec<u64> {
     for writer in reading {
         saved.push(writer.await.unwrap());
     }
-    // Those who read wait for changes.
+    // Readers wait for changes.
     stop_changing.store(true, Ordering::Relaxed);
     saved.push(changing.await.unwrap());
     saved

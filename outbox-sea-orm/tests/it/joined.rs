@@ -1,4 +1,5 @@
-//! Saves and records that join an open transaction: beside each other, dropped half-way, and after the database has undone it.
+//! Saves and records in an open transaction: concurrent, cancelled, and after a rollback by the
+//! database.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -26,7 +27,7 @@ on_every_backend!(
     a_save_whose_caller_left_before_it_began_is_not_carried_out,
 );
 
-/// Polls a future that often, each time when it has been woken, and drops it then. `None` if it was not ready.
+/// Polls only after wake-ups. `None` if the future was dropped early.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polled = 0;
@@ -41,7 +42,8 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
     .await
 }
 
-/// sqlx names savepoints by depth. A save that fails while another one runs must not undo that one's rows, and be it that hooks wait in between.
+/// sqlx names savepoints by depth, so a failed save could roll back rows of a concurrent one, even
+/// if hooks wait.
 async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -54,7 +56,6 @@ async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
             shop.customer(&format!("b{n}")),
         ]
         .map(|customer| customer.insert_with_events(&tx, |_| [placed(1)]));
-        // In another order each time.
         let (refused, a, b) = match n % 3 {
             0 => tokio::join!(refused, a, b),
             1 => {
@@ -94,7 +95,7 @@ async fn a_record_is_not_undone_by_a_save_beside_it(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// Drops a save after each number of polls. Then nothing of the transaction may be committed; and if the save was ready, all of it.
+/// For each number of polls. A save that was ready must be committed completely.
 async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     for polls in 1.. {
@@ -105,7 +106,7 @@ async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
             .unwrap();
         let save = shop.order(2).insert_with_events(&tx, |_| [placed(2)]);
         let is_ready = dropped_after(polls, save).await.map(Result::unwrap).is_some();
-        // The database would commit statements of a transaction that is gone one by one.
+        // The database would commit later statements alone.
         assert_eq!(
             shop.order(3).insert(&tx).await.is_ok(),
             is_ready,
@@ -117,7 +118,7 @@ async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
         }
     }
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 2));
-    // Sequences have no hole, and connections of the pool are in no transaction.
+    // Sequences are gapless, and pool connections are in no transaction.
     let outbox = shop.test.outbox();
     for _ in 0..4 {
         let save = shop.order(4).insert_with_events(&outbox, |_| [placed(1)]);
@@ -150,7 +151,7 @@ async fn a_record_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
     assert_eq!(numbers, [1, 1, 1, 2, 2, 2].map(Some));
 }
 
-/// On MySQL and SQLite the numbers are given before the messages are refused: a commit would leave a hole.
+/// On MySQL and SQLite, sequences are assigned before the rejection: a commit would leave a gap.
 async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
     let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
     test.record([keyed()]).await.unwrap();
@@ -173,7 +174,7 @@ async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
     assert_eq!(numbers, [1, 2].map(Some));
 }
 
-/// Whether the closure returns the error of the record or ignores it.
+/// The closure may return or ignore the error.
 async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -203,7 +204,6 @@ async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// The change must not be committed without its event.
 async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -226,7 +226,7 @@ async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// SeaORM's own transaction cannot be told that it is lost. So its connection is closed; on SQLite its commit is made to fail.
+/// SeaORM's own transaction has no state, so its connection is closed. On SQLite its commit fails.
 async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.db.begin().await.unwrap();
@@ -241,7 +241,6 @@ async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_par
     let _ = shop.order(2).insert(&tx).await;
     tx.commit().await.unwrap_err();
     assert_eq!(shop.orders().await, 0);
-    // The pool is in order.
     let outbox = shop.test.outbox();
     for _ in 0..4 {
         let save = shop.order(3).insert_with_events(&outbox, |_| [placed(1)]);
@@ -250,7 +249,8 @@ async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_par
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (4, 4));
 }
 
-/// Without an event no later statement would notice the error, and sqlx reports PostgreSQL's rollback as a commit.
+/// Without an event no later statement detects the error, and sqlx reports PostgreSQL's rollback as
+/// a commit.
 async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -282,7 +282,7 @@ async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// The caller leaves while a hook runs, before or after the model is written.
+/// The caller is dropped during a hook before or after the write.
 async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -299,14 +299,14 @@ async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
         }
         gate.open();
         while shop.customers().await < saves {
-            // Other tests commit, too.
+            // Other tests commit too.
             commits.notified().await;
         }
         assert_eq!(shop.recorded().await.len() as i64, saves);
     }
 }
 
-/// A client that gave up and tries again, while the pool is exhausted, does not save twice.
+/// A client that gave up and retries while the pool is exhausted must not save twice.
 async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb) {
     let shop = Shop::open(db).await;
     let pool = match shop.test.backend {
@@ -328,14 +328,14 @@ async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb)
         }
     }
     taken.rollback().await.unwrap();
-    // It comes after the others, because the pool serves in turn.
+    // The pool serves in order.
     let save = shop.order(2).insert_with_events(&outbox, |_| [placed(1)]);
     save.await.unwrap();
     pool.execute_unprepared("SELECT 1").await.unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// MySQL ends a deadlock by undoing one of the transactions. What its caller writes afterwards must not be committed by itself.
+/// After a deadlock, MySQL rolls back a transaction. Later writes must not be committed alone.
 #[tokio::test]
 async fn a_record_that_lost_a_deadlock_leaves_nothing() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -382,7 +382,7 @@ async fn a_record_that_lost_a_deadlock_leaves_nothing() {
     }
 }
 
-/// A trigger undoes the whole transaction, as a full disk does. What its caller writes afterwards must not be committed by itself.
+/// A trigger rolls back, as a full disk would. Later writes must not be committed alone.
 #[tokio::test]
 async fn a_record_whose_transaction_sqlite_has_undone_leaves_nothing() {
     let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();
