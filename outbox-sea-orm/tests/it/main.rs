@@ -1,4 +1,4 @@
-//! Tests of the crate through its public API.
+//! Tests of the public API.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Many rows that are saved with their events in one call.
+//! Many rows saved with their events in one call.
 
 use std::collections::HashSet;
 
@@ -17,10 +17,9 @@ on_every_backend!(
     rows_with_composite_keys_are_inserted,
 );
 
-/// More than two statements' worth of rows.
+/// More than two statements.
 const ROWS: i32 = 2_050;
 
-/// The aggregates of the recorded events.
 async fn aggregates(shop: &Shop) -> Vec<String> {
     let rows = shop.test.fetch_all().await;
     rows.into_iter()
@@ -83,7 +82,7 @@ async fn one_refused_row_or_event_of_many_leaves_nothing(db: TestDb) {
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused:?}");
     assert_eq!((shop.customers().await, shop.recorded().await.len()), (0, 0));
 
-    // The last of them, in the third statement.
+    // In the third statement.
     let orders: Vec<_> = (0..ROWS).map(|n| shop.order(i64::from(n))).collect();
     let refused = order::Entity::insert_many_with_events(orders, &outbox, |order| {
         let is_last = order.total_cents == i64::from(ROWS) - 1;
@@ -112,7 +111,6 @@ async fn many_rows_join_an_open_transaction(db: TestDb) {
         .await
         .unwrap();
     let twice = ["a", "a"].map(|id| shop.customer(id));
-    // It undoes itself only.
     customer::Entity::insert_many_with_events(twice, &tx, greeted)
         .await
         .unwrap_err();
@@ -144,7 +142,7 @@ async fn rows_with_composite_keys_are_inserted(db: TestDb) {
     let shop = Shop::open(db).await;
     let table = "CREATE TABLE IF NOT EXISTS save_lines \
          (marker VARCHAR(60), number INTEGER, units INTEGER NOT NULL, PRIMARY KEY (marker, number))";
-    // If two sessions create a table at once, one may fail in PostgreSQL's catalogue; then the table exists.
+    // PostgreSQL may fail if two sessions create a table at once. Then it exists.
     if shop.test.db.execute_unprepared(table).await.is_err() {
         shop.test.execute(table).await;
     }
@@ -168,7 +166,7 @@ async fn rows_with_composite_keys_are_inserted(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 450);
 }
 
-/// A call over SeaORM's own transaction, without a configuration, is for the default tables.
+/// Without a configuration, SeaORM's own transaction uses the default tables.
 #[expect(dead_code, reason = "it is only compiled")]
 async fn over_seaorm(
     db: sea_orm::DatabaseConnection,

@@ -1,4 +1,4 @@
-//! Many rows that the database stores otherwise than their models say, or cannot take: none of them is left without its event.
+//! Rows that the database changes or cannot store never lose their events.
 
 use outbox_sea_orm::{SaveError, SaveManyWithEvents};
 use sea_orm::{EntityTrait, Set};
@@ -8,7 +8,7 @@ use crate::support::{Backend, TestDb};
 
 const MIB: usize = 1024 * 1024;
 
-/// MariaDB takes the key 0 of a model for "the next one".
+/// MariaDB replaces key 0 by the next one.
 #[tokio::test]
 async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event() {
     let Some(test) = TestDb::open(Backend::MariaDb, "changed_key").await else {
@@ -24,7 +24,7 @@ async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event(
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// If it were sent, the server would end the connection, and with it everything before it in the transaction.
+/// The server would close the connection, and the transaction would be lost.
 #[tokio::test]
 async fn many_rows_that_the_database_cannot_take_do_not_lose_the_transaction() {
     let Some(test) = TestDb::open(Backend::MariaDb, "large_models").await else {

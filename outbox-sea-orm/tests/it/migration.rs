@@ -1,4 +1,4 @@
-//! Migrations: alone, in another migrator, repeated, and by many processes at once. And the view for people.
+//! Migrations: alone, mounted, repeated, and concurrent. Also the view for people.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ const BACKENDS: [Backend; 4] = [
     Backend::MariaDb,
 ];
 
-/// A pool with an empty default schema of its own.
+/// With an empty default schema.
 async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnection)> {
     let test = TestDb::empty(backend, test).await?;
     let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
@@ -84,7 +84,7 @@ async fn migrations_go_up_down_and_up_again() {
     }
 }
 
-/// Both ways use the same table of applied migrations, so one can follow the other.
+/// Both use the same table of applied migrations.
 #[tokio::test]
 async fn migrate_and_the_migrator_agree() {
     for backend in BACKENDS {
@@ -107,7 +107,7 @@ async fn migrate_and_the_migrator_agree() {
     }
 }
 
-/// Many processes start on an empty database (O28): pools of their own, all at once.
+/// Separate pools on an empty database (O28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_processes_migrate_at_once() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
@@ -131,7 +131,7 @@ async fn many_processes_migrate_at_once() {
             let count = task.await.unwrap();
             counts.push(count.unwrap_or_else(|error| panic!("{backend:?}: {error}")));
         }
-        // On MariaDB the last migration was applied twice if the next process came before its note was committed.
+        // On MariaDB, the last migration must be recorded before the next process gets the lock.
         let all = u64::try_from(migration::migrations(&test.names).len()).unwrap();
         counts.sort_unstable();
         assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, all], "{backend:?}");
@@ -145,7 +145,7 @@ async fn many_processes_migrate_at_once() {
     }
 }
 
-/// A database administrator runs the SQL; the service migrates at its start all the same, and finds nothing to do. It needs no right to create then.
+/// After a manual run, the service's `migrate` has no work and needs no privilege to create.
 #[tokio::test]
 async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
     for backend in BACKENDS {
@@ -180,7 +180,7 @@ async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
     }
 }
 
-/// Tables that somebody made without the row that says so: the error names the row.
+/// The error names the missing row.
 #[tokio::test]
 async fn tables_that_nobody_noted_as_made_are_explained() {
     let Some((_test, db)) = empty(Backend::Postgres, "not_noted").await else {
@@ -194,7 +194,7 @@ async fn tables_that_nobody_noted_as_made_are_explained() {
     assert!(error.contains("`outbox_0001_create_tables`"), "{error}");
 }
 
-/// On MySQL, where DDL cannot be rolled back, a migration that was interrupted continues.
+/// MySQL cannot roll DDL back.
 #[tokio::test]
 async fn an_interrupted_migration_continues() {
     for backend in [Backend::Sqlite, Backend::MariaDb] {
@@ -226,7 +226,7 @@ async fn an_interrupted_migration_continues() {
     }
 }
 
-/// The migrations inside an application's own migrator, for two outboxes.
+/// Two outboxes in one migrator.
 #[tokio::test]
 async fn migrations_can_be_mounted() {
     struct AppMigrator;
@@ -257,7 +257,7 @@ async fn migrations_can_be_mounted() {
     }
 }
 
-/// The view shows payloads as text where they are text, and never fails.
+/// Text as text, and never an error.
 #[tokio::test]
 async fn the_view_shows_any_payload() {
     for backend in BACKENDS {
@@ -333,7 +333,7 @@ async fn the_view_shows_any_payload() {
     }
 }
 
-/// The SQL for database administrators is checked in. `OUTBOX_BLESS=1` writes it anew.
+/// `OUTBOX_BLESS=1` rewrites the files.
 #[test]
 fn sql_files_are_current() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");

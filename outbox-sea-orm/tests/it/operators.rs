@@ -1,4 +1,4 @@
-//! Relays, operators and business transactions at the same time: none waits for a lock that it must not wait for, and none gets stuck.
+//! Relays, operators and business transactions at once: no forbidden lock wait, no stuck message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use outbox_testing::conformance::probe::Probe;
 
 use crate::support::{Backend, TestDb, settlements};
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 crate::on_every_backend!(
@@ -25,7 +25,7 @@ crate::on_every_backend!(
     purging_twice_at_once_does_not_disturb_a_relay,
 );
 
-/// The relay does not start; its error names the table and the migration that creates it.
+/// The error names the table and the migration.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
     assert_eq!(test.warnings(&test.store()).await, []);
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
@@ -54,7 +54,7 @@ mod head_row {
         check(Backend::MariaDb).await;
     }
 
-    /// Settling a failure and halting an aggregate does not wait for a business transaction that has the aggregate's head row.
+    /// Does not wait for a lock on the head row.
     async fn check(backend: Backend) {
         let Some(test) = TestDb::open(backend, "head_row").await else {
             return;
@@ -99,7 +99,7 @@ mod business {
         check(Backend::MariaDb, "SET SESSION innodb_lock_wait_timeout = 1").await;
     }
 
-    /// Settling and purging wait for no business transaction that has recorded, also if they touch most of the table.
+    /// Even if most of the table is touched.
     async fn check(backend: Backend, impatient: &str) {
         let Some(test) = TestDb::open(backend, "business").await else {
             return;
@@ -153,7 +153,7 @@ mod business {
     }
 }
 
-/// Fetches and settles as a relay does; every third message fails, every seventh is dead.
+/// Every third message fails, every seventh is dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
     let scanned = test.scan(leases, 50).await;
@@ -195,7 +195,7 @@ async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<
     found
 }
 
-/// Repeats a call while SQLite is busy, as a relay does.
+/// Repeats while SQLite is busy.
 async fn until_settled(store: &SqlStore, leases: &[Lease], settlements: &[outbox_core::Settlement]) {
     for _ in 0..50 {
         match store.settle(leases, settlements).await {
@@ -211,8 +211,7 @@ pub(crate) fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Operators retry and resume at the same time, beside a loop that settles as a relay does. In the end everything is published, in sequence, and no block
-/// is left.
+/// Finally everything is published in sequence, without any block.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
@@ -273,7 +272,7 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     assert_eq!(waiting, []);
 }
 
-/// Purges delete what is published, each message once, and nothing else.
+/// Each published message is deleted once, and nothing else.
 async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
     let probes = |name: &'static str, count: u64| {
         let probes = (0..count).map(move |n| Probe::noted(format!("{name}{n}"), n));
@@ -329,7 +328,6 @@ async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
         u64::try_from(test.int(&sql).await).unwrap()
     };
     assert_eq!(count("status <> 1").await, 30, "what is pending or dead stays");
-    // Each deletion is counted once, and nothing else has gone.
     assert_eq!(count("status = 1").await + deleted, 1_000);
     assert!(deleted > 0);
 }

@@ -1,4 +1,4 @@
-//! A whole relay over each database, and a pause that holds more than the store releases in one call.
+//! A relay, and a pause that holds more than one call releases.
 
 use outbox_core::{OutboxStore as _, PauseRequest, Relay};
 use outbox_testing::MemoryBroker;
@@ -9,7 +9,7 @@ use crate::support::TestDb;
 
 crate::on_every_backend!(a_drain_publishes_all_that_an_ended_pause_held);
 
-/// One call releases at most 2,048 aggregates.
+/// One call releases at most 2,048.
 const HELD: u64 = 2_100;
 
 async fn a_drain_publishes_all_that_an_ended_pause_held(test: TestDb) {

@@ -1,4 +1,4 @@
-//! Functions and operators of other schemas do not take the place of PostgreSQL's own.
+//! Functions and operators of other schemas must not replace PostgreSQL's own.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use outbox_test_servers::{Rerun, Server};
 use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
-/// Tests that send the statements of store and writers.
+/// They run the statements of store and writers.
 const TESTS: [&str; 6] = [
     "store::conformance::postgres",
     "audit::postgres",
@@ -17,7 +17,7 @@ const TESTS: [&str; 6] = [
     "writers::postgres",
 ];
 
-/// Tests whose own statements call a planted function or operator.
+/// Their own statements use planted functions.
 const OWN: [&str; 7] = [
     "a_replay_that_was_killed_goes_on_without_a_second_copy",
     "numbers_follow_commits_under_concurrency",

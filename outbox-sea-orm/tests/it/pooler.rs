@@ -1,4 +1,4 @@
-//! PostgreSQL behind a real PgBouncer: shared sessions are refused by name, and kept sessions work.
+//! PostgreSQL behind PgBouncer: shared sessions are rejected, kept sessions work.
 
 use std::time::Duration;
 
@@ -17,14 +17,13 @@ use crate::support::{Backend, TestDb};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A PgBouncer of this test, and an address of the test's database behind it.
 struct Bouncer {
     url: String,
     _server: Server,
 }
 
 impl Bouncer {
-    /// `None` without the program, and the test is skipped. `server`: the port of PostgreSQL.
+    /// `None` skips the test, without the program. `server`: PostgreSQL's port.
     async fn start(url: &str, server: u16, settings: &str) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_PGBOUNCER_BIN")?;
         let mut pooler = Server::pgbouncer(program.as_ref(), server, settings).unwrap();
@@ -35,7 +34,7 @@ impl Bouncer {
         })
     }
 
-    /// A pool of one connection, as services open one without this library.
+    /// One connection, opened without this library.
     async fn pool(&self, parameter: &str) -> DatabaseConnection {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         let mut options = ConnectOptions::new(format!("{}{separator}{parameter}", self.url));
@@ -88,7 +87,7 @@ async fn shared_sessions_are_refused_at_the_start() {
     );
 }
 
-/// The sessions of all pools have prepared statements of the same names.
+/// All pools use the same names of prepared statements.
 #[tokio::test]
 async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_migrations").await else {
@@ -111,7 +110,7 @@ async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     }
 }
 
-/// Many prepared statements fail there. What a commit has confirmed is recorded, and nothing else.
+/// Many prepared statements fail. Exactly the confirmed commits are recorded.
 #[tokio::test]
 async fn writers_over_shared_sessions_record_what_they_commit() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_writers").await else {
@@ -184,7 +183,7 @@ async fn sessions_that_a_pooler_keeps_work() {
     assert_eq!(report.unwrap().published, 1);
 }
 
-/// The pooler reports the outage with the code of a refused parameter.
+/// PgBouncer uses the code of a rejected parameter.
 #[tokio::test]
 async fn an_outage_behind_a_pooler_passes() {
     let Some(test) = TestDb::open(Backend::Postgres, "away_behind_pooler").await else {

@@ -1,7 +1,7 @@
-//! The promises of `SqlStore` under the rights of the documentation: whatever they need beyond these is denied, and fails.
+//! The guarantees of `SqlStore` with only the documented privileges.
 //!
-//! Method: the suite that every store runs. The events are recorded by a user with the rights of a writer, and the store has those of a relay and of an
-//! operator, as the table in `docs/reference/rights.md` has them, which is the one that `outbox print grants` prints.
+//! Writer, relay and operator have the privileges of the table in `docs/reference/rights.md`, which
+//! `outbox print grants` prints.
 
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::sqlx::{self, Executor};
@@ -12,7 +12,6 @@ use crate::support::{Backend, TestDb};
 
 const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
-/// More than a promise uses at a time.
 const CONNECTIONS: u32 = 8;
 
 mod postgres {
@@ -34,7 +33,7 @@ mod mariadb {
 async fn fixture(backend: Backend) -> Option<Fixture> {
     let db = TestDb::open(backend, "printed_rights").await?;
     let writer = user(&db, "outbox_test_writer", &["writer"]).await;
-    // An operator has the rights of a viewer, too.
+    // An operator also has the privileges of a viewer.
     let staff = user(&db, "outbox_test_staff", &["relay", "viewer", "operator"]).await;
     Some(Fixture {
         store: SqlStore::new(staff).with_names(&db.names).unwrap(),
@@ -43,7 +42,7 @@ async fn fixture(backend: Backend) -> Option<Fixture> {
     })
 }
 
-/// What these roles may do in each deployment: rights, and on what.
+/// Privileges, and their objects.
 fn rights(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -58,11 +57,11 @@ fn rights(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// A pool of a user who has the rights of these roles on the tables of the test. All tests share the user, so that a server keeps few of them.
+/// All tests share the user, so that a server keeps few of them.
 async fn user(db: &TestDb, name: &'static str, roles: &[&str]) -> DatabaseConnection {
     let whom = match db.sql_backend() {
         DbBackend::Postgres => {
-            // Two tests may make it at once.
+            // Two tests may create it at once.
             db.execute(&format!(
                 "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
             ))

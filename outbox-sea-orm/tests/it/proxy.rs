@@ -1,5 +1,5 @@
-//! A TCP proxy in front of a database. Its connections can fall silent without being closed, as if a machine had vanished, or a firewall had forgotten
-//! them. It can also keep back a commit, or its answer.
+//! A TCP proxy for a database. Its connections can fall silent without closing, and it can hold
+//! back a commit or its answer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The bytes of a ping on PostgreSQL and MySQL: a message without content.
+/// A ping on PostgreSQL and MySQL is a message without content.
 const PING: usize = 5;
 
 pub(crate) struct Proxy {
@@ -18,29 +18,27 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// How many more connections fall silent with their next message other than a ping.
+    /// Number of connections to silence at their next message, except pings.
     to_silence: AtomicUsize,
-    /// All connections fall silent with their next message, and new ones at once.
+    /// Also silences new connections.
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
-    /// Number of silent connections that the client has closed.
+    /// Silent connections closed by the client.
     closed: watch::Sender<usize>,
-    /// Bytes that the database has sent.
+    /// Sent by the database.
     received: AtomicUsize,
-    /// What becomes of the next commit.
     commit: Mutex<Option<Commit>>,
 }
 
-/// What becomes of a commit.
 pub(crate) enum Commit {
-    /// It is carried out. The connection ends before its answer.
+    /// Executed; the connection ends before the answer.
     LoseAnswer,
-    /// It is not carried out. The client gets this answer.
+    /// Not executed; the client gets this answer.
     Answer(Vec<u8>),
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback interface until the test's runtime ends.
+    /// On a free loopback port, until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').expect("a URL with a user");
         let (server, path) = rest.split_once('/').expect("a URL with a database");
@@ -70,37 +68,32 @@ impl Proxy {
         &self.url
     }
 
-    /// Bytes that the database has sent through this proxy so far.
     pub(crate) fn received(&self) -> usize {
         self.control.received.load(Ordering::SeqCst)
     }
 
-    /// Lets that many connections fall silent, each with its next query, or when it is opened. The query reaches the database; its answer reaches nobody.
+    /// Each at its next query, or when opened. The query still reaches the database.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
     }
 
-    /// Decides what becomes of the next commit.
     pub(crate) fn on_commit(&self, commit: Commit) {
         *self.control.commit.lock().unwrap() = Some(commit);
     }
 
-    /// Lets all connections fall silent, and new ones.
     pub(crate) fn silence_all(&self) {
         self.control.all_silent.store(true, Ordering::SeqCst);
     }
 
-    /// Serves new connections again. Silent ones stay silent.
+    /// Silent connections stay silent.
     pub(crate) fn speak(&self) {
         self.control.all_silent.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until that many connections have fallen silent.
     pub(crate) async fn silenced(&self, connections: usize) {
         reached(&self.control.silenced, connections, "silent connections").await;
     }
 
-    /// Waits until the client has closed that many silent connections.
     pub(crate) async fn closed(&self, connections: usize) {
         reached(&self.control.closed, connections, "closed connections").await;
     }
@@ -116,7 +109,7 @@ async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
 }
 
 impl Control {
-    /// What becomes of the commit that the client has sent, if it has.
+    /// The fate of a commit in these bytes.
     fn commit_in(&self, sent: &[u8]) -> Option<Commit> {
         let is_commit = sent.windows(6).any(|bytes| bytes == b"COMMIT");
         self.commit.lock().unwrap().take_if(|_| is_commit)
@@ -155,7 +148,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
                     return;
                 }
                 if commit.is_some() {
-                    // Its first byte says that the commit is stored.
+                    // The first byte proves that the commit is stored.
                     let _ = server.read(&mut down).await;
                     return;
                 }
@@ -173,7 +166,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
         }
     }
     control.silenced.send_modify(|silenced| *silenced += 1);
-    // Reads what the client sends, and keeps both sides open, until the client closes.
+    // Keeps both sides open until the client closes.
     while let Ok(1..) = client.read(&mut up).await {}
     control.closed.send_modify(|closed| *closed += 1);
 }

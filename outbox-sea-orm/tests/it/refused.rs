@@ -1,4 +1,4 @@
-//! Each reason to refuse an event is a typed error of the save, on every database, and neither model nor event is stored.
+//! Each rejection of an event is a typed error, and neither model nor event is stored.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ on_every_backend!(
     a_message_that_the_database_cannot_take_is_not_an_outage,
 );
 
-/// Its map has keys that JSON cannot have.
+/// JSON has no such keys.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "mapped")]
 struct OrderMapped {
@@ -76,7 +76,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
             correlation_id: Some(id.to_owned()),
             ..MessageContext::default()
         };
-        // Events are encoded where they are given to the save, which is inside the scope.
+        // Events are encoded inside the scope.
         let error = context.scope(refused(&shop, placed(1))).await;
         assert!(
             matches!(&error, EventError::Header(HeaderError::Value { name }) if name == "ce-correlationid"),
@@ -88,8 +88,8 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// MySQL and MariaDB close the connection of a client that sends more than `max_allowed_packet` (16 MiB here). That looks like an outage,
-/// and a program that waits for its end and tries again would wait for ever. So the message is refused before it is sent.
+/// MySQL and MariaDB close the connection above `max_allowed_packet` (16 MiB here). This looks like
+/// an outage, and a program would retry forever.
 async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     const MIB: usize = 1024 * 1024;
     let shop = Shop::open(db).await;
@@ -102,7 +102,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     };
     let is_bounded = shop.test.sql_backend() == DbBackend::MySql;
 
-    // Together they are larger than a packet, so they are sent in several statements.
+    // In several statements.
     let many: Vec<OrderDescribed> = (0..18).map(|_| described(MIB)).collect();
     shop.order(1).insert_with_events(&outbox, |_| many).await.unwrap();
 
@@ -119,7 +119,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
         .order(4)
         .insert_with_events(&tx, move |_| [described(17 * MIB)])
         .await;
-    // The connection is still open, and the earlier writes of the transaction can be committed.
+    // The connection is still open.
     tx.commit().await.unwrap();
     for outcome in [large, joined] {
         match outcome {
@@ -144,7 +144,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     assert_eq!(shop.recorded().await.len() as i64, 17 + saved);
 }
 
-/// The same for the model itself. If it were sent, the server would end the connection, and with it everything before it in the transaction.
+/// The server would close the connection, and the transaction would be lost.
 #[tokio::test]
 async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
     const MIB: usize = 1024 * 1024;
@@ -183,7 +183,7 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
             "{limit_bytes}"
         );
     }
-    // The server takes what is just below the limit: it finds fault with the column only.
+    // Just below the limit, the server rejects only the column.
     let fits = order(16 * MIB - 2048)
         .insert_with_events(&outbox, |_| [placed(1)])
         .await;
@@ -194,7 +194,6 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Saves an order with a good event and this one, over a pool.
 async fn refused(shop: &Shop, event: impl IntoMessage) -> EventError {
     let events = Events::new().with(placed(1)).with(event);
     match shop

@@ -1,4 +1,4 @@
-//! A whole relay over each database: how it uses sessions, and how it survives their end.
+//! A whole relay: its use of sessions, and their loss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ crate::on_every_backend!(
     missing_lease_rows_are_refused_and_migrate_inserts_them,
 );
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A broker that confirms nothing until it is told to.
+/// Confirms nothing until told to.
 struct Silent {
     broker: MemoryPublisher,
     speaks: watch::Receiver<bool>,
@@ -47,7 +47,6 @@ impl Publisher for Silent {
 
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Ends only with the test.
         let _ = self.speaks.clone().wait_for(|speaks| *speaks).await;
         self.broker.publish(message).await
     }
@@ -81,7 +80,7 @@ async fn unpublished(test: &TestDb) -> i64 {
     test.int(&left).await
 }
 
-/// The pool has one connection. If the relay kept a transaction open while messages are in flight, nobody could record.
+/// With one connection, a transaction kept open during publishing would block all recording.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("each connection is a database of its own");
@@ -130,7 +129,7 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     assert_eq!(report.unwrap().published, 21);
 }
 
-/// The relay's sessions are ended again and again, in the middle of any statement.
+/// Sessions are killed in the middle of any statement.
 async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     const AGGREGATES: u64 = 20;
     const EACH: u64 = 25;
@@ -184,7 +183,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     }
 }
 
-/// Otherwise the relay would start, and fail at each announcement without naming the next step.
+/// Otherwise the relay would start, and each announcement would fail.
 async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let table = |name| test.names.table(test.sql_backend(), name);
     let mut changes: Vec<(String, Option<String>)> = [
@@ -204,7 +203,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
         (rename(column, "other"), Some(rename("other", column)))
     })
     .collect();
-    // Queries name their indexes there.
+    // Its queries name indexes.
     match test.sql_backend() {
         DbBackend::Postgres => {}
         DbBackend::MySql => {
@@ -216,7 +215,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
         }
         _ => changes.push(("DROP INDEX outbox_messages_pending_own".to_owned(), None)),
     }
-    // One connection: SQLite's others would not know at once how a column is called now.
+    // Other SQLite connections would not see the renamed column at once.
     let pool = match test.backend {
         Backend::SqliteMemory => test.db.clone(),
         _ => one_connection(&test).await,
@@ -234,11 +233,11 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     }
 }
 
-/// Otherwise operators would see ids only, which say nothing of where a relay runs.
+/// Operators must see where a relay runs.
 async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: TestDb) {
     let store = test.store();
     let pod = test.store().with_relay_name("shop-relay-ü0\0");
-    // Other table names leave the name as it is, and one without a character is none.
+    // An empty name changes nothing.
     let kept = pod.clone().with_names(&test.names).unwrap().with_relay_name(" ");
     let long = test.store().with_relay_name("x".repeat(200));
     let stores = [&store, &pod, &kept, &long];
@@ -262,12 +261,10 @@ async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: T
     );
     let cut = "x".repeat(128);
     assert_eq!(names[1..], ["shop-relay-0", "shop-relay-0", cut.as_str()]);
-    // Each announcement says the name anew.
     pod.announce(owners[0], TTL, &Fitness::Fit.into()).await.unwrap();
     assert_eq!(listed().await[&owners[0]].as_deref(), Some("shop-relay-0"));
 }
 
-/// Where the only relay has died, its name says which one it was.
 async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(test: TestDb) {
     let store = test.store().with_relay_name("shop-relay-0");
     let (died, other) = (OwnerId::fresh(), OwnerId::fresh());
@@ -290,7 +287,7 @@ async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(te
     assert_eq!(store.expired_relays().await.unwrap(), []);
 }
 
-/// Otherwise a relay without leases looks like a relay without work.
+/// Otherwise a relay without leases looks idle.
 async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     let (store, leases) = (test.store(), test.leases());
     let (owner, held) = test.lease_all().await;
@@ -303,7 +300,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
         };
         let seen = format!("rows for {left} of 64");
         assert!(problem.seen.contains(&seen), "{problem}");
-        // A relay that runs already hears of it as well.
+        // Also reported to a running relay.
         let asked = store.acquire(OwnerId::fresh(), TTL, 64).await;
         assert!(matches!(asked, Err(StoreError::Setup { .. })), "{asked:?}");
     }
@@ -316,7 +313,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     assert_eq!(store.renew(owner, &held, TTL).await.unwrap(), []);
 }
 
-/// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.
+/// During an outage, a starting relay must wait.
 async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) {
     let pool = one_connection(&test).await;
     let messages = test.messages();
@@ -345,7 +342,7 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     assert_eq!(test.warnings(&store).await, []);
 }
 
-/// A constraint, which somebody added to the table, forbids what became of one message.
+/// A constraint rejects the new state of one message.
 async fn a_verdict_that_the_database_refuses_does_not_block_the_others(test: TestDb) {
     let messages = test.messages();
     let refused = "aggregate_id = 'refused' AND status = 1";

@@ -1,4 +1,4 @@
-//! Transactions that lose against concurrent ones are repeated; nothing else is.
+//! Only transactions that lost against concurrent ones are repeated.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ on_every_backend!(
     a_swallowed_conflict_is_repeated_and_never_stored_in_part,
 );
 
-/// An error as an application has it: its own, without a way back to the cause.
+/// An application error without a source.
 #[derive(Debug, PartialEq)]
 enum ShopError {
     SoldOut,
@@ -52,7 +52,7 @@ impl From<sea_orm::DbErr> for ShopError {
     }
 }
 
-/// As [`TransactionConfig::default`], and without long pauses.
+/// Short pauses.
 fn quick() -> TransactionConfig {
     TransactionConfig::default().with_backoff(Duration::from_millis(1), Duration::from_millis(5))
 }
@@ -60,7 +60,7 @@ fn quick() -> TransactionConfig {
 async fn a_transaction_commits_what_its_closure_did(db: TestDb) {
     let shop = Shop::open(db).await;
     let (outbox, order) = (shop.test.outbox(), shop.order(1));
-    // In a task of its own, because futures of handlers must be `Send`.
+    // A task, because futures of handlers must be `Send`.
     let save = tokio::spawn(async move {
         outbox
             .transaction(async |tx| {
@@ -158,7 +158,7 @@ async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestD
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// SQLite does not enforce the mode; there it means that the write lock is not taken.
+/// On SQLite it only means that no write lock is taken.
 async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend == Backend::SqliteMemory {
@@ -196,7 +196,7 @@ async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db
     );
 }
 
-/// Adds 1 to two orders, the first before the other one has begun with its second.
+/// Locks the first order before the other transaction locks its second.
 async fn add(
     outbox: OutboxConnection,
     [first, second]: [i32; 2],
@@ -248,7 +248,7 @@ async fn transactions_that_deadlock_are_repeated_until_both_have_committed(db: T
     assert_eq!(shop.recorded().await.len(), 2);
 }
 
-/// A statement that ends as if the transaction had lost against another one.
+/// A statement that ends like a lost one.
 async fn lose(tx: &OpenTransaction) -> Result<(), sea_orm::DbErr> {
     let sql = match tx.get_database_backend() {
         DbBackend::Postgres => "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40001'; END $$",
@@ -284,7 +284,8 @@ async fn the_last_error_is_returned_when_the_attempts_are_used_up(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The closure reports success although a statement has lost. PostgreSQL has aborted the transaction then, and the others have undone the statement alone.
+/// The closure ignores the conflict. PostgreSQL has aborted the transaction, others only the
+/// statement.
 async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
@@ -319,7 +320,7 @@ async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Both count the orders, and insert one if there is none. At SERIALIZABLE, one of them must notice the other.
+/// Both insert an order if there is none. At SERIALIZABLE, one must fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_serialization_failure_is_repeated_and_sees_what_the_other_did() {
     let Some(test) = TestDb::open(Backend::Postgres, "serialization").await else {

@@ -1,4 +1,4 @@
-//! Replaying, retrying and skipping many messages: how much the database reads for it.
+//! Reads per replay, retry and skip of many messages.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::support::{Backend, TestDb};
 
 const MESSAGES: i64 = 10_000;
 
-/// Messages of one call, as the command line asks for them.
+/// As on the command line.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Ends the sessions of a pool, and waits until the server has counted what they did to the messages. A session counts what it has done at its end, all at once.
+/// A session reports its statistics when it ends.
 async fn until_counted(test: &TestDb, pool: DatabaseConnection, statistic: &str, at_least: i64) {
     pool.close().await.unwrap();
     let counted = format!("SELECT {statistic}('{}'::regclass)", test.messages());
@@ -32,7 +32,6 @@ async fn until_counted(test: &TestDb, pool: DatabaseConnection, statistic: &str,
         .expect("the sessions have ended");
 }
 
-/// A statement that inserts published messages.
 fn insert_published(test: &TestDb, count: i64, payload_bytes: usize) -> String {
     insert(test, count, payload_bytes, "1, clock_timestamp()")
 }
@@ -50,8 +49,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
     Operation::new(kind, OperationScope::messages(selection), Intent::of("ann"))
 }
 
-/// PostgreSQL has no index in the order of row ids. If each batch looked for the next one in the table, a replay would take a time that grows with
-/// the square of the number of messages.
+/// PostgreSQL has no index by row id. One table scan per batch would make a replay quadratic.
 #[tokio::test]
 async fn a_replay_does_not_read_the_table_once_for_each_batch() {
     let Some(test) = TestDb::open(Backend::Postgres, "replay").await else {
@@ -59,7 +57,7 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
     };
     let messages = test.messages();
     let pool = test.connect_again(|_| {}).await;
-    // Large enough that looking 250 of them up by id is cheaper than reading all.
+    // Makes 250 lookups by id cheaper than a scan.
     let insert = insert_published(&test, MESSAGES, 1_800);
     pool.execute_unprepared(&insert).await.unwrap();
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
@@ -71,7 +69,7 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
         (MESSAGES as u64, true)
     );
     until_counted(&test, pool, "pg_stat_get_tuples_inserted", 2 * MESSAGES).await;
-    // Rows that were read by scanning the whole table.
+    // By sequential scans.
     let read = format!("SELECT pg_stat_get_tuples_returned('{messages}'::regclass)");
     let read = test.int(&read).await;
     assert!(read <= 2 * MESSAGES, "{read} rows were read to copy {MESSAGES}");
@@ -83,7 +81,7 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
     assert_eq!(test.int(&order).await, 0, "copies are not in order");
 }
 
-/// Inserts dead letters, each of which halts an aggregate of its own. The messages are not read for it.
+/// Each halts a separate aggregate.
 async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
     let dead = insert(test, MESSAGES, 200, "2, NULL").replace("'order', n % 50", "'dead', n");
     let blocks = test.blocks();
@@ -94,7 +92,7 @@ async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
     pool.execute_unprepared(&insert).await.unwrap();
 }
 
-/// Otherwise each batch would read all dead letters that are left, or the published messages.
+/// Otherwise each batch reads all remaining dead letters, or published messages.
 #[tokio::test]
 async fn a_batch_of_dead_letters_reads_no_other_messages() {
     for statistics in ["none", "stale", "fresh"] {
@@ -122,20 +120,20 @@ async fn a_batch_of_dead_letters_reads_no_other_messages() {
             analyze(test.blocks()).await;
         }
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-        // They stay dead, and halt nothing any more.
+        // They stay dead, but halt nothing.
         let skip = operation(OperationKind::Skip, Selection::dead_letters());
         let skipped = store.advance(&skip, STEP).await.unwrap();
         assert_eq!(skipped.changed, MESSAGES as u64);
         let retried = store.retry(&Selection::dead_letters()).await.unwrap();
         assert_eq!(retried, MESSAGES as u64);
         until_counted(&test, pool, "pg_stat_get_tuples_updated", MESSAGES).await;
-        // By scanning the table, and through its indexes.
+        // By scans and through indexes.
         let read = format!(
             "SELECT pg_stat_get_tuples_returned(relid) + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
             test.messages()
         );
         let read = test.int(&read).await;
-        // Each is found twice and changed once.
+        // Found twice, changed once.
         assert!(
             read <= 4 * MESSAGES,
             "{statistics} statistics: {read} messages were read to skip and retry {MESSAGES}"

@@ -1,4 +1,5 @@
-//! Roles of the database with few rights, and servers that only read: what the relay says at its start, and that the documented rights are enough.
+//! Roles with few privileges, and read-only servers: errors at the start, and sufficient documented
+//! privileges.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::support::{Backend, TTL, TestDb, settlements};
 
 const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
 
-/// A role without any right, and a pool of it with one connection.
+/// No privileges, and a pool of one connection.
 pub(crate) struct Role {
     pub(crate) test: TestDb,
     pub(crate) name: String,
@@ -35,7 +36,7 @@ impl Role {
             _ => {
                 test.execute(&format!("CREATE USER {name}@'%' IDENTIFIED BY '{name}'"))
                     .await;
-                // Any database, so that the login succeeds. It gives rights on no table.
+                // Any database, for the login.
                 test.execute(&format!("GRANT CREATE ON outbox.nothing TO {name}@'%'"))
                     .await;
                 let user = name.clone();
@@ -55,7 +56,6 @@ impl Role {
             .unwrap()
     }
 
-    /// Gives a right, as the owner does.
     async fn grant(&self, what: &str) {
         let whom = match self.test.sql_backend() {
             DbBackend::Postgres => self.name.clone(),
@@ -76,7 +76,6 @@ impl Role {
     }
 }
 
-/// One connection, whose session begins with a statement.
 async fn session_of(test: &TestDb, begin: String) -> DatabaseConnection {
     test.connect_again(|options| {
         options.max_connections(1);
@@ -91,19 +90,18 @@ async fn session_of(test: &TestDb, begin: String) -> DatabaseConnection {
     .await
 }
 
-/// The relay's error at its start has the statements that give the rights. With these, and no others, it does all its work.
+/// The error contains GRANT statements, which are sufficient.
 #[tokio::test]
 async fn the_rights_that_a_relay_asks_for_are_enough() {
     relay_with_its_rights(true).await;
 }
 
-/// An archive, from which nobody may delete: `Retention::Keep`.
+/// An archive: `Retention::Keep`.
 #[tokio::test]
 async fn a_relay_that_keeps_all_messages_asks_for_no_right_to_delete_them() {
     relay_with_its_rights(false).await;
 }
 
-/// Runs the statements of the error until there is none.
 pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, deletes: bool) {
     for _ in 0..5 {
         match store.preflight(deletes).await {
@@ -183,7 +181,6 @@ async fn relay_with_its_rights(deletes: bool) {
     }
 }
 
-/// Makes the sessions of a server, or the file, one that only reads.
 async fn read_only(test: &TestDb) -> DatabaseConnection {
     match test.sql_backend() {
         DbBackend::Postgres => session_of(test, "SET default_transaction_read_only = on".to_owned()).await,
@@ -205,7 +202,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
     }
 }
 
-/// A server may be the primary soon, so it counts as away; its error names what may be wrong. A file stays as it is.
+/// A server may become primary, so it counts as unavailable. A file stays read-only.
 #[tokio::test]
 async fn a_database_that_only_reads_is_named_at_the_start() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
@@ -226,7 +223,7 @@ async fn a_database_that_only_reads_is_named_at_the_start() {
     }
 }
 
-/// After a failover, connections to the former primary answer pings and refuse writes. Without a remedy, the pool would keep them for half an hour.
+/// Such connections answer pings, so the pool would keep them for half an hour.
 #[tokio::test]
 async fn a_connection_to_a_former_primary_is_replaced() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -254,7 +251,7 @@ async fn a_connection_to_a_former_primary_is_replaced() {
     }
 }
 
-/// The documented right of a writer in another language. It records by the rules, and can do nothing else to the tables.
+/// EXECUTE is sufficient, and allows nothing else on the tables.
 #[tokio::test]
 async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
     for backend in SERVERS {
@@ -275,7 +272,7 @@ async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
         };
         let record = async || {
             let tx = role.pool.begin().await.unwrap();
-            // A table of the session's own hides none of the outbox.
+            // A temporary table must not hide a table of the outbox.
             if sql_backend == DbBackend::Postgres {
                 let own = "CREATE TEMPORARY TABLE outbox_messages () ON COMMIT DROP";
                 tx.execute_unprepared(own).await.unwrap();
@@ -297,7 +294,7 @@ async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
     }
 }
 
-/// Whoever only looks needs no right to write, and no lock.
+/// Without privileges to write or lock.
 #[tokio::test]
 async fn the_documented_rights_of_readers_are_enough() {
     for backend in SERVERS {

@@ -1,4 +1,4 @@
-//! Row-level security hides rows from a relay that is not the owner of the tables.
+//! Row-level security for a relay that does not own the tables.
 
 use outbox_core::{OutboxStore, SetupKind, StoreError};
 use sea_orm::DbBackend;
@@ -6,7 +6,7 @@ use sea_orm::DbBackend;
 use crate::roles::{Role, grant_what_is_asked_for};
 use crate::support::Backend;
 
-/// A policy-free `ENABLE` hides all rows: the relay would find nothing to do for ever.
+/// `ENABLE` without policies hides all rows.
 #[tokio::test]
 async fn row_level_security_is_refused_at_the_start_by_table() {
     let Some(role) = Role::open(Backend::Postgres, "row_security").await else {
@@ -25,7 +25,7 @@ async fn row_level_security_is_refused_at_the_start_by_table() {
         };
         assert_eq!(problem.kind, SetupKind::RowSecurity(vec![table.clone()]));
         assert!(problem.repair.contains(&role.name), "{problem}");
-        // Policies do not bind the owner of the tables.
+        // Policies do not apply to the owner.
         role.test.store().preflight(true).await.unwrap();
         role.test
             .execute(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"))
