@@ -1,4 +1,4 @@
-//! Saving a model together with its events, on every database.
+//! Saving a model together with its events.
 
 use outbox_core::{EventError, Events, Limits, MessageContext, NewMessage, wake};
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
@@ -184,7 +184,7 @@ async fn a_refused_event_leaves_no_model(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// The caller may continue after an error: the failed save has left nothing, the other writes stay.
+/// The other writes stay.
 async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -261,7 +261,6 @@ async fn a_rolled_back_transaction_leaves_nothing(db: TestDb) {
     drop(tx);
     assert_eq!(shop.orders().await, 0);
     assert_eq!(shop.recorded().await, []);
-    // The sequence continues without a hole.
     shop.order(1)
         .insert_with_events(&shop.test.outbox(), |_| [placed()])
         .await
@@ -373,7 +372,7 @@ async fn the_same_business_key_twice_is_refused_with_its_model(db: TestDb) {
 async fn ambient_ids_travel_with_the_event(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    // Closures run in the task that saves, also those that only return an existing event.
+    // Closures run in the task of the save.
     context()
         .scope(async {
             let given = [OrderPlaced {
@@ -406,7 +405,7 @@ async fn ambient_ids_travel_with_the_event(db: TestDb) {
             tx.commit().await.unwrap();
         })
         .await;
-    // The future is made outside the scope and polled inside.
+    // The future is polled inside the scope.
     let save = shop.order(4).insert_with_events(&outbox, |_| {
         [OrderPlaced {
             order_id: 4,

@@ -1,4 +1,4 @@
-//! Code that is generic over SeaORM's traits records where the connection says; errors say what can be done about them.
+//! Code that is generic over SeaORM's traits, and error classes.
 
 use futures_util::TryStreamExt as _;
 use outbox_sea_orm::{
@@ -29,7 +29,7 @@ fn orders_of(marker: &str) -> Select<order::Entity> {
     order::Entity::find().filter(order::Column::Marker.eq(marker))
 }
 
-/// As a library for SeaORM would write it.
+/// As in a library for SeaORM.
 async fn in_a_transaction<D>(db: &D) -> Result<(), DbErr>
 where
     D: TransactionTrait<Transaction = OutboxTransaction>,
@@ -113,14 +113,13 @@ async fn create_baskets(db: &impl ConnectionTrait) {
             "CREATE TABLE IF NOT EXISTS save_items (id {key}, basket_id INTEGER NOT NULL, name VARCHAR(60))"
         ),
     ] {
-        // If two sessions create a table at once, one may fail in PostgreSQL's catalogue; then the table exists.
+        // PostgreSQL may fail if two sessions create a table at once. Then it exists.
         if db.execute_unprepared(&sql).await.is_err() {
             db.execute_unprepared(&sql).await.unwrap();
         }
     }
 }
 
-/// A basket and its items, in a transaction that also records.
 async fn nested_active_models_are_saved_with_their_events(db: TestDb) {
     let shop = Shop::open(db).await;
     create_baskets(&shop.test.db).await;
@@ -158,12 +157,11 @@ async fn nested_active_models_are_saved_with_their_events(db: TestDb) {
     assert!(String::from_utf8_lossy(&message.payload).contains("\"total_cents\":2"));
 }
 
-/// The keys of the items, which the database has generated.
 fn sum_of_ids(basket: &basket::ModelEx) -> i64 {
     basket.items.iter().map(|item| i64::from(item.id)).sum()
 }
 
-/// Over a pool and in a transaction; and nothing of it is stored if the write fails.
+/// A failed write stores nothing.
 async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
     let shop = Shop::open(db).await;
     create_baskets(&shop.test.db).await;
@@ -191,7 +189,6 @@ async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
     let tx = outbox.begin().await.unwrap();
     let saved = basket(&["chang", "konbu"]).save_by(&tx, |basket, tx| Box::pin(basket.insert(tx)));
     let second = saved.await.unwrap();
-    // The items are written, then the write fails.
     let refused = basket(&["tofu"]).save_by(&tx, |basket, tx| {
         Box::pin(async move {
             basket.insert(tx).await?;
@@ -235,7 +232,7 @@ async fn rows_are_streamed_through_a_transaction(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 1));
 }
 
-/// What a transaction sees of a commit after its first read tells its isolation level.
+/// Reads after another session's commit reveal the isolation level.
 async fn a_transaction_has_the_isolation_level_that_was_asked_for(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
@@ -306,7 +303,6 @@ async fn errors_say_what_can_be_done_about_them(db: TestDb) {
     assert_eq!(kind(away.unwrap_err()), (ErrorKind::Unavailable, true));
 }
 
-/// A server that cannot be reached is told from one that refuses.
 #[tokio::test]
 async fn an_outage_is_worth_a_retry() {
     let Some(test) = TestDb::open(Backend::Postgres, "outage").await else {
@@ -333,7 +329,7 @@ async fn an_outage_is_worth_a_retry() {
     );
 }
 
-/// Compiles if a handle of a closure can be passed to code that records.
+/// Compile-time check.
 #[expect(dead_code, reason = "it is only compiled")]
 fn takes_any_transaction(tx: &outbox_sea_orm::OpenTransaction) -> &impl Transactional {
     tx

@@ -1,5 +1,4 @@
-//! Fetching by a relay that shares the partitions with others: it gets all messages of its own partitions, in the order of each aggregate, and none of
-//! the others.
+//! A relay that shares the partitions gets exactly its own messages, in order.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -20,7 +19,6 @@ crate::on_every_backend!(
     as_much_may_be_in_flight_as_the_largest_batch_allows,
 );
 
-/// Every second lease.
 async fn half(test: &TestDb) -> Vec<Lease> {
     let (_, leases) = test.lease_all().await;
     leases
@@ -44,7 +42,7 @@ async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedR
     test.store().fetch(request).await.unwrap()
 }
 
-/// Fetches until nothing more comes, as a relay does that has all fetched messages in flight.
+/// All fetched messages stay in flight.
 async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
     let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
@@ -97,7 +95,7 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-/// All pending messages belong to one aggregate, and most of them are in flight.
+/// One aggregate, mostly in flight.
 async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();
@@ -112,7 +110,6 @@ async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
 async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let events: Vec<_> = (0..40).map(|n| Probe::noted(format!("a{n}"), n)).collect();
     test.record(events).await.unwrap();
-    // Unsequenced messages that were delayed and are now due.
     let soon = OffsetDateTime::now_utc() + time::Duration::milliseconds(300);
     let alone = (0..40).map(|n| {
         let event = Probe::sampled(format!("s{n}"), n);
@@ -154,7 +151,6 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         look_waiting(&test, &theirs, &[]).await.len() + own.len(),
         everything.len()
     );
-    // With one half in flight, the other half is fetched.
     let in_flight: Vec<RowKey> = own.iter().copied().take(own.len() / 2).collect();
     let rest: HashSet<RowKey> = look_waiting(&test, &mine, &in_flight)
         .await
@@ -165,7 +161,7 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
 }
 
-/// MySQL takes 65,535 values in a statement.
+/// MySQL allows 65,535 values per statement.
 async fn as_much_may_be_in_flight_as_the_largest_batch_allows(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
     let (_, all) = test.lease_all().await;
@@ -197,7 +193,6 @@ async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[RowKey]) -> 
     test.store().fetch_waiting(request).await.unwrap().due
 }
 
-/// Polls until that many messages are due.
 async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
     let wait = async {
         loop {

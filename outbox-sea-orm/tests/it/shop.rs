@@ -1,6 +1,6 @@
-//! The application of the tests: orders with a generated key, customers with a key from the client, and their events.
+//! The application of the tests: orders with generated keys, customers with keys from the client.
 //!
-//! All tests share the two tables; each marks its rows with a text of its own.
+//! All tests share both tables, and mark their rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -42,8 +42,8 @@ pub mod customer {
 
     #[async_trait::async_trait]
     impl ActiveModelBehavior for ActiveModel {
-        /// Waits for a while, as hooks do that ask somebody else. Then does what the marker says: undoes the transaction, as MySQL does to end a
-        /// deadlock, or swallows an error.
+        /// Waits, as real hooks do. Depending on the marker, rolls back, as MySQL does after a
+        /// deadlock, or ignores an error.
         async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
@@ -70,7 +70,7 @@ pub mod customer {
     }
 }
 
-/// A place where a hook waits until a test lets it go on.
+/// A hook waits here until the test opens it.
 #[derive(Default)]
 pub struct Gate {
     reached: Notify,
@@ -80,13 +80,12 @@ pub struct Gate {
 static GATES: LazyLock<Mutex<HashMap<String, Arc<Gate>>>> = LazyLock::new(Mutex::default);
 
 impl Gate {
-    /// Closes the gate before the save of the customer with this id; `… is saved` is the one after it.
+    /// Before the save of this customer; `… is saved` is after it.
     pub fn close(id: &str) -> Arc<Self> {
         let mut gates = GATES.lock().unwrap();
         gates.entry(id.to_owned()).or_default().clone()
     }
 
-    /// Waits until the hook is there.
     pub async fn reached(&self) {
         self.reached.notified().await;
     }
@@ -121,7 +120,6 @@ pub struct CustomerGreeted {
     pub greeting: String,
 }
 
-/// An event with a payload of any size.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "described")]
 pub struct OrderDescribed {
@@ -130,7 +128,6 @@ pub struct OrderDescribed {
     pub text: String,
 }
 
-/// An event of an order that costs a cent.
 pub fn placed(order_id: i32) -> OrderPlaced {
     OrderPlaced {
         order_id,
@@ -138,7 +135,6 @@ pub fn placed(order_id: i32) -> OrderPlaced {
     }
 }
 
-/// The event of a saved order.
 pub fn placed_of(order: &order::Model) -> [OrderPlaced; 1] {
     [OrderPlaced {
         order_id: order.id,
@@ -146,7 +142,6 @@ pub fn placed_of(order: &order::Model) -> [OrderPlaced; 1] {
     }]
 }
 
-/// The orders and events of one test.
 pub struct Shop {
     pub test: TestDb,
     pub marker: String,
@@ -201,7 +196,6 @@ impl Shop {
         .await
     }
 
-    /// Event types and sequences of the recorded messages, in order.
     pub async fn recorded(&self) -> Vec<(String, Option<u64>)> {
         let rows = self.test.fetch_all().await;
         rows.into_iter()
@@ -217,7 +211,7 @@ async fn create_tables(db: &DatabaseConnection) {
         DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
         _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
     };
-    // MariaDB locks every row that a search looks at.
+    // MariaDB locks every row that it reads.
     let index = match db.get_database_backend() {
         DbBackend::MySql => ", INDEX (marker)",
         _ => "",
@@ -229,7 +223,7 @@ async fn create_tables(db: &DatabaseConnection) {
         "CREATE TABLE IF NOT EXISTS save_customers (id VARCHAR(100) PRIMARY KEY, marker VARCHAR(60))"
             .to_owned(),
     ] {
-        // If two sessions create a table at once, one may fail in PostgreSQL's catalogue; then the table exists.
+        // PostgreSQL may fail if two sessions create a table at once. Then it exists.
         if db.execute_unprepared(&sql).await.is_err() {
             db.execute_unprepared(&sql).await.unwrap();
         }

@@ -1,5 +1,5 @@
-//! Connections between a relay and its database that fall silent. Method: a proxy continues to accept what the relay sends, and passes no answer
-//! back.
+//! Silent connections between a relay and its database. The proxy accepts requests, but returns no
+//! answer.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use sea_orm::DatabaseConnection;
 use crate::proxy::Proxy;
 use crate::support::{Backend, TestDb};
 
-/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Connections of the relay's pool.
+/// Of the relay's pool.
 const CONNECTIONS: u32 = 3;
 
 macro_rules! on_servers {
@@ -92,7 +92,7 @@ async fn until_published(test: &TestDb, what: &str) {
     assert!(outcome.is_ok(), "{what}: {} are left", test.int(&left).await);
 }
 
-/// All connections of a pool fall silent at once. Without a remedy, the pool would stay empty for ever.
+/// Otherwise the pool would stay empty forever.
 async fn silent_connections_are_closed_and_the_pool_opens_others(
     test: TestDb,
     proxy: Proxy,
@@ -113,7 +113,7 @@ async fn silent_connections_are_closed_and_the_pool_opens_others(
     answers.expect("the pool has no connections").unwrap();
 }
 
-/// The last calls of a relay that stops run to their end.
+/// The last calls of a stopping relay complete.
 async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     test: TestDb,
     _proxy: Proxy,
@@ -122,7 +122,6 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     let (store, owner) = (store(&test, &pool), outbox_core::OwnerId::fresh());
     store.acquire(owner, SOON, 64).await.unwrap();
     let mut leave = Box::pin(store.leave(owner));
-    // Started, and dropped at once.
     assert!(futures_util::FutureExt::now_or_never(leave.as_mut()).is_none());
     drop(leave);
     let owned = format!("SELECT count(*) FROM {} WHERE owner IS NOT NULL", test.leases());
@@ -136,7 +135,7 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
         .expect("the call was torn");
 }
 
-/// One connection after the other falls silent, then two, then all three at once, in the middle of any statement.
+/// One, then two, then all three, in the middle of any statement.
 async fn a_relay_goes_on_when_its_connections_fall_silent(
     test: TestDb,
     proxy: Proxy,
@@ -189,7 +188,7 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back(
     };
     let scenario = async {
         shared(2).await;
-        // On a busy machine a call may have taken longer than the relay waits.
+        // A call may be slow on a busy machine.
         eventually("a relay without trouble", async || health.now() == Health::Alive).await;
         proxy.silence_all();
         record(&test, 0).await;
@@ -203,7 +202,6 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back(
 
         proxy.speak();
         shared(2).await;
-        // The healthy relay stops, so the other one does the rest.
         other_shutdown.cancel();
         record(&test, 200).await;
         until_published(&test, "by the one that has come back").await;

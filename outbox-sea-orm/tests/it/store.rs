@@ -1,4 +1,4 @@
-//! The promises of `SqlStore`: the suite that every store runs, and tests of mistakes that only databases can make.
+//! The guarantees of `SqlStore`: the common suite, and tests of database-specific faults.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -69,7 +69,7 @@ impl Fixture {
         })
     }
 
-    /// Repeats the transaction after a deadlock, as applications do. InnoDB reports one if writers of a new aggregate race and one of them rolls
+    /// Repeats after deadlocks, which InnoDB reports for first writers of an aggregate if one rolls
     /// back.
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
         let messages = events.checked(&Limits::default())?;
@@ -172,8 +172,8 @@ crate::on_every_backend!(
     bounds_of_time_can_be_stored,
 );
 
-/// Drops futures of the store after each number of polls. Afterwards the only connection of the pool must be usable and outside any
-/// transaction: other connections must see what is written through it.
+/// For each number of polls. Other connections must see later writes through the pool's only
+/// connection.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("nobody else can look into this database");
@@ -217,7 +217,7 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     assert_eq!(store.settle(&leases, &settlements).await.unwrap(), 1);
 }
 
-/// Polls a future a number of times, with a short wait in between, and drops it.
+/// Waits briefly between polls.
 async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -228,7 +228,7 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-/// Many relays acquire at once. Afterwards each partition has exactly one owner, and each acquisition has raised an epoch once.
+/// Each partition gets exactly one owner, and each acquisition raises an epoch once.
 async fn relays_that_compete_share_the_partitions(test: TestDb) {
     for round in 1..=3 {
         let tasks: Vec<_> = (0..8)
@@ -237,7 +237,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
                 tokio::spawn(async move {
                     let mut owned = Vec::new();
                     for _ in 0..20 {
-                        // SQLite may be busy; a relay then repeats the call.
+                        // SQLite may be busy.
                         owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
                     }
                     owned
@@ -261,7 +261,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
     }
 }
 
-/// A key that another program damaged is returned as far as it can be read, so that the relay can dead-letter its message.
+/// Lossy, so that the relay can dead-letter the message.
 async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return not_applicable("text is always UTF-8 in this database"),
@@ -304,7 +304,7 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
-/// A delay until a time before 1970 is over, a delay until the end of time is not, and neither is an error.
+/// Before 1970 means now, and the end of time is valid.
 async fn bounds_of_time_can_be_stored(test: TestDb) {
     let at = |id: &str, time| {
         NewMessage::from_event(&Probe::noted(id, 1))
@@ -331,7 +331,7 @@ async fn bounds_of_time_can_be_stored(test: TestDb) {
     assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
 }
 
-/// Neither the server's nor the session's time zone matters (O31): writer and relay are in different ones.
+/// Writer and relay use different time zones (O31).
 mod time_zone {
     use super::*;
 
@@ -340,7 +340,7 @@ mod time_zone {
         if let Some(test) = TestDb::open(Backend::Postgres, "time_zone").await {
             let elsewhere = test
                 .connect_again(|options| {
-                    // A connection option would be overridden by the UTC that sqlx sets when it connects.
+                    // sqlx sets UTC when it connects, and would override an option.
                     options.map_sqlx_postgres_pool_opts(|pool| {
                         pool.after_connect(|connection, _| {
                             Box::pin(async move {

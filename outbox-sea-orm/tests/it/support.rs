@@ -1,7 +1,7 @@
-//! Databases for tests. Each test has tables of its own, so all tests can run at the same time.
+//! Databases for tests. Each test has separate tables.
 //!
-//! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
-//! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
+//! SQLite is always tested, PostgreSQL and MariaDB if `OUTBOX_TEST_POSTGRES_URL` and
+//! `OUTBOX_TEST_MARIADB_URL` are set, as by `cargo xtask test`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbB
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Duration of leases: longer than any test.
+/// Longer than any test.
 pub const TTL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Backend {
     MariaDb,
 }
 
-/// Makes one test per back end from a function that takes a [`TestDb`].
+/// One test per database from a function over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -53,7 +53,6 @@ macro_rules! on_every_backend {
     };
 }
 
-/// The database of one test, and the names of its tables.
 #[derive(Debug)]
 pub struct TestDb {
     pub backend: Backend,
@@ -64,7 +63,7 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// A database with the tables of the outbox; `None` skips the test.
+    /// `None` skips the test.
     pub async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         let migrated = migration::migrate_with(&test.db, &test.names).await;
@@ -72,7 +71,7 @@ impl TestDb {
         Some(test)
     }
 
-    /// A database without tables.
+    /// Without tables.
     pub async fn empty(backend: Backend, test: &str) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("t{}", &id[14..]);
@@ -117,12 +116,11 @@ impl TestDb {
         })
     }
 
-    /// Another pool to the same tables. Not for SQLite in memory, where each connection is a database of its own.
+    /// Not for SQLite in memory: each connection would have a separate database.
     pub async fn connect_again(&self, options: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
         connect(&self.url, self.backend, options).await
     }
 
-    /// Another pool to the same tables, through a proxy.
     pub async fn connect_through(
         &self,
         url: &str,
@@ -165,7 +163,6 @@ impl TestDb {
             .expect("the database can hold the names")
     }
 
-    /// Records events in a transaction of their own.
     pub async fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
         let tx = self.outbox().begin().await.map_err(RecordError::Database)?;
         outbox_sea_orm::record(&tx, events).await?;
@@ -179,12 +176,10 @@ impl TestDb {
             .unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The first column of the first row of a query that yields a 64-bit integer.
     pub async fn int(&self, sql: &str) -> i64 {
         int(&self.db, sql).await
     }
 
-    /// Leases of all partitions.
     pub async fn lease_all(&self) -> (OwnerId, Vec<Lease>) {
         let owner = OwnerId::fresh();
         let leases = self
@@ -196,14 +191,14 @@ impl TestDb {
         (owner, leases)
     }
 
-    /// The warnings of a preflight. Durability warnings are left out: the test servers do not sync.
+    /// Without durability warnings: the test servers do not sync.
     pub async fn warnings(&self, store: &SqlStore) -> Vec<SetupProblem> {
         let mut warnings = store.preflight(true).await.expect("the preflight passes");
         warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
         warnings
     }
 
-    /// As far as the database lets it.
+    /// If the database allows it.
     pub async fn set_back_row_ids(&self) {
         let messages = self.messages();
         let sql = match self.sql_backend() {
@@ -216,7 +211,7 @@ impl TestDb {
         self.execute(&sql).await;
     }
 
-    /// Lets all leases and announcements end later, as if the database's clock had been set back.
+    /// Delays the end of all leases and announcements.
     pub async fn set_clock_back(&self, by: Duration) {
         let micros = by.as_micros();
         let later = match self.sql_backend() {
@@ -232,7 +227,6 @@ impl TestDb {
         }
     }
 
-    /// Lets all leases run out.
     pub async fn expire_leases(&self) {
         let past = match self.sql_backend() {
             DbBackend::Postgres => "clock_timestamp() - interval '1 second'",
@@ -270,7 +264,6 @@ impl TestDb {
             .expect("fetch_waiting answers")
     }
 
-    /// All pending messages that are due, in order.
     pub async fn fetch_all(&self) -> Vec<FetchedRow> {
         let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
         self.scan(&leases, 1_000_000).await.due
@@ -312,7 +305,7 @@ async fn connect(
         .max_connections(connections)
         .sqlx_logging(false)
         .acquire_timeout(Duration::from_secs(60));
-    // No test loses its machine, and on a slow disk a writer that waits for others would give up.
+    // Durability is not tested, and on a slow disk waiting writers would time out.
     options.map_sqlx_sqlite_opts(|options| {
         options
             .busy_timeout(Duration::from_secs(60))

@@ -1,4 +1,4 @@
-//! Saves whose transaction ends in an unexpected way: by a panic, an ignored error, the database, or a caller that goes away.
+//! Saves with an unexpected end: panic, ignored error, database error, or dropped caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -38,7 +38,8 @@ async fn a_panicking_closure_leaves_nothing(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// PostgreSQL answers such a commit with a rollback, which sqlx reports as success. The other databases commit the statements that succeeded.
+/// PostgreSQL rolls back, which sqlx reports as success. Other databases commit the successful
+/// statements.
 async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -66,7 +67,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
     undone.rollback().await.unwrap();
     let kept = outer.begin().await.unwrap();
-    // SeaORM's own methods take `&kept`, too.
+    // SeaORM's own methods take it too.
     shop.order(1).insert(&kept).await.unwrap();
     outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
     kept.commit().await.unwrap();
@@ -75,7 +76,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// MySQL does this to end a deadlock: earlier writes are gone, and later ones would be stored alone.
+/// As after a deadlock on MySQL: later writes would be stored alone.
 async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -92,7 +93,7 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
     assert_eq!(shop.recorded().await, []);
 }
 
-/// A relay would fetch such a row and could never settle it.
+/// No relay could settle such a row.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)
@@ -108,7 +109,7 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     }
 }
 
-/// PostgreSQL only: MySQL has no deferred constraints.
+/// MySQL has no deferred constraints.
 async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() != DbBackend::Postgres {
@@ -133,8 +134,7 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// A save that loses its connection during the commit cannot know its outcome, and must not report that nothing is stored. A trigger ends the session at
-/// that moment.
+/// A trigger ends the session during the commit.
 async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend != Backend::Postgres {
@@ -168,7 +168,7 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// A save over a pool continues when its caller goes away, and the pool stays healthy, at whatever moment that happens.
+/// At any moment. The pool stays usable.
 async fn check_dropped_saves(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -179,7 +179,7 @@ async fn check_dropped_saves(db: TestDb) {
         }];
         let mut save = pin!(shop.order(polls).insert_with_events(&outbox, |_| events));
         for _ in 0..polls {
-            // It may have finished: the test is about every moment.
+            // It may have finished.
             if save
                 .as_mut()
                 .poll(&mut Context::from_waker(std::task::Waker::noop()))
@@ -190,7 +190,7 @@ async fn check_dropped_saves(db: TestDb) {
             tokio::task::yield_now().await;
         }
     }
-    // On a pool of one connection, these saves come after all dropped ones; on other pools, soon after them.
+    // Runs after the dropped saves.
     let tx = shop.test.db.begin().await.unwrap();
     tx.commit().await.unwrap();
     for n in 0..50 {
@@ -204,7 +204,7 @@ async fn check_dropped_saves(db: TestDb) {
             .unwrap();
     }
     let mut acknowledged = 0;
-    // A dropped save may commit between the two counts. One that is torn leaves them different.
+    // A dropped save may commit between both counts.
     eventually(
         "an order for each event, and an event for each order",
         async || {

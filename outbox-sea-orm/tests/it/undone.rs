@@ -1,7 +1,8 @@
-//! A transaction that the server has undone because of an error: nothing of it is stored, whichever way the caller goes on.
+//! Nothing of a transaction that the server rolled back is stored, even if the caller ignores the
+//! error.
 //!
-//! Method: with `innodb_snapshot_isolation`, MariaDB undoes a transaction that writes a row which another one has changed since its snapshot (error 1020,
-//! SQLSTATE HY000). On SQLite a trigger does, as a full disk would. The caller ignores the error.
+//! With `innodb_snapshot_isolation`, MariaDB rolls back after a write conflict (1020). On SQLite a
+//! trigger rolls back, as a full disk would.
 
 use futures_util::StreamExt as _;
 use outbox_sea_orm::{OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record};
@@ -10,7 +11,7 @@ use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTra
 use crate::shop::{Shop, placed};
 use crate::support::{Backend, TestDb};
 
-/// Runs a test on both databases that undo a transaction and then commit statements one by one.
+/// For databases that then commit statements one by one.
 macro_rules! on_databases_that_commit_on {
     ($($name:ident),* $(,)?) => {
         on_databases_that_commit_on!(@module mariadb, MariaDb, [$($name),*]);
@@ -43,7 +44,7 @@ on_databases_that_commit_on!(
     repeated_transaction_is_stored_once,
 );
 
-/// A table with the row that both transactions change.
+/// With the row that both transactions change.
 fn rows(shop: &Shop) -> String {
     let name = table(shop);
     match shop.test.sql_backend() {
@@ -59,7 +60,7 @@ fn table(shop: &Shop) -> String {
     format!("undone_{}", shop.marker.replace('-', ""))
 }
 
-/// The statements of the transaction before the one that undoes it. Another session changes the row after the first.
+/// Another session changes the row after the first statement.
 fn snapshot(shop: &Shop) -> Vec<String> {
     match shop.test.sql_backend() {
         DbBackend::MySql => vec![
@@ -82,7 +83,6 @@ fn undoing(shop: &Shop) -> String {
     format!("UPDATE {} SET n = 1", table(shop))
 }
 
-/// Lets the server undo the transaction, through this connection.
 async fn undo(shop: &Shop, tx: &impl ConnectionTrait) {
     for sql in snapshot(shop) {
         tx.execute_unprepared(&sql).await.unwrap();
@@ -100,7 +100,6 @@ async fn begin(shop: &Shop) -> OutboxTransaction {
     tx
 }
 
-/// Nothing of the undone transaction is stored, and the pool is in order.
 async fn nothing_is_stored(shop: &Shop) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
     let outbox = shop.test.outbox();
@@ -145,7 +144,7 @@ async fn joined_save_is_refused_after_it_was_undone(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// Through `Deref`, where no statement is watched.
+/// `Deref` bypasses the watch.
 async fn statement_behind_our_back_is_noticed(shop: Shop) {
     let tx = begin(&shop).await;
     undo(&shop, &*tx).await;
@@ -176,7 +175,7 @@ async fn stream_behind_our_back_is_noticed(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// SeaORM's own transaction remembers nothing, so the server is asked before each record.
+/// Without state, the server is checked before each record.
 async fn record_in_seaorms_transaction_is_refused(shop: Shop) {
     let tx = shop.test.db.begin().await.unwrap();
     let named = Named(&tx, shop.test.config());
@@ -203,7 +202,7 @@ async fn save_in_seaorms_transaction_is_refused(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// A transaction of SeaORM's own, which remembers nothing, in the tables of a test.
+/// SeaORM's own transaction, with the test's tables.
 struct Named<'t>(&'t sea_orm::DatabaseTransaction, outbox_sea_orm::OutboxConfig);
 
 impl Transactional for Named<'_> {
@@ -216,7 +215,7 @@ impl Transactional for Named<'_> {
     }
 }
 
-/// The closure swallows the error of its first attempt.
+/// The closure ignores the error of its first attempt.
 async fn repeated_transaction_is_stored_once(shop: Shop) {
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return outbox_testing::not_applicable("a trigger is no conflict");

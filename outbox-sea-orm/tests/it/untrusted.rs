@@ -1,7 +1,7 @@
-//! Servers whose certificate is not trusted, or is for another name. Waiting changes no certificate.
+//! Certificates that are not trusted or have another name, which is permanent.
 //!
-//! Method: a listener of the test speaks each protocol as far as to its TLS handshake, which is where the client goes away. The certificate and its authority are
-//! those of the tests of outbox-nats, whose README says how they were made.
+//! A listener implements each protocol up to the TLS handshake. The certificates are from the tests
+//! of outbox-nats, described in their README.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 const SERVERS: [DbBackend; 2] = [DbBackend::Postgres, DbBackend::MySql];
 
-/// What MariaDB says first: protocol 10, its version, the first half of the scramble, that it has TLS, and the rest of the scramble.
+/// Protocol 10, version, first half of the scramble, TLS flag, rest of the scramble.
 const GREETING: &[u8] =
     b"\x0a11.4.2-MariaDB\0\x01\0\0\0abcdefgh\0\x00\xaa\x21\x02\0\x08\0\x15\0\0\0\0\0\0\0\0\0\0abcdefghijkl\0mysql_native_password\0";
 
@@ -31,7 +31,7 @@ fn file(name: &str) -> PathBuf {
     tests.join(name)
 }
 
-/// The port of a server that is `localhost` by its certificate, and `127.0.0.1` is not. It ends with the test's process.
+/// The certificate is for `localhost`, not for `127.0.0.1`. Runs until the process ends.
 fn serve(backend: DbBackend) -> u16 {
     let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
@@ -46,7 +46,7 @@ fn serve(backend: DbBackend) -> u16 {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // The client goes away in the middle of the handshake, which is an error here.
+            // The client aborts the handshake.
             let _ = shake_hands(client, backend, config.clone());
         }
     });
@@ -55,11 +55,10 @@ fn serve(backend: DbBackend) -> u16 {
 
 fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConfig>) -> std::io::Result<()> {
     if backend == DbBackend::Postgres {
-        // SSLRequest, and its answer.
         client.read_exact(&mut [0; 8])?;
         client.write_all(b"S")?;
     } else {
-        // Each packet begins with its length and its number.
+        // Packet header: length and number.
         let length = u8::try_from(GREETING.len()).expect("a short greeting");
         client.write_all(&[&[length, 0, 0, 0], GREETING].concat())?;
         client.read_exact(&mut [0; 36])?;
@@ -69,7 +68,7 @@ fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConf
     session.complete_io(&mut client).map(|_| ())
 }
 
-/// The address of a server, by the most that a client can verify, with the authorities of a file or of this machine.
+/// Full verification, with the authorities of a file or of this machine.
 fn address(backend: DbBackend, host: &str, authority: Option<&str>) -> String {
     let port = serve(backend);
     let (scheme, mode, key) = match backend {
@@ -125,7 +124,7 @@ async fn a_file_of_authorities_that_is_missing_is_not_waited_for() {
     }
 }
 
-/// The same where the pool was opened before somebody asked.
+/// Also with a pool that is already open.
 #[tokio::test]
 async fn a_relay_whose_database_is_not_trusted_does_not_start() {
     for backend in SERVERS {
@@ -143,7 +142,7 @@ async fn a_relay_whose_database_is_not_trusted_does_not_start() {
     }
 }
 
-/// With an authority and the name that it vouches for, the handshake succeeds, and what fails then is no matter of TLS.
+/// The handshake succeeds; the later failure is not TLS.
 #[tokio::test]
 async fn a_certificate_that_is_trusted_is_no_failure_of_tls() {
     for backend in SERVERS {

@@ -1,6 +1,6 @@
-//! `outbox_record`: programs in other languages record the same rows as Rust, under the same rules.
+//! `outbox_record`: other languages record the same rows as Rust, by the same rules.
 //!
-//! The SQL side is called as such programs call it: with a statement of its own in a transaction that this crate knows nothing of.
+//! Called as such programs do: by a statement in a transaction outside this crate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ crate::on_every_backend!(
     limits_that_rust_raises_hold_in_sql_only_after_they_were_edited,
 );
 
-/// The arguments of one call. What is `None` is left to its default.
+/// `None` uses the default.
 #[derive(Debug, Clone, Default)]
 pub struct Call {
     pub aggregate_type: String,
@@ -36,7 +36,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// A `probe.noted`.
     pub fn noted(id: &str, n: u64) -> Self {
         Self {
             aggregate_type: "probe".to_owned(),
@@ -122,8 +121,8 @@ fn is_transient(error: &DbErr) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// Concurrent writers of both kinds record in the same few aggregates, and some roll back. The numbers have no holes, `row_id` follows them, and
-/// both kinds put an aggregate into the same partition.
+/// Concurrent writers of both kinds in few aggregates; some roll back. Sequences are gapless, in
+/// the order of `row_id`, and partitions are equal.
 async fn writers_in_sql_and_in_rust_share_the_numbers(test: TestDb) {
     let test = Arc::new(with_writers(test).await);
     let (writers, transactions) = match test.backend {
@@ -206,7 +205,7 @@ async fn record_in_sql(test: &TestDb, id: &str, n: u64) {
     }
 }
 
-/// Each pair is one event, recorded in Rust and in SQL: a consumer receives the same bytes, but for the id, the number and the time.
+/// A consumer receives the same bytes, except id, number and time.
 async fn the_same_event_becomes_the_same_message(test: TestDb) {
     let test = with_writers(test).await;
     let context = MessageContext {
@@ -284,7 +283,7 @@ async fn the_same_event_becomes_the_same_message(test: TestDb) {
     a_time_to_come_is_the_same(&test).await;
 }
 
-/// Such a message is not fetched yet.
+/// Not fetched yet.
 async fn a_time_to_come_is_the_same(test: &TestDb) {
     let micros = 4_102_444_800_123_457;
     let future = OffsetDateTime::UNIX_EPOCH + Duration::microseconds(micros);
@@ -305,7 +304,7 @@ async fn a_time_to_come_is_the_same(test: &TestDb) {
     assert_eq!(test.int(&delays).await, 2);
 }
 
-/// Microseconds since 1970, and -1 without a delay.
+/// In microseconds since 1970, -1 without a delay.
 async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     let delay = format!(
         "SELECT COALESCE({}, -1) FROM {} WHERE row_id = {}",
@@ -316,7 +315,7 @@ async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     test.int(&delay).await
 }
 
-/// `available_at` as microseconds since 1970.
+/// In microseconds since 1970.
 fn micros_of_delay(test: &TestDb) -> &'static str {
     match test.sql_backend() {
         DbBackend::Postgres => "(extract(epoch FROM available_at) * 1000000)::int8",
@@ -325,7 +324,7 @@ fn micros_of_delay(test: &TestDb) -> &'static str {
     }
 }
 
-/// The id is a UUIDv7 of about the time at which the message was recorded.
+/// The id is a UUIDv7 of about the time of recording.
 fn id_has_the_time_of(message: &Message) {
     let id = message.id.as_uuid();
     assert_eq!(id.get_version_num(), 7, "{id}");
@@ -337,7 +336,7 @@ fn id_has_the_time_of(message: &Message) {
     );
 }
 
-/// Place and content of a row as a consumer receives it, without what differs between two records of one event.
+/// Without values that differ per record.
 fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let message = row.message.as_ref().unwrap();
     let (mut headers, payload) = codec::encode(message, "shop").received();
@@ -345,7 +344,8 @@ fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     (row.partition, headers, payload.to_vec())
 }
 
-/// A key that exists is told from other errors. What the refused call has done is undone, also if the transaction goes on.
+/// An existing key has its own error. A rejected call leaves nothing, even if the transaction
+/// continues.
 async fn a_refused_call_leaves_no_hole(test: TestDb) {
     let test = with_writers(test).await;
     let keyed = || Call::noted("1", 1).with_dedup_key("k");
@@ -363,7 +363,7 @@ async fn a_refused_call_leaves_no_hole(test: TestDb) {
     };
     assert!(error.contains(named), "{error}");
     if is_postgres {
-        // The server has given the transaction up.
+        // The server has aborted the transaction.
         tx.rollback().await.unwrap();
     } else {
         tx.commit().await.unwrap();
@@ -378,7 +378,7 @@ async fn a_refused_call_leaves_no_hole(test: TestDb) {
     assert_eq!(numbers, [1, 2]);
 }
 
-/// The functions do not know the configuration of any program. The guide says to edit the numbers.
+/// The functions have fixed limits, which the guide explains how to edit.
 async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: TestDb) {
     let test = with_writers(test).await;
     let default = Limits::default().payload_bytes_max;
@@ -415,7 +415,7 @@ async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: T
         "the number and the message"
     );
     let edited = edited.replace(&default.to_string(), &(2 * default).to_string());
-    // The lines around the procedure are for the command-line client.
+    // For the command-line client.
     let edited = edited
         .replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;", "END;");
@@ -427,7 +427,7 @@ async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: T
     assert_eq!(test.fetch_all().await.len(), 2);
 }
 
-/// On MySQL each statement of a procedure would be committed by itself. And the caller's own last id is kept.
+/// MySQL would commit each statement of the procedure. `LAST_INSERT_ID` must stay unchanged.
 #[tokio::test]
 async fn on_mariadb_a_call_needs_a_transaction_and_keeps_the_last_insert_id() {
     let Some(test) = TestDb::open(Backend::MariaDb, "a_call_needs_a_transaction").await else {
@@ -448,7 +448,7 @@ async fn on_mariadb_a_call_needs_a_transaction_and_keeps_the_last_insert_id() {
     assert_eq!(test.fetch_all().await.len(), 1);
 }
 
-/// `INSERT OR IGNORE` and `INSERT OR REPLACE` change what the statements inside a trigger do about a conflict. Nothing is ignored or replaced here.
+/// `INSERT OR IGNORE` and `INSERT OR REPLACE` also affect statements in triggers.
 #[tokio::test]
 async fn on_sqlite_a_conflict_clause_of_the_caller_changes_nothing() {
     let test = TestDb::open(Backend::Sqlite, "a_conflict_clause").await.unwrap();

@@ -1,4 +1,4 @@
-//! Which events `outbox_record` accepts: those that Rust accepts.
+//! `outbox_record` accepts exactly the events that Rust accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::writers::{Call, with_writers};
 
 crate::on_every_backend!(sql_accepts_what_rust_accepts);
 
-/// An event whose names are not known at compile time.
+/// Names are only known at run time.
 #[derive(Debug)]
 struct Fuzzed {
     descriptor: &'static EventDescriptor,
@@ -41,7 +41,7 @@ impl DomainEvent for Fuzzed {
     }
 }
 
-/// What Rust says about the event: nothing, or the code of `outbox_record` for its error.
+/// The code of `outbox_record` for Rust's error, if any.
 fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<(), &'static str> {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let descriptor = EventDescriptor {
@@ -58,7 +58,7 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
         descriptor: Box::leak(Box::new(descriptor)),
         call: call.clone(),
     };
-    // In Rust these four are set through the context.
+    // Rust sets these four through the context.
     let own = |name: &str| headers.get(name).cloned();
     let context = MessageContext {
         correlation_id: own("ce-correlationid"),
@@ -109,8 +109,8 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
     })
 }
 
-/// Names, keys, subjects and headers from a seed, at and beyond their limits. SQL accepts an event if and only if Rust does; if one argument is
-/// wrong, with the code that says which.
+/// Names, keys, subjects and headers at and beyond their limits. For one wrong argument, the code
+/// must identify it.
 async fn sql_accepts_what_rust_accepts(test: TestDb) {
     let test = with_writers(test).await;
     let seed = std::env::var("OUTBOX_TEST_SEED")
@@ -134,7 +134,8 @@ async fn sql_accepts_what_rust_accepts(test: TestDb) {
             (Ok(()), Ok(())) => accepted += 1,
             (Err(code), Err(error)) => {
                 refused.insert(*code);
-                // PostgreSQL's text holds no NUL, so the server refuses the parameter itself. Of several wrong headers, either side names another one.
+                // PostgreSQL itself rejects NUL. For several wrong headers, each side reports
+                // another one.
                 let (error, of_headers) = (error.to_string(), ["OB010", "OB011", "OB012", "OB013"]);
                 let names_another =
                     of_headers.contains(code) && of_headers.iter().any(|code| error.contains(code));
@@ -153,12 +154,11 @@ async fn sql_accepts_what_rust_accepts(test: TestDb) {
     assert!(accepted > 60, "{accepted}");
 }
 
-/// Number of calls of [`at_a_limit`].
 const LIMITS: u64 = 24;
 
 type Case = (Call, BTreeMap<String, String>, usize);
 
-/// The last value that fits and the first that does not, alternately.
+/// Alternates the last valid and the first invalid value.
 fn at_a_limit(n: u64) -> Case {
     let more = usize::try_from(n % 2).unwrap();
     let mut call = Call::noted("limit", n);
@@ -209,7 +209,6 @@ fn json(headers: &BTreeMap<String, String>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// A text whose payload is a JSON string.
 #[derive(serde::Serialize)]
 struct Text(String);
 
@@ -238,7 +237,7 @@ impl DomainEvent for Text {
     }
 }
 
-/// A call with one to three arguments that are perhaps wrong.
+/// One to three arguments may be wrong.
 fn fuzzed(random: &mut fastrand::Rng, n: u64) -> Case {
     let mut call = Call {
         payload: "\"x\"".to_owned(),
@@ -316,7 +315,7 @@ fn header_name(random: &mut fastrand::Rng) -> String {
     strewn(random, name)
 }
 
-/// Text of characters that have a meaning somewhere.
+/// Special characters.
 fn text(random: &mut fastrand::Rng, long: std::ops::Range<usize>) -> String {
     let length = match random.u8(..8) {
         0 => 0,
@@ -346,7 +345,7 @@ fn text(random: &mut fastrand::Rng, long: std::ops::Range<usize>) -> String {
     strewn(random, text)
 }
 
-/// Puts a character that is often forbidden somewhere, in one of three texts.
+/// In one of three texts.
 fn strewn(random: &mut fastrand::Rng, mut text: String) -> String {
     let odd = [
         '.', '.', '*', '>', ' ', '\t', '\n', '\r', '\0', '\u{1}', '\u{7f}', '\u{80}', '\u{85}', '\u{9f}',

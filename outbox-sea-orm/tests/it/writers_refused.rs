@@ -1,4 +1,4 @@
-//! What `outbox_record` says of arguments that are of the wrong kind, called with literals as a program in another language does.
+//! Errors of `outbox_record` for arguments of a wrong kind, called with literals.
 
 use sea_orm::{ConnectionTrait, DbBackend, TransactionTrait};
 
@@ -7,7 +7,7 @@ use crate::writers::with_writers;
 
 crate::on_every_backend!(an_argument_of_a_wrong_kind_is_refused_by_its_code);
 
-/// PostgreSQL has types of its own for three of the arguments, and refuses other text before the call.
+/// PostgreSQL has types for three arguments, and rejects other text before the call.
 async fn an_argument_of_a_wrong_kind_is_refused_by_its_code(test: TestDb) {
     let test = with_writers(test).await;
     let backend = test.sql_backend();
@@ -43,7 +43,7 @@ async fn an_argument_of_a_wrong_kind_is_refused_by_its_code(test: TestDb) {
         ),
     ];
     if backend == DbBackend::Sqlite {
-        // Its columns take values of any type.
+        // Its columns accept any type.
         let insert = |column: &str, value: &str| {
             format!(
                 "INSERT INTO {name} (aggregate_type, aggregate_id, event_name, payload, {column}) VALUES ('probe', '1', 'noted', '{{}}', {value})"
