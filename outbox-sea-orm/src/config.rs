@@ -5,9 +5,7 @@ use outbox_core::Limits;
 use crate::names::TableNames;
 use crate::names::usage;
 
-/// Table names and message limits for recording events.
-///
-/// The relay's [`SqlStore`](crate::SqlStore) needs the same names.
+/// Table names and message limits. The relay's [`SqlStore`](crate::SqlStore) needs the same names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxConfig {
@@ -18,9 +16,7 @@ pub struct OutboxConfig {
 }
 
 impl OutboxConfig {
-    /// Sets the table names.
-    ///
-    /// Marks these names as used by this process: see
+    /// Sets the table names, and marks them as used by this process: see
     /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {

@@ -77,7 +77,7 @@
 //! in your own `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
-// With some drivers disabled, code of the others is unused.
+// Code of disabled drivers is unused.
 #![cfg_attr(
     not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(unused)

@@ -35,7 +35,6 @@ impl fmt::Display for UnfitSetting {
     }
 }
 
-/// Variable, required value, effect of another value.
 const MYSQL: [(&str, &str, &str); 5] = [
     (
         "autocommit",
@@ -56,7 +55,6 @@ const MYSQL: [(&str, &str, &str); 5] = [
     ("unique_checks", "1", "inserts would lock whole tables"),
 ];
 
-/// These change the meaning of statements.
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
 /// Fixes all findings of [`unfit_settings`]. `sql_mode` is the drivers' value on a default server.
@@ -82,7 +80,6 @@ pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSettin
     unfit(backend, &row)
 }
 
-/// Input of [`unfit`].
 pub(crate) fn question(backend: DbBackend) -> Option<String> {
     match backend {
         DbBackend::Postgres => Some(

@@ -17,7 +17,7 @@ pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only at a shutdown of the runtime. Then this caller is not polled again.
+            // Only a shutdown of the runtime aborts the task. Then this caller is not polled again.
             Err(_) => std::future::pending().await,
         },
     }

@@ -12,10 +12,9 @@ use super::Why;
 use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// While only sqlx reports an error for SSLRequest.
+/// Attempts while SSLRequest fails only in sqlx.
 const ATTEMPTS: usize = 5;
 
-/// Opens and closes a connection outside the pool.
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -132,7 +131,7 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
         DbErr::ConnectionAcquire(_) => Some(Why::Away),
         #[cfg(feature = "postgres")]
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
-        // Only while connecting. Otherwise the pool reconnects, whatever the cause.
+        // Only while connecting. A connection that breaks later is reopened.
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
         DbErr::Conn(RuntimeErr::SqlxError(error))
         | DbErr::Exec(RuntimeErr::SqlxError(error))

@@ -87,7 +87,6 @@ pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr
 async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
-    // The table function would wait for the file lock.
     let databases = Statement::from_string(DbBackend::Sqlite, "PRAGMA database_list");
     for row in pool.query_all_raw(databases).await? {
         if row.try_get_by_index::<String>(1)? == "main" {

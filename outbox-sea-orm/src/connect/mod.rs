@@ -1,7 +1,7 @@
 //! Opens a pool for a program that may start before its database.
 //!
-//! A sqlx 0.9 pool retries for 30 s and reports only a timeout, so the server is tested over a
-//! separate connection.
+//! A sqlx 0.9 pool reports only a timeout after 30 s, so the server is tested over a separate
+//! connection.
 //!
 //! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No text
 //! contains a password or the address.
@@ -24,7 +24,7 @@ use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, serve
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Wait for the pool before the server is tested.
+/// Before the server is tested.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
@@ -32,13 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Differences from SeaORM's `Database::connect`:
 ///
 /// * While the server is down or starting, it retries without limit, after 100 ms, then with
-///   doubled pauses of up to 2 s. Logs each reason once.
+///   doubled pauses of up to 2 s. Logs each reason once. Returns a refused login or failed TLS at
+///   once.
 /// * Statements are logged at level debug instead of info. Any other level in `options` is kept.
 /// * Unknown address parameters are errors. IPv6 addresses (`[::1]`) work.
 /// * A PostgreSQL pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is
 ///   refused.
-/// * For an in-memory SQLite database, the pool never closes a connection, because the database
-///   ends with the last one.
+/// * For an in-memory SQLite database, the pool never closes a connection: no idle timeout, maximum
+///   lifetime or test before use.
 ///
 /// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep this
 /// target at debug (`info,sea_orm=debug`), or use `PGPASSWORD` or `.pgpass`.
@@ -128,7 +129,7 @@ async fn try_once(
     check_sessions(asking, None).await?;
     match Database::connect(options.clone()).await {
         Ok(opened) => Ok(opened),
-        // The pool does not report the cause.
+        // The pool hides the cause.
         Err(source) => match reach(asking).await {
             Ok(()) if is_broken_protocol(&source) => Err(ConnectError::OutOfReach {
                 server: server_of(asking),
@@ -293,7 +294,7 @@ pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
 }
 
 /// Waits 1 s, then returns the reason for a failed connection. Never completes if the server
-/// accepts a connection: then the pool is busy. Dropping the future closes its connections.
+/// accepts one: the pool is busy. Dropping the future closes its connections.
 #[doc(hidden)]
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
@@ -306,8 +307,7 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
 /// PgBouncer's SQLSTATE for all its own errors.
 const OF_POOLER: &str = "08P01";
 
-/// Login refused (28), database missing; connection lost (08), resources (53), starting or stopping
-/// (57P).
+/// Login (28), database missing; connection (08), resources (53), starting or stopping (57P).
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -318,8 +318,8 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
     }
 }
 
-/// Access denied, host not allowed, database missing, account expired or locked; too many
-/// connections, shutdown, Galera node not ready.
+/// Access, host, database or account refused; too many connections, shutdown, Galera node not
+/// ready.
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),

@@ -1,7 +1,7 @@
 //! Detects a pooler that assigns another PostgreSQL session after each transaction.
 //!
-//! Settings of one client, such as the search path, would apply to others, and events could reach
-//! another service's tables. No answer identifies a pooler, so its behavior is tested.
+//! Settings of one client, such as the search path, would apply to others. No answer identifies a
+//! pooler, so its behavior is tested.
 
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgConnection};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
@@ -66,14 +66,12 @@ async fn marked(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
-    /// An answer to SSLRequest, or an authentication request.
     Ready,
     Error,
     /// Not the PostgreSQL protocol.
     Foreign,
 }
 
-/// sqlx reports an ErrorResponse to SSLRequest as a protocol error.
 pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Result<Greeting> {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
     Ok(match first_byte(options, &SSL_REQUEST).await? {

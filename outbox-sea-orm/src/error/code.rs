@@ -93,7 +93,7 @@ impl ErrorCode {
     fn refuses_commit(&self) -> bool {
         match (self.number, self.code.len()) {
             (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
-            // It ends the session, possibly during the commit.
+            // A fatal error ends the session, possibly during the commit.
             (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
             // BUSY, LOCKED, FULL, CONSTRAINT.
             _ => matches!(self.sqlite(), Some(5 | 6 | 13 | 19)),

@@ -106,7 +106,6 @@ fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
         // Privilege; login; database missing.
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
         b"42000" => match answer.number {
-            // Privilege; database missing.
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
             // Limits of the user.
             Some(1203 | 1226) => ErrorKind::Unavailable,

@@ -98,15 +98,13 @@ impl RecordError {
         }
     }
 
-    /// Whether the whole transaction can succeed if repeated: the database was unreachable, or a
-    /// concurrent transaction won.
+    /// Whether the whole transaction can succeed if repeated.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Whether a concurrent transaction won: deadlock, serialization failure or lock timeout.
-    /// Repeat the whole transaction.
+    /// Whether a concurrent transaction won. Repeat the whole transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
@@ -160,7 +158,8 @@ pub enum SaveError {
         why: &'static str,
     },
     /// The database rolled back the whole transaction that the save had joined (deadlock on MySQL,
-    /// lost connection). Drop it, and repeat all of it. It cannot be committed.
+    /// lost connection). Drop it, and repeat all of it. It cannot be committed; on servers, its
+    /// connection is closed.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored, or nothing. Read the model
@@ -208,8 +207,7 @@ impl SaveError {
         self.kind().is_retryable()
     }
 
-    /// Whether a concurrent transaction won: deadlock, serialization failure or lock timeout.
-    /// Repeat the save, or the whole joined transaction.
+    /// Whether a concurrent transaction won. Repeat the save, or the whole joined transaction.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict

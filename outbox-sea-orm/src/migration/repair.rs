@@ -11,7 +11,7 @@ use crate::store::lease;
 use crate::task::detached;
 use crate::write::transaction::begin;
 
-/// Skipped without the privilege to read: services that only record also call `migrate`.
+/// Services that only record call `migrate` too, without the privilege to read.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
     let dialect = Dialect::new(db.get_database_backend(), names);
     let row = match db.query_one_raw(lease::sql::rows(&dialect)).await {

@@ -119,7 +119,6 @@ pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
     )
 }
 
-/// `version` is a literal or a placeholder.
 pub(super) fn remember(backend: DbBackend, table: &str, version: &str) -> String {
     let (time, unless) = match backend {
         DbBackend::Postgres => ("extract(epoch FROM now())::int8", " ON CONFLICT DO NOTHING"),
@@ -181,7 +180,6 @@ async fn apply(
 /// Table, function or type exists.
 const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
 
-/// Adds the next step if tables exist without their recorded migration.
 fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
     if !has_code(&error, &EXISTS) {
         return error;

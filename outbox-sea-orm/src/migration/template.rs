@@ -42,14 +42,13 @@ impl SqlTemplates {
             DbBackend::MySql => self.mysql,
             _ => self.sqlite,
         };
-        // Names match `[a-z0-9_]*`.
         Ok(template
             .replace("{schema}", &names.qualifier(backend))
             .replace("{prefix}", names.prefix()))
     }
 }
 
-/// A migration made of [`SqlTemplates`].
+/// A migration from [`SqlTemplates`].
 #[derive(Debug, Clone)]
 pub struct SqlMigration {
     name: String,

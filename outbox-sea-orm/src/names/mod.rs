@@ -122,8 +122,8 @@ impl TableNames {
         self.table(backend, "outbox_leases")
     }
 
-    /// Any table, as SQL text: `"shop".billing_inbox_messages`. The schema is quoted, because it
-    /// may be a reserved word.
+    /// Any table, as SQL text: `"shop".billing_inbox_messages`. The schema may be a reserved word,
+    /// so it is quoted.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))

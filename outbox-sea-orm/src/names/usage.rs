@@ -1,10 +1,10 @@
 //! Records which table names this process uses, so that no event goes to unread default tables.
 //!
 //! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig). If the process uses
-//! only other names, recording in it is rejected.
+//! only other names, it rejects events.
 //!
-//! A configuration, store or migration marks its names as used; `SqlStore::new` only at its first
-//! call, because `with_names` may follow. The schema `public` counts as the default.
+//! A configuration, store or migration marks its names; `SqlStore::new` only at its first call,
+//! because `with_names` may follow. The schema `public` counts as the default.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

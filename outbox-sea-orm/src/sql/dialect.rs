@@ -27,7 +27,6 @@ pub(crate) struct Dialect {
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
     pub(crate) operations: String,
-    /// Position of a log relay. May be missing.
     pub(crate) log: String,
 }
 
@@ -162,7 +161,6 @@ impl Dialect {
         format!("{count}(CASE WHEN {condition} THEN 1 END)")
     }
 
-    /// As a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
@@ -181,7 +179,6 @@ impl Dialect {
         }
     }
 
-    /// Bytes on MySQL.
     pub(crate) fn key(&self, key: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(key.as_bytes().to_vec())),

@@ -151,7 +151,7 @@ impl Dialect {
             DbBackend::Sqlite => " AND +id IN ",
             _ => " AND id IN ",
         });
-        // For few distinct statements in the cache.
+        // Keeps the number of distinct statements low.
         let last = rows.last().copied();
         let padding = rows.len().max(1).next_power_of_two() - rows.len();
         let padded = rows

@@ -84,7 +84,6 @@ pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<
     Ok(Some(ids.above))
 }
 
-/// 48 bits of milliseconds fit into the type.
 pub(super) fn time_of(id: Uuid) -> OffsetDateTime {
     let millis = i128::from(id.as_u64_pair().0 >> 16);
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)

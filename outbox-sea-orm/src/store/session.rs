@@ -308,7 +308,6 @@ impl Session {
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
             // A deferred transaction that reads first fails if another one writes meanwhile.
             (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
-            // Deferred transactions read a snapshot.
             (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
             (_, Purpose::Write) => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN"],
             (_, Purpose::Read) => &[
@@ -378,7 +377,6 @@ impl Session {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
-        // The sender is only dropped.
         let _ = gone.await;
         sleep(GRACE).await;
     }

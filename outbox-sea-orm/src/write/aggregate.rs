@@ -15,7 +15,7 @@ use crate::write::executor::{Executor, Work};
 use crate::write::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
 use crate::write::transaction::OutboxTransaction;
 
-/// An active model and the events raised on it.
+/// An active model and the events raised on it. Each save consumes both, even if it fails.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -224,8 +224,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Database`] contains the error of the write. Model and events are
-    /// consumed in any case.
+    /// [`SaveError`]; [`SaveError::Database`] contains the error of the write.
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,
@@ -254,7 +253,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed in any case.
+    /// [`SaveError`].
     pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.insert_with_events(db, events).await
@@ -264,7 +263,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed in any case.
+    /// [`SaveError`].
     pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.update_with_events(db, events).await
@@ -274,7 +273,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed in any case.
+    /// [`SaveError`].
     pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.save_with_events(db, events).await
@@ -284,8 +283,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`]. Model and events are
-    /// consumed in any case.
+    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`].
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
         if !self.later.is_empty() {
             drop(self.take());

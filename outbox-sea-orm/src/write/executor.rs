@@ -84,7 +84,6 @@ pub(crate) mod sealed {
                 .map_err(|error| lost(SaveError::Database(error)))?;
             let outcome = joined(self, &turn, work).await;
             match outcome {
-                // The turn's drop prevents the commit.
                 Err(SaveError::TransactionLost(_)) => {}
                 _ => turn.ends(),
             }
@@ -93,7 +92,6 @@ pub(crate) mod sealed {
     }
 }
 
-/// The strong reference lives as long as the caller.
 fn caller() -> (Arc<()>, Weak<()>) {
     let waiting = Arc::new(());
     let caller = Arc::downgrade(&waiting);

@@ -32,7 +32,6 @@ pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backen
     <A::Entity as EntityTrait>::Column::iter().map(sent).sum()
 }
 
-/// Queries the server only for a large row.
 pub(crate) async fn check(
     size_bytes: usize,
     table: impl FnOnce() -> String + Send,
@@ -53,7 +52,6 @@ pub(crate) async fn check(
     Ok(())
 }
 
-/// The server's limit.
 pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usize, DbErr> {
     let packet = "SELECT CAST(@@max_allowed_packet AS SIGNED) AS packet";
     let row = conn
@@ -64,7 +62,6 @@ pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usi
     Ok(usize::try_from(packet).unwrap_or(usize::MAX))
 }
 
-/// Upper bound within a packet.
 pub(crate) fn value_bytes(value: &Value) -> usize {
     let content = match value {
         Value::String(Some(text)) => text.len(),

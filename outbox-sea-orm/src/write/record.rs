@@ -14,10 +14,10 @@ use crate::write::turn::Turn;
 /// Records events in an open transaction: they exist if and only if it commits.
 ///
 /// A transaction begun by SeaORM records into the default tables, and the relay finds the messages
-/// with its next poll (default: within 1 s). A transaction from
+/// with its next poll (default: within 1 s). It is rejected if the process uses only other table
+/// names ([`RecordError::DefaultNames`]). A transaction from
 /// [`OutboxConnection::begin`](crate::OutboxConnection::begin) uses its configuration, and its
-/// commit wakes the relays of this process. If a process uses only other table names, SeaORM's own
-/// transactions are rejected ([`RecordError::DefaultNames`]).
+/// commit wakes the relays of this process.
 ///
 /// All events are checked before any write. Returns the message ids in order. Thousands of events
 /// need only a few statements. The head rows of the aggregates stay locked until the transaction
@@ -25,8 +25,8 @@ use crate::write::turn::Turn;
 ///
 /// Transactions that touch several aggregates in different orders can deadlock (on MariaDB also the
 /// first writers of one aggregate). Above READ COMMITTED, PostgreSQL can report a serialization
-/// failure. Then repeat the whole transaction, as
-/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
+/// failure. [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats the
+/// whole transaction.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -54,9 +54,8 @@ use crate::write::turn::Turn;
 ///
 /// # Cancellation
 ///
-/// If the future is dropped early, drop the transaction too, which rolls it back. A transaction
-/// from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction
-/// then reject the commit.
+/// If the future is dropped early, drop the transaction too, which rolls it back. The commit is
+/// rejected as after an error.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     let events = events.into_events();
     let turn = Turn::take(tx).await.map_err(RecordError::TransactionLost)?;

@@ -213,7 +213,6 @@ impl OutboxConnection {
         }
     }
 
-    /// After an error nothing is stored, except with `CommitUnknown`.
     async fn attempt<T, E, F, Fut>(&self, options: TransactionOptions, work: &mut F) -> Result<T, Failed<E>>
     where
         F: FnMut(OpenTransaction) -> Fut,

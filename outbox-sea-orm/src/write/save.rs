@@ -191,7 +191,6 @@ where
 enum Write {
     Insert,
     Update,
-    /// Update if the primary key is set.
     Save,
 }
 

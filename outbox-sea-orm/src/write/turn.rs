@@ -39,12 +39,12 @@ impl Turn {
         &self.integrity
     }
 
-    /// Nothing is half done.
+    /// The work is complete, or nothing of it is left.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// This level must be rolled back.
+    /// The work failed midway, so this level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -59,7 +59,8 @@ impl Drop for Turn {
     }
 }
 
-/// By address. All users borrow the transaction, so it cannot move, and no other has its address.
+/// Keyed by address: all users borrow the transaction, so it cannot move, and no other has its
+/// address.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {

@@ -55,7 +55,6 @@ pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statem
         "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
         dialect.messages,
         if waiting { 3 } else { 0 },
-        // The row may be unsequenced and delayed.
         if waiting { "" } else { ", available_at = NULL" },
     ));
     dialect.push_rows_of(&mut sql, rows);

@@ -25,7 +25,6 @@ pub(super) async fn count(db: &Session) -> Result<Backlog, DbErr> {
         _ => Ok(0),
     };
     let span = span.unwrap_or_default();
-    // SQLite stores any type in any column.
     let due_since = |column| row.try_get::<Option<i64>>("", column).unwrap_or_default();
     let due = [due_since("pending_due_micros"), due_since("waiting_due_micros")];
     let due = due.into_iter().flatten().min();

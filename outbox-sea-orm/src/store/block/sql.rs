@@ -117,7 +117,6 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
     )
 }
 
-/// The blocks must be locked.
 pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
@@ -140,7 +139,6 @@ pub(crate) fn resume(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// Sorts all blocks.
 pub(crate) fn blocked(dialect: &Dialect, limit: i64) -> Statement {
     let mut sql = dialect.sql(format!(
         "{} ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",

@@ -16,7 +16,6 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns whether another row fits.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         self.rows = self.rows.saturating_sub(1);
         let fits = bytes <= self.bytes;

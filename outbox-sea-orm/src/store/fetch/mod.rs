@@ -59,7 +59,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
-        // It may have more.
+        // A partition that filled its share may have more.
         scan.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
@@ -85,7 +85,6 @@ struct Scan {
     more: bool,
     bounds: Bounds,
     met: HashMap<u16, i64>,
-    /// Not of rows that must wait.
     payloads: usize,
     bytes: usize,
 }
@@ -125,7 +124,7 @@ impl Scan {
             more: self.more,
             ..Fetched::default()
         };
-        // Their later messages wait too.
+        // Aggregates with a waiting message. Their later messages wait too.
         let mut waiting: HashSet<Aggregate> = HashSet::new();
         for scanned in self.rows {
             let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);

@@ -7,9 +7,9 @@
 //! Invariant: a message is not returned while its predecessor (`sequence - 1`) is pending, unless
 //! the predecessor is in flight or was returned before it.
 //!
-//! A predecessor may be behind the end of the scan. One query finds pending predecessors that no fetch has
-//! returned ([`Returned`]). The first pending messages of their aggregates replace the scanned
-//! ones, so the relay always progresses.
+//! A predecessor may be behind the end of the scan. One query finds pending predecessors that no
+//! fetch has returned ([`Returned`]). The first pending messages of their aggregates replace the
+//! scanned ones, so the relay always progresses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,6 @@ pub(super) async fn by_sequence(
         |scanned: &ScannedRow| scanned.row.sequenced && behind.contains(&Key::from(&scanned.row.aggregate));
     let scanned = scan.rows.len();
     scan.rows.retain(|scanned| !is_behind(scanned));
-    // No more than the removed rows, for the limit.
     let each = (scanned - scan.rows.len()) / behind.len();
     let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();

@@ -22,7 +22,6 @@ pub(in crate::store) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
 struct Partition {
     epoch: i64,
     hasher: std::hash::RandomState,
-    /// By hash of the aggregate.
     last: HashMap<u64, i64>,
 }
 

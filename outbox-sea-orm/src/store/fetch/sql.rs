@@ -23,7 +23,6 @@ impl Scope<'_> {
         self.partitions.len() >= usize::from(PARTITIONS)
     }
 
-    /// At least one.
     pub(crate) fn share(&self) -> i64 {
         (self.limit / (self.partitions.len().max(1) as i64)).max(1)
     }

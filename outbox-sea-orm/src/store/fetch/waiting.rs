@@ -42,7 +42,6 @@ pub(crate) struct Request {
 /// previous result to its end.
 const UNKNOWN_ROWS: usize = 64;
 
-/// Rows of one aggregate.
 struct Group {
     due_micros: i64,
     rows: Vec<ScannedRow>,

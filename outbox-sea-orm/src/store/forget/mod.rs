@@ -92,7 +92,6 @@ async fn forget_keys(
     Ok((rows.len() as u64, left))
 }
 
-/// Locked.
 struct Row {
     id: Uuid,
     is_unpublished: bool,

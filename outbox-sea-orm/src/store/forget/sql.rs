@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// By key. Blocks recording of sequenced messages until the transaction ends.
+/// In key order. Blocks recording of sequenced messages until the transaction ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -75,7 +75,7 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// By key.
+/// In key order.
 pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duration) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",

@@ -34,13 +34,11 @@ pub(super) async fn acquire(
     if rows.ahead > 0 {
         db.execute(sql::shorten(&db.dialect)).await?;
     }
-    // The relay requests the rest again.
     let rows = leases.is_empty().then_some(rows);
     Ok((leases, rows))
 }
 
 pub(super) struct LeaseRows {
-    /// Partitions with a row.
     present: i64,
     /// Leases granted before the clock was set back.
     ahead: i64,

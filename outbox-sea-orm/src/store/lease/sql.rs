@@ -24,7 +24,6 @@ pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
     dialect.statement(&text, [i64::from(max).into()])
 }
 
-/// The leases must be locked.
 pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: &[i64]) -> Statement {
     let text = format!(
         "owner = ?, epoch = epoch + 1, expires_at = {}",
@@ -50,13 +49,11 @@ pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> S
     sql.statement()
 }
 
-/// The leases must be locked.
 pub(super) fn extend(dialect: &Dialect, ttl_micros: i64, partitions: &[i64]) -> Statement {
     let text = format!("expires_at = {}", dialect.now_plus("?"));
     set(dialect, &text, [ttl_micros.into()], partitions)
 }
 
-/// The leases must be locked.
 pub(super) fn release(dialect: &Dialect, partitions: &[i64]) -> Statement {
     let text = format!("owner = NULL, expires_at = {}", dialect.now());
     set(dialect, &text, [], partitions)
@@ -171,7 +168,6 @@ pub(super) fn lock_all(dialect: &Dialect, owner: Uuid) -> Statement {
     dialect.statement(&text, [owner.into()])
 }
 
-/// The leases must be locked.
 pub(super) fn release_all(dialect: &Dialect, owner: Uuid) -> Statement {
     let (leases, now) = (&dialect.leases, dialect.now());
     let text = format!("UPDATE {leases} SET owner = NULL, expires_at = {now} WHERE owner = ?");
@@ -190,7 +186,7 @@ pub(super) fn all(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Adds a microsecond (MySQL).
+/// A durable write that changes only a microsecond (MySQL).
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) WHERE partition_no = ?",

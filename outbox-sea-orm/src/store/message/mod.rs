@@ -40,7 +40,6 @@ pub(super) async fn page(
         .await
 }
 
-/// In any order.
 pub(super) async fn with_ids(db: &Session, ids: &[Uuid]) -> Result<Vec<StoredMessage>, DbErr> {
     db.read(sql::list_ids(&db.dialect, ids), read).await
 }
@@ -56,7 +55,7 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// Then logged rows may be published.
+/// If true, logged rows may be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -177,7 +176,7 @@ pub(super) async fn search_published(
         .await?;
     let end = db.one(sql::search_end(&db.dialect, &by_id)).await?;
     let end: Option<Uuid> = end.map(|row| row.try_get("", "id")).transpose()?;
-    // An unread row may have any time.
+    // Without ids from times, an unread row may have any time.
     let any = || search.until.unwrap_or_else(OffsetDateTime::now_utc);
     Ok(PublishedFound {
         messages,
@@ -186,7 +185,6 @@ pub(super) async fn search_published(
 }
 
 fn read_found(row: &QueryResult) -> Result<FoundPublished, DbErr> {
-    // The headers may be damaged after publishing.
     let headers: Option<String> = row.try_get("", "headers").ok();
     let headers = headers.and_then(|headers| serde_json::from_str::<serde_json::Value>(&headers).ok());
     let cause = headers

@@ -34,7 +34,7 @@ pub(crate) fn list(
         .statement()
 }
 
-/// In the order of ids. Reads no payload.
+/// Reads no payload.
 pub(super) fn recorded_between(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -58,7 +58,6 @@ fn push_recorded(
     dialect.push_time(sql, " AND m.created_at < ", until);
 }
 
-/// In any order.
 pub(crate) fn list_ids(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(stored(dialect));
     sql.push(" WHERE m.id IN ")
@@ -170,7 +169,6 @@ fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: 
     sql.push(" AND m.partition_no = ").bind(i64::from(partition));
 }
 
-/// In the order of row ids (index of the status) or of ids.
 pub(crate) fn page(
     dialect: &Dialect,
     selection: &Selection,
@@ -208,7 +206,6 @@ pub(crate) fn page(
     sql.statement()
 }
 
-/// A message id or an aggregate has a better index.
 fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
     if selection.id.is_some() || selection.aggregate_id.is_some() {
         return String::new();

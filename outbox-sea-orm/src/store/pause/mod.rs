@@ -95,7 +95,6 @@ pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<B
     Ok(types.into_iter().collect())
 }
 
-/// Returns whether messages are left.
 pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     let began = Instant::now();
     for _ in 0..ROUNDS {

@@ -30,7 +30,7 @@ pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
 }
 
-/// The pause of all messages first. Locks nothing.
+/// Locks nothing.
 pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type, reason, paused_by, {} AS since_micros, {} AS ends_micros, {} AS now_micros FROM {} p \
@@ -161,7 +161,6 @@ fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
         .any(&partitions.collect::<Vec<_>>());
 }
 
-/// As (`aggregate_type`, `held_micros`).
 pub(crate) fn first_held_block(dialect: &Dialect, between: (i64, i64)) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type, {} AS held_micros FROM {} h WHERE ",

@@ -22,7 +22,6 @@ enum Server {
 }
 
 impl Server {
-    /// Name and oldest supported version.
     fn oldest(self) -> (&'static str, [u32; 3]) {
         match self {
             Self::Postgres => ("PostgreSQL", [12, 0, 0]),
@@ -102,7 +101,7 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
         ));
     }
     let mut warnings = settings::durability(db).await?;
-    // `outbox_log::PostgresLog::init` changes it.
+    // `outbox_log::PostgresLog::init` changes this default.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
          ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}')::oid AND a.attname = 'status'), '')",

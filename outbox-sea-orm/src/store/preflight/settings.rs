@@ -18,7 +18,7 @@ pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
     server::unfit(backend, &row)
 }
 
-/// It decides whether a confirmed commit survives a crash.
+/// Decides whether a confirmed commit survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     SynchronousCommit,

@@ -92,7 +92,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     for table in &tables {
         check_table(db, table, &mut lacking, &mut words).await?;
     }
-    // Only writers need it.
+    // Only writers need the head rows.
     let heads = format!(
         "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
         db.dialect.aggregates
@@ -158,10 +158,10 @@ enum Refused {
     Otherwise(DbErr),
 }
 
-/// Table, column or index missing: PostgreSQL, MySQL, SQLite.
+/// Table, column or index missing.
 const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
-/// Privilege missing: PostgreSQL, MySQL.
+/// Privilege missing.
 const DENIED: [&str; 2] = ["42501", "42000"];
 
 async fn run(db: &Session, sql: &str) -> Result<(), Refused> {

@@ -45,7 +45,6 @@ pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged,
     }
 }
 
-/// Returns whether keys may be left.
 async fn purge_keys(db: &Session, request: &PurgeRequest) -> Result<bool, DbErr> {
     let limit = i64::from(request.limit.get());
     let tx = db.begin().await?;

@@ -47,7 +47,6 @@ fn printable(text: &str, chars_max: usize) -> String {
 }
 
 impl Announced<'_> {
-    /// Bytes on MySQL.
     fn destination(&self, dialect: &Dialect) -> [Value; 3] {
         let destination = self.announcement.registration.destination.as_ref();
         let Some(destination) = destination else {
@@ -173,7 +172,7 @@ pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     )
 }
 
-/// Adds a microsecond (MySQL).
+/// A durable write that changes only a microsecond (MySQL).
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \

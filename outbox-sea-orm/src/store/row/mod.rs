@@ -132,7 +132,6 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
     let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
-        // See `Dialect::columns`.
         has_to_wait: payload == Some(None),
         place,
         row: FetchedRow {
@@ -157,7 +156,6 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     })
 }
 
-/// Keeps the first damage.
 fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<T> {
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }

@@ -22,7 +22,6 @@ macro_rules! columns {
         impl Column {
             const ALL: &[Self] = &[$(Self::$column,)*];
 
-            /// In the statement and in errors.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$column => $name,)*
@@ -115,7 +114,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
             Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
             Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
             Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
-            // Reading a null is slower.
+            // Reading a null takes longer.
             Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
             Column::Payload => payload.to_owned(),
             Column::Headers => bounded(
@@ -128,7 +127,6 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }
             Column::CreatedMicros => dialect.micros("m.created_at"),
-            // Evaluated only once.
             Column::NowMicros if is_postgres => format!("(SELECT {})", dialect.micros(now)),
             Column::NowMicros => dialect.micros(now),
             Column::PayloadBytes => dialect.int(&octets(dialect, "m.payload")),

@@ -98,7 +98,6 @@ struct Found {
     is_sequenced: bool,
     /// In microseconds since 1970.
     delayed_until: Option<i64>,
-    /// See `Dialect::place`.
     place: i64,
     /// Place of the aggregate's oldest waiting row. Not read if the row waited and is not delayed.
     oldest: Option<i64>,
@@ -219,7 +218,6 @@ impl SettleTransaction<'_> {
 struct Changes {
     /// A failing broker yields the same error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
-    /// Pending before.
     waiting: Vec<RowKey>,
     /// Place of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,

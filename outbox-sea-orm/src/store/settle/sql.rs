@@ -13,7 +13,6 @@ use crate::store::lease::sql::push_claimed;
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
     pub(crate) keys: &'a [RowKey],
-    /// Waiting instead of pending rows.
     pub(crate) waited: bool,
 }
 

@@ -143,7 +143,6 @@ impl World {
         if self.is_postgres() { "n::text" } else { "n" }
     }
 
-    /// `partition` is an expression over `n`.
     async fn insert(&self, count: i64, status: i64, partition: &str) {
         let dialect = &self.dialect;
         let id = match dialect.backend {
@@ -227,7 +226,6 @@ impl World {
         most
     }
 
-    /// Rolls back.
     async fn read_on_mariadb(&self, statement: &Statement) -> i64 {
         // FLUSH commits.
         self.run("FLUSH STATUS").await;

@@ -33,7 +33,6 @@ use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 /// (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Without payload and headers.
 const ROW_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +89,6 @@ impl From<InsertError> for RecordError {
     }
 }
 
-/// In order.
 pub(crate) async fn insert<C: ConnectionTrait>(
     conn: &C,
     names: &TableNames,
@@ -175,7 +173,7 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// This crate wrote it.
+/// Written by this crate, so it is UTF-8.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)

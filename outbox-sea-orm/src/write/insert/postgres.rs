@@ -208,7 +208,6 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Id, partition, aggregate id, number, index of the head row, payload.
     fn push(self, sql: &mut Sql) {
         // SQL arrays start at 1.
         let place = |n: usize| self.places.get(n).copied().flatten();

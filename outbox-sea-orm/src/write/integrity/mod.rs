@@ -139,7 +139,6 @@ impl Integrity {
             Err(error) => {
                 self.note(error);
                 drop(unseen);
-                // The caller gets the statement's error.
                 let _ = self.ask(tx).await;
             }
         }
