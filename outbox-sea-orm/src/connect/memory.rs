@@ -15,7 +15,7 @@ pub enum InMemory {
     /// This second connection keeps the database.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
-    /// Each connection has a separate database, and the pool closes connections.
+    /// The pool closes connections, which have separate databases.
     CanBeLost,
 }
 
@@ -35,8 +35,7 @@ impl fmt::Debug for InMemory {
 pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
-/// Checks whether the pool can lose its database. Opens a second connection if connections share
-/// the database.
+/// Checks whether the pool can lose its database. Keeps a shared one by a second connection.
 ///
 /// # Errors
 ///

@@ -110,7 +110,7 @@ pub fn check_address(address: &str) -> Result<(), ConnectError> {
     check(address)
 }
 
-/// Returns a pool that connects on the first acquire.
+/// Returns a lazy pool.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
     }
 }
 
-/// Why a database connection cannot be opened.
+/// Why a database connection cannot be opened. `server` is its kind, host, user and database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -196,13 +196,13 @@ pub enum ConnectError {
         /// SQLite's error.
         source: DbErr,
     },
-    /// A pooler assigns another session after each transaction, or rejects startup parameters.
+    /// A pooler shares sessions, or rejects startup parameters.
     #[error(
         "{server} is reached through a pooler that relays, consumers and migrations cannot use; name PostgreSQL itself in the address, or let the pooler \
          keep sessions (PgBouncer: `pool_mode = session`)"
     )]
     Pooler {
-        /// Server, user and database.
+        /// The server.
         server: String,
         /// Which cause.
         source: DbErr,
@@ -212,19 +212,18 @@ pub enum ConnectError {
         "{server} refuses the login; correct user, password and database name in its address, or let the server admit them"
     )]
     Refused {
-        /// Server, user and database.
+        /// The server.
         server: String,
         /// The server's error.
         source: DbErr,
     },
-    /// The certificate is not trusted or has another name, a certificate or key file is missing, or
-    /// the server has no TLS.
+    /// Untrusted certificate, wrong name, missing certificate or key file, or a server without TLS.
     #[error(
         "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
          names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
     )]
     Tls {
-        /// Server, user and database.
+        /// The server.
         server: String,
         /// Cause.
         source: DbErr,
@@ -232,7 +231,7 @@ pub enum ConnectError {
     /// The server does not answer, or accepts no connections now.
     #[error("{server} is out of reach")]
     OutOfReach {
-        /// Server, user and database.
+        /// The server.
         server: String,
         /// Cause.
         source: DbErr,
@@ -240,7 +239,7 @@ pub enum ConnectError {
     /// Another cause, such as a server that is not a database.
     #[error("{server} cannot be used")]
     Failed {
-        /// Server, user and database.
+        /// The server.
         server: String,
         /// Cause.
         source: DbErr,
@@ -284,11 +283,10 @@ enum Why {
     Tls,
     /// Temporary.
     Away,
-    /// Shares sessions or rejects parameters.
     Pooler,
 }
 
-/// Also true if the pool had no free connection.
+/// Also if the pool is exhausted.
 pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
     why(error) == Some(Why::Away)
 }

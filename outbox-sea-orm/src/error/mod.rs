@@ -25,7 +25,7 @@ pub enum RecordError {
     /// [`OutboxConfig`](crate::OutboxConfig), or in a transaction from its `begin`. For handlers,
     /// pass the configuration to the inbox. To use the default tables, call
     /// [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with
-    /// [`TableNames::new`](crate::TableNames::new) once, or `migrate`, or run a relay over them.
+    /// [`TableNames::new`](crate::TableNames::new) once.
     ///
     /// The check is per process, and off if default and other names are both used by an
     /// [`OutboxConfig`](crate::OutboxConfig), a [`SqlStore`](crate::SqlStore) or migrations.
@@ -45,9 +45,8 @@ pub enum RecordError {
         /// The database's error, with the key.
         source: DbErr,
     },
-    /// The database rolled back the whole transaction after an error (MySQL and MariaDB: deadlock,
-    /// write conflict), or an earlier save or record was cancelled. Nothing was written. Roll back,
-    /// and repeat the whole transaction.
+    /// The database rolled back the whole transaction after an error, or an earlier save or record
+    /// was cancelled. Nothing was written. Roll back, and repeat the whole transaction.
     #[error("the transaction no longer exists; roll back and repeat it from its beginning")]
     TransactionLost(#[source] DbErr),
     /// The message exceeds `max_allowed_packet`. Nothing was sent. Do not retry.
@@ -119,7 +118,7 @@ pub enum SaveError {
     /// The events were rejected.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The database failed, or rejected the model or the commit.
+    /// The database failed, or rejected model or commit.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
     /// The row exceeds `max_allowed_packet`. Nothing was sent; an open transaction is unchanged. Do

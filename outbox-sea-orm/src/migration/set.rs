@@ -12,20 +12,20 @@ use super::template::SqlMigration;
 use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
-/// The migrations of one set of tables.
+/// One set of migrations.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Migrations {
-    /// Table of applied migrations, without schema and prefix.
+    /// Table of applied migrations, unqualified.
     pub table: &'static str,
-    /// Whether the names belong to an outbox, and so count as used.
+    /// Whether the names belong to an outbox.
     pub of_outbox: bool,
     /// The migrations in order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
 
 impl Migrations {
-    /// For the application's own migrator.
+    /// For your own migrator.
     #[cfg(feature = "migrator")]
     pub fn boxed(&self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
         self.note(names);
@@ -48,12 +48,12 @@ impl Migrations {
             .collect()
     }
 
-    /// The default name of [`Self::table`], for a SeaORM migrator.
+    /// The default name of [`Self::table`].
     pub fn table_iden(&self) -> DynIden {
         Alias::new(self.table).into_iden()
     }
 
-    /// Plain SQL that also records the migrations as applied.
+    /// Plain SQL, which also records the migrations.
     pub fn sql(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
         let (table, migrations) = (names.table(backend, self.table), (self.all)(names));
         let mut sql = Vec::new();

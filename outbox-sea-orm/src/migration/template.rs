@@ -1,4 +1,4 @@
-//! A migration that is one SQL text per database.
+//! Migrations as one SQL text per database.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 

@@ -9,8 +9,7 @@ use sea_orm::DbBackend;
 /// In bytes. Keeps table names below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
-/// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on, on the search
-/// path).
+/// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TableNames {
     schema: Option<String>,

@@ -104,7 +104,6 @@ pub(super) struct Session {
     isolation: Isolation,
     connection: Mutex<Option<Connection>>,
     in_transaction: AtomicBool,
-    /// A transaction was dropped.
     owes_rollback: AtomicBool,
     /// A statement wrote without a transaction.
     owes_end: AtomicBool,
@@ -254,7 +253,6 @@ impl Session {
         }
     }
 
-    /// Only on PostgreSQL.
     async fn defaults(&self) -> Result<Defaults, DbErr> {
         let ask = || async {
             let settings = Statement::from_string(
@@ -413,7 +411,6 @@ async fn give_back<D: Database>(mut live: PoolConnection<D>, owes: Option<&str>)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    // Nothing is open, or the pool detects the broken connection.
     let ended = async {
         if let Some(sql) = owes {
             let _ = execute::<D>(&mut live, sql).await;

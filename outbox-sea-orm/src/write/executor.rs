@@ -1,7 +1,7 @@
 //! Runs a save: over a pool in a new transaction, in an open one through a savepoint.
 //!
-//! Invariant: a transaction opened here runs in a separate task. If the caller is dropped before
-//! the begin, nothing is done; otherwise the work completes.
+//! Invariant: a transaction opened here runs in a separate task, and only if the caller is not
+//! dropped before the begin.
 
 use std::future::Future;
 use std::pin::Pin;

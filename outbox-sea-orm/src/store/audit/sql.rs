@@ -25,7 +25,7 @@ pub struct OperationsSql {
 }
 
 impl OperationsSql {
-    /// The table `table`, without schema and prefix.
+    /// The table with this unqualified name.
     pub fn new(backend: DbBackend, names: &TableNames, table: &'static str) -> Self {
         Self::over(Dialect::new(backend, names), names.table(backend, table))
     }
@@ -130,7 +130,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Selects message ids, for [`Self::read_ids`].
+    /// Selects message ids.
     pub fn messages(&self, id: OperationId) -> Statement {
         let text = format!("SELECT messages FROM {} WHERE id = ?", self.table);
         self.dialect.statement(&text, [id.as_uuid().into()])
@@ -165,7 +165,7 @@ impl OperationsSql {
         ))
     }
 
-    /// Reads a row of [`Self::find`] or [`Self::list`].
+    /// Reads a selected operation.
     pub fn read(row: &QueryResult) -> Result<Operation, DbErr> {
         let id = OperationId::from(row.try_get::<Uuid>("", "id")?);
         let kind: String = row.try_get("", "kind")?;
@@ -193,7 +193,7 @@ impl OperationsSql {
         Ok(operation)
     }
 
-    /// Reads a row of [`Self::messages`].
+    /// Reads selected message ids.
     pub fn read_ids(row: &QueryResult) -> Result<Vec<Uuid>, DbErr> {
         let text: String = row.try_get("", "messages")?;
         text.as_bytes()

@@ -114,7 +114,7 @@ pub(crate) fn waiting_of(
     )
 }
 
-/// As [`waiting_of`], for pending messages, with the columns of [`scan`].
+/// As [`waiting_of`], with the columns of [`scan`].
 pub(crate) fn pending_of(
     dialect: &Dialect,
     keys: &[Key],

@@ -18,10 +18,9 @@ const HELD_TIMES: i64 = 1 << 24;
 /// Exclusive bounds of all pause times.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
-/// The end of a block, or the time of an unsequenced message, while a pause holds it. In
-/// microseconds since 1970. Each type has its own time, so an index search finds the messages of
-/// one pause. Two types may share a time, so queries also compare the type. Must not change: rows
-/// and other versions use the same values.
+/// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
+/// its own time, so an index search finds the messages of one pause. Two types may share a time, so
+/// queries also compare the type. Must not change: rows and other versions use the same values.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -30,7 +29,6 @@ pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
 }
 
-/// Locks nothing.
 pub(crate) fn pauses(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type, reason, paused_by, {} AS since_micros, {} AS ends_micros, {} AS now_micros FROM {} p \
@@ -100,7 +98,6 @@ pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Locks nothing.
 pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let text = format!(
         "SELECT {} FROM {} h WHERE h.halted_by IS NULL{} AND h.blocked_until = {} AND h.aggregate_type = ? LIMIT ?",
@@ -127,7 +124,7 @@ pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// One index lookup per partition. Locks nothing.
+/// One index lookup per partition.
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.row_id FROM {} m", dialect.messages));
     push_unsequenced_waiting(dialect, &mut sql);

@@ -96,7 +96,6 @@ struct Found {
     key: Key,
     partition: i64,
     is_sequenced: bool,
-    /// In microseconds since 1970.
     delayed_until: Option<i64>,
     place: i64,
     /// Place of the aggregate's oldest waiting row. Not read if the row waited and is not delayed.
@@ -180,7 +179,6 @@ impl SettleTransaction<'_> {
                 let statement = sql::find(&self.tx.dialect, self.rows(keys, waited));
                 for row in self.tx.all(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
-                    // SQLite stores any type in any column.
                     let available = row
                         .try_get("", "available_micros")
                         .unwrap_or(Some(TIME_MICROS_MAX));
@@ -327,7 +325,6 @@ impl Changes {
     }
 }
 
-/// A halted aggregate stays halted.
 fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }

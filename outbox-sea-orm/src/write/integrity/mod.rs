@@ -1,8 +1,8 @@
 //! Tracks whether an open transaction still exists on the server and may be committed.
 //!
 //! Invariant: a transaction that the server has rolled back is never committed, and gets no later
-//! statement, which the server would commit alone. The server is checked after a failed statement
-//! ([`is_undone`]), and before the next statement if an outcome is unknown.
+//! statement, which would be committed alone. The server is checked after a failed statement
+//! ([`is_undone`]), and before the next one if an outcome is unknown.
 
 pub(crate) mod rollback;
 pub(crate) mod watch;
@@ -16,8 +16,8 @@ use tokio::sync::Mutex;
 use crate::error::kind::is_conflict;
 use crate::write::integrity::rollback::is_undone;
 
-/// Whether a transaction can still be committed. Clones share all state; [`Integrity::nested`]
-/// shares only the state of the whole transaction.
+/// Whether a transaction can be committed. Clones share all state; [`Integrity::nested`] shares
+/// only the state of the whole transaction.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct Integrity {
@@ -43,7 +43,7 @@ struct Whole {
 }
 
 impl Integrity {
-    /// For a transaction with unwatched earlier statements.
+    /// For earlier unwatched statements.
     #[must_use]
     pub fn unknown() -> Self {
         let integrity = Self::default();
@@ -51,7 +51,7 @@ impl Integrity {
         integrity
     }
 
-    /// For a transaction nested in this one.
+    /// For a nested transaction.
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Integrity {
         }
     }
 
-    /// Prevents the commit of the whole transaction.
+    /// Prevents the whole commit.
     pub fn lose(&self) {
         self.whole.lost.store(true, Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ impl Integrity {
         self.whole.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// Marks the outcome of a statement as unknown.
+    /// Marks an outcome as unknown.
     pub fn doubt(&self) {
         self.whole.unverified.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Integrity {
         self.doubt();
     }
 
-    /// Whether a concurrent transaction won, so that a retry makes sense.
+    /// Whether a concurrent transaction won.
     #[must_use]
     pub fn has_conflict(&self) -> bool {
         self.whole.conflict.load(Ordering::Relaxed)
@@ -102,7 +102,7 @@ impl Integrity {
         self.whole.exposed.load(Ordering::Relaxed)
     }
 
-    /// Whether a statement ever failed or was dropped, or the transaction was exposed.
+    /// Whether an outcome was ever in doubt.
     #[must_use]
     pub fn was_doubted(&self) -> bool {
         self.whole.doubted.load(Ordering::Relaxed)
@@ -124,7 +124,7 @@ impl Integrity {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the server is checked before the next statement.
+    /// The next statement begins with a check.
     pub async fn watch<T>(
         &self,
         tx: &impl ConnectionTrait,
