@@ -16,10 +16,11 @@ use crate::error::code::ErrorCode;
 /// |---|---|---|
 /// | [`Conflict`](Self::Conflict) | nothing | repeat the save, or the whole transaction, at once |
 /// | [`Unavailable`](Self::Unavailable) | nothing | repeat with backoff; let the client retry |
-/// | [`CommitUnknown`](Self::CommitUnknown) | everything or nothing | read the model back, or repeat with a deduplication key |
-/// | [`AlreadyRecorded`](Self::AlreadyRecorded) | nothing now; an earlier attempt stored everything | report success |
+/// | [`CommitUnknown`](Self::CommitUnknown) | all or nothing | read the model back |
+/// | [`AlreadyRecorded`](Self::AlreadyRecorded) | by an earlier attempt | report success |
 /// | [`RowMissing`](Self::RowMissing) | nothing | report that the row does not exist |
-/// | [`Refused`](Self::Refused), [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input before a retry |
+/// | [`Refused`](Self::Refused) | nothing | correct the input before a retry |
+/// | [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input before a retry |
 /// | [`Misconfigured`](Self::Misconfigured) | nothing | correct the deployment before a retry |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -29,7 +30,7 @@ pub enum ErrorKind {
     /// The database is down, starting, stopping, out of resources or read-only, or the pool is
     /// exhausted. Includes failed TLS, because certificates may be rotated.
     Unavailable,
-    /// The connection was lost during the commit.
+    /// The connection was lost during the commit. With a deduplication key, repeat the save.
     CommitUnknown,
     /// The deduplication key exists: an earlier attempt has committed.
     AlreadyRecorded,

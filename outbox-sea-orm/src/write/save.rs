@@ -80,7 +80,7 @@ where
 /// |---|---|
 /// | one or several of one type | `\|order\| [OrderPaid { order_id: order.id }]`, or a `Vec` |
 /// | one, or none | `\|order\| order.paid.then(\|\| OrderPaid { order_id: order.id })` |
-/// | of several types | `\|order\| Events::new().with(Paid { id: order.id }).with(Shipped { id: order.id })` |
+/// | of several types | `\|order\| Events::new().with(paid(order)).with(shipped(order))` |
 /// | made before the save | `\|_\| [event]` |
 /// | none | `\|_\| None::<OrderPaid>` |
 ///
