@@ -12,7 +12,7 @@ use crate::store::{Announcement, LiveRelay, OwnerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disagreement {
-    /// The relay that may not start.
+    /// The new relay.
     pub owner: OwnerId,
     /// Its name, as [`LiveRelay::name`].
     pub name: Option<String>,

@@ -24,18 +24,14 @@ const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Checkup {
-    /// How long a failure lasts before the relay is ailing.
     patience: Duration,
     /// Maximum duration of a trial without messages: longer than a failure takes to show.
     trial: Duration,
     state: State,
-    /// The last successful publish or probe.
     proved_at: Option<Instant>,
     probes_failing: Option<Instant>,
-    /// Failed probes in a row.
     failed_probes: u32,
     probe_at: Instant,
-    /// Times the relay became ailing soon after recovering.
     relapses: u32,
     /// Earliest start of the next trial; during a trial, its start.
     trial_at: Instant,
@@ -116,7 +112,6 @@ impl Checkup {
                 self.recover();
                 false
             }
-            // All messages of the trial were rejected.
             (State::Trying, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
             _ => false,
         }
@@ -194,7 +189,6 @@ impl Checkup {
         }
     }
 
-    /// Returns true if the relay must publish again, in a trial or with the partitions it kept.
     pub(super) fn probed(&mut self, succeeded: bool, owns: bool, rng: &mut fastrand::Rng) -> bool {
         let now = Instant::now();
         if succeeded {
@@ -228,7 +222,6 @@ fn pause(first: Duration, max: Duration, failures: u32, rng: &mut fastrand::Rng)
 mod tests {
     use super::*;
 
-    /// Probes stop when no relay is ailing, so the last result may be hours old.
     #[tokio::test(start_paused = true)]
     async fn an_old_probe_that_failed_makes_no_relay_ailing() {
         let lease_ttl = Duration::from_secs(15);

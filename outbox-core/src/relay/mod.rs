@@ -259,7 +259,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// An unreachable database or broker does not prevent the start.
     async fn preflight(&self) -> Result<Unchecked, RelayError> {
         let store = self.check_store().await?;
         if let Some(reason) = &store {
@@ -291,7 +290,6 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Returns why the database could not be checked.
     async fn check_store(&self) -> Result<Option<String>, RelayError> {
         let bound = self.config.store_timeout;
         let checked = self.store.preflight(self.config.retention.deletes());

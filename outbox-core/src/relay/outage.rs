@@ -14,9 +14,7 @@ const CHANGED_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     began: Option<Instant>,
-    /// It was logged that an operator must act.
     needs_somebody: bool,
-    /// When it was logged, and with which reason.
     told: Option<(Instant, String)>,
 }
 
@@ -35,12 +33,10 @@ impl Outage {
         is_news
     }
 
-    /// Another component has logged the outage.
     pub(super) fn was_told(&mut self) {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// Returns the duration of an outage that ends now.
     pub(super) fn ended(&mut self) -> Option<Duration> {
         let began = self.began.take()?;
         (self.needs_somebody, self.told) = (false, None);
@@ -54,9 +50,7 @@ pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWa
 
 #[derive(Debug, Default)]
 pub(super) struct StoreOutage {
-    /// Failures of each activity since its last success.
     failures: [u32; Activity::COUNT],
-    /// Time of the first such failure.
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
     /// Nothing is settled before this time, and nothing is sent until the given verdicts are
@@ -65,7 +59,6 @@ pub(super) struct StoreOutage {
 }
 
 impl StoreOutage {
-    /// Returns the failures since the last success.
     pub(super) fn failed(&mut self, activity: Activity) -> u32 {
         self.failing_since[activity as usize].get_or_insert_with(Instant::now);
         let failures = &mut self.failures[activity as usize];
@@ -73,7 +66,6 @@ impl StoreOutage {
         *failures
     }
 
-    /// Returns the duration of an outage that ends now.
     pub(super) fn answered(&mut self, activity: Activity) -> Option<Duration> {
         self.failures[activity as usize] = 0;
         self.failing_since[activity as usize] = None;
@@ -85,13 +77,11 @@ impl StoreOutage {
         self.failing_since[activity as usize].is_some()
     }
 
-    /// Only activities in [`WORK`].
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let since = WORK.map(|activity| self.failing_since[activity as usize]);
         since.into_iter().flatten().min()
     }
 
-    /// Earlier failures no longer count.
     pub(super) fn forget(&mut self) {
         self.failing_since = Default::default();
     }
@@ -132,7 +122,6 @@ mod tests {
         assert!(outage.failed(false, "denied"), "the next one is news");
     }
 
-    /// The first reason may be the closed connection, and the next one the cause.
     #[tokio::test(start_paused = true)]
     async fn changed_reason_of_an_outage_is_told_in_time() {
         let mut outage = Outage::default();
@@ -143,7 +132,6 @@ mod tests {
         assert!(!outage.failed(false, "terminated"));
     }
 
-    /// Another failing activity keeps the outage open.
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_the_store_ends_with_the_last_failing_activity() {
         let mut store = StoreOutage::default();

@@ -29,9 +29,7 @@ pub(super) struct Ownership {
     clocks: Clocks,
     /// Before the oldest lease was granted or renewed.
     granted: Moment,
-    /// Detected duration of suspensions since then.
     noticed: Duration,
-    /// Surplus partitions, which are no longer fetched.
     leaving: BTreeSet<u16>,
     known: Known,
     renew_at: Instant,
@@ -60,18 +58,14 @@ struct Moment {
     lead: time::Duration,
 }
 
-/// Results of the last renewal.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// Live relays, including this one.
     relays: Relays,
-    /// The fitness that this relay announced.
     fitness: Fitness,
     /// In agreement with all other relays on the destination, or exempt.
     has_agreed: bool,
 }
 
-/// Deadlines for publishing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
     /// No publish starts after this.
@@ -80,12 +74,10 @@ pub(super) struct Deadlines {
     pub(super) confirm: Instant,
 }
 
-/// A renewal of the leases: request and result.
 #[derive(Debug)]
 pub(super) struct Renewal {
     terms: Terms,
     asked: Moment,
-    /// Leases to renew; `None` if not due yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
     announcement: Announcement,
@@ -95,11 +87,8 @@ pub(super) struct Renewal {
     taken: Vec<Lease>,
     /// A live relay publishes elsewhere and this relay owns nothing: it may not start.
     pub(super) disagreement: Option<Box<Disagreement>>,
-    /// The pauses, if they were read.
     pub(super) pauses: Option<Vec<Pause>>,
-    /// Why no partition could be acquired, although the leases are renewed.
     pub(super) trouble: Option<StoreError>,
-    /// Whether ended pauses may still hold messages.
     pub(super) finished: Result<bool, StoreError>,
 }
 
@@ -107,9 +96,7 @@ pub(super) struct Renewal {
 pub(super) struct Change {
     /// They may be acquired again in the same renewal.
     pub(super) lost: Vec<u16>,
-    /// Number of acquired partitions.
     pub(super) taken: usize,
-    /// Partitions to be released from now on.
     pub(super) leaving: Vec<u16>,
 }
 
@@ -155,7 +142,6 @@ impl Ownership {
         &self.leases
     }
 
-    /// The leases to keep.
     pub(super) fn fetchable(&self) -> Vec<Lease> {
         self.leases
             .iter()
@@ -168,7 +154,6 @@ impl Ownership {
         !self.leaving.contains(&partition) && self.leases.iter().any(|lease| lease.partition == partition)
     }
 
-    /// `None` if no partition is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
         let slept = self.slept();
         let starts_for = match self.is_void {
@@ -193,7 +178,6 @@ impl Ownership {
         }
     }
 
-    /// As far as this relay can tell.
     pub(super) fn has_run_out(&self) -> bool {
         self.granted.at + self.terms.ttl.saturating_sub(self.slept()) <= Instant::now()
     }
@@ -248,12 +232,10 @@ impl Ownership {
         share(self.terms.shares, self.known.fitness, self.known.relays)
     }
 
-    /// Number of free partitions to acquire.
     fn wanted(&self) -> usize {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// The renewal also announces the relay.
     pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Renewal {
         let asked = Moment {
             at: Instant::now(),
@@ -317,7 +299,6 @@ impl Ownership {
         change
     }
 
-    /// The leases keep running.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.renew_at = self.renew_at.max(next);
@@ -343,7 +324,6 @@ impl Ownership {
         self.known.relays
     }
 
-    /// Whether it hands everything over to fitter relays.
     pub(super) fn hands_over(&self) -> bool {
         self.share().keeps == 0
     }
@@ -364,7 +344,6 @@ impl Ownership {
 }
 
 impl Renewal {
-    /// Whether it checks which leases are still owned.
     pub(super) fn renews(&self) -> bool {
         self.renew.is_some()
     }

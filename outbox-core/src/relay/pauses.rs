@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use crate::message::Aggregate;
 use crate::store::Pause;
 
-/// Pauses in force at the last read.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     known: Vec<Pause>,
@@ -28,7 +27,6 @@ impl Pauses {
         }
     }
 
-    /// Whether all publishing is paused.
     pub(super) fn all(&self) -> bool {
         self.all
     }
@@ -41,7 +39,6 @@ impl Pauses {
         self.known.len()
     }
 
-    /// One sentence per pause.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = |pause: &Pause| {
             format!(
@@ -54,7 +51,6 @@ impl Pauses {
         self.known.iter().map(reason).collect()
     }
 
-    /// Whether other messages are held than before.
     pub(super) fn differs(&self, other: &Self) -> bool {
         self.all != other.all || self.types != other.types
     }

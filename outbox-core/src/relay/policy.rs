@@ -14,26 +14,20 @@ use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
-/// Trial publishes after a pause.
 const TRIALS_SILENT: usize = 16;
 /// While the broker rejects: more, because publishable messages may wait behind rejected ones.
 const TRIALS_REFUSING: usize = 256;
 /// When the rejected messages were rejected before.
 const TRIALS_REFUSING_AGAIN: usize = 64;
-/// Rejections in a row after which the relay slows down.
 const REFUSALS_MAX: u32 = 16;
-/// Maximum pause while the broker answers.
 const REFUSING_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The broker is silent: resend, record nothing.
     Again,
-    /// Recorded: the message waits or is dead-lettered.
     Settled(Verdict),
 }
 
-/// `alive`: the broker confirmed a message after this publish began.
 pub(super) fn judge(
     error: &PublishError,
     row: &FetchedRow,
@@ -81,20 +75,15 @@ fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     }
 }
 
-/// Bounds sending while the broker fails.
 #[derive(Debug)]
 pub(super) struct Breaker {
     backoff: Backoff,
-    /// Pauses for silence since the last confirmation.
     silences: u32,
     /// Nothing was confirmed since [`try_again`](Self::try_again).
     tries: bool,
-    /// Rejections since the last confirmation.
     refusals: u32,
-    /// Rejections of messages that were rejected before.
     repeated: u32,
     closed_until: Option<Instant>,
-    /// The first failure since the last confirmation.
     failing_since: Option<Instant>,
     failed_at: Option<Instant>,
     confirmed_at: Option<Instant>,
@@ -155,7 +144,6 @@ impl Breaker {
         self.confirmed_at.is_some_and(|at| at > time)
     }
 
-    /// Returns the pause, if one begins now.
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         if self.pause_end().is_some() {
@@ -197,7 +185,6 @@ impl Breaker {
         self.refusals >= REFUSALS_MAX
     }
 
-    /// Number of messages that may be unconfirmed now.
     pub(super) fn window(&self, window: usize) -> usize {
         if self.pause_end().is_some() {
             0
@@ -315,7 +302,6 @@ mod tests {
         assert_eq!(breaker.window(256), 256);
     }
 
-    /// Otherwise one faulty message could keep a relay from recovering.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_while_nothing_is_known_of_the_broker_is_no_silence() {
         let mut breaker = Breaker::new(RelayConfig::default().backoff);

@@ -28,11 +28,8 @@ pub(super) struct Poller {
     waiting_idle: Duration,
     /// A commit was reported since the last poll for pending messages.
     woken: bool,
-    /// A wake-up caused the current poll.
     by_wake: bool,
-    /// Polls in a row that were caused by a wake-up and found nothing.
     vain: u32,
-    /// Start of the last poll for pending messages.
     polled_at: Instant,
     /// By query: the last poll that began with nothing in flight found nothing.
     ended: [bool; 2],
@@ -41,7 +38,6 @@ pub(super) struct Poller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Query {
     Pending,
-    /// Waiting messages that are due.
     Waiting,
 }
 
@@ -92,7 +88,6 @@ impl Poller {
         self.woken = true;
     }
 
-    /// After a takeover or an abandoned fetch.
     pub(super) fn restart(&mut self) {
         let now = Instant::now();
         self.pending_at = now;
@@ -120,7 +115,6 @@ impl Poller {
         }
     }
 
-    /// `alone`: nothing was in flight when the poll began.
     pub(super) fn end(&mut self, query: Query, found: bool, more: bool, alone: bool) {
         let now = Instant::now();
         self.ended[query as usize] = !found && !more && alone;

@@ -22,7 +22,6 @@ use crate::message::{Message, MessageId};
 use crate::publisher::{PublishError, Publisher, StreamLog};
 use crate::store::{OutboxAdmin, StoreError, within};
 
-/// Allowed clock skew between database and broker.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 
 const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
@@ -183,7 +182,6 @@ pub async fn reconcile_with_progress(
     Ok(pages.report)
 }
 
-/// In the format of the command line.
 fn in_text(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
     // RFC 3339 has years of four digits.
@@ -228,7 +226,6 @@ impl<'a, S: OutboxAdmin> Pages<'a, S> {
         })
     }
 
-    /// `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Message>>, ReconcileError> {
         let Span { from, until } = self.span;
         let page = self.store.published(from, until, self.after, PAGE);

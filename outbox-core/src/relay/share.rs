@@ -8,9 +8,7 @@ use crate::store::{Fitness, Relays};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
-    /// It acquires free partitions up to this number.
     pub(super) takes: usize,
-    /// It releases partitions above this number.
     pub(super) keeps: usize,
 }
 

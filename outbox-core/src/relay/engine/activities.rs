@@ -10,7 +10,6 @@ use crate::publisher::Publisher;
 use crate::relay::ownership::Renewal;
 use crate::store::{Backlog, OutboxStore, Purged, StoreError, within};
 
-/// Longer timeout of purging and counting, which no message waits for.
 const UNHURRIED: u32 = 6;
 
 type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;

@@ -19,7 +19,6 @@ use crate::store::{
 };
 use crate::telemetry;
 
-/// Messages of one blocked aggregate per fetch.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// While other aggregates may starve, a longer lane continues from the store.
 const LANE_MAX: usize = 512;
@@ -46,7 +45,6 @@ pub(super) struct Asked {
     leases: Vec<Lease>,
     limit: (NonZeroU32, usize),
     in_flight: Vec<RowKey>,
-    /// Aggregates with enough messages in memory.
     excluding: Vec<Aggregate>,
 }
 
@@ -191,8 +189,6 @@ impl Fetch {
     }
 }
 
-/// Returns the number of rows accepted, and of rows passed over because the store rejects their
-/// verdicts.
 fn take(
     shared: &mut Shared<'_>,
     number: u64,
@@ -224,7 +220,6 @@ struct RowSize {
     past: [u32; 2],
 }
 
-/// Bound of `past`.
 const PAST_MAX: u32 = 10_000;
 
 impl RowSize {
@@ -243,7 +238,6 @@ impl RowSize {
         self.bytes = Some(mean.max(learned - learned / 4));
     }
 
-    /// Returns whether the next query reads further.
     fn pass_over(&mut self, query: Query, rows: usize, in_vain: bool) -> bool {
         let past = &mut self.past[query as usize];
         let before = *past;

@@ -23,12 +23,10 @@ use crate::{describe, telemetry};
 
 pub(super) struct Leases {
     registration: Arc<Registration>,
-    /// All partitions are released once no publish is in flight.
     pub(super) hands_over: bool,
     /// Ended pauses still hold messages in the store.
     pub(super) releases: bool,
     interruptions: u64,
-    /// Since when a live relay has announced another stream of the same name.
     disagrees_since: Option<Instant>,
 }
 
@@ -37,7 +35,6 @@ pub(super) struct Renewed {
     pub(super) proves: bool,
     /// Partitions are being released; their messages in memory were dropped.
     pub(super) leaves: bool,
-    /// Lost partitions; their messages may be in flight.
     pub(super) lost: Vec<u16>,
     pub(super) outcome: Result<(), RelayError>,
 }
@@ -183,7 +180,6 @@ impl Leases {
         let more = match finished {
             Ok(more) => more,
             Err(error) if shared.mode == Mode::Drain => return Err(error.into()),
-            // Only messages of the pause wait.
             Err(error) => {
                 tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
                 return Ok(());
@@ -336,7 +332,6 @@ fn pauses_read(shared: &mut Shared<'_>, read: Vec<Pause>) {
             0 => tracing::info!("publishing is no longer paused"),
             _ => tracing::warn!(pauses = ?pauses.reasons(), "publishing is paused"),
         }
-        // Messages that a pause held may be due.
         shared.poller.restart();
     }
     if shared.part.has_table() {

@@ -44,7 +44,6 @@ use crate::{describe, telemetry, wake};
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
 /// Delay before lanes left out of a fetch are fetched again.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
-/// Keeps sending, settling and renewals from starving.
 const PUBLISHES_PER_TURN: usize = 32;
 /// How long a shutdown waits for the last settlement, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
@@ -53,9 +52,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Until shutdown; failures are retried.
     Run,
-    /// Until nothing is due or a call fails, except for a rejected verdict.
     Drain,
 }
 
@@ -71,12 +68,9 @@ pub(super) struct Engine<'a, S, P> {
     stopping: Option<Stopping>,
 }
 
-/// Deadlines of a shutdown.
 #[derive(Debug, Clone, Copy)]
 struct Stopping {
-    /// For confirmations.
     confirm: Instant,
-    /// For everything.
     end: Instant,
 }
 
@@ -107,7 +101,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// The preflight has already logged that the store is down.
     pub(super) fn store_is_down(&mut self) {
         self.shared.store.outage.was_told();
     }
@@ -181,7 +174,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 () = sleep_until(next_at) => Ok(()),
             };
             if let Err(error) = step {
-                // A later failure must not prolong the shutdown.
                 outcome = outcome.and(Err(error));
                 if self.stopping.is_none() {
                     self.stop(publishing.len());
@@ -221,7 +213,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Also applies the results that are already available.
     fn publishes_done(
         &mut self,
         first: PublishDone,
@@ -237,7 +228,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         step
     }
 
-    /// Updates health each time the loop turns.
     fn turn(&mut self) {
         self.leases.check(&mut self.shared);
         let shared = &self.shared;
@@ -269,14 +259,12 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Whether a drain has nothing left to fetch.
     fn has_found_all(&self) -> bool {
         let shared = &self.shared;
         let has_ended = shared.in_flight.is_empty() && shared.poller.has_ended();
         shared.mode == Mode::Drain && (has_ended || shared.pauses.all())
     }
 
-    /// Messages in flight may still be confirmed and settled.
     fn stop(&mut self, unconfirmed: usize) {
         let at_most = self.shared.config.shutdown_timeout;
         if unconfirmed > 0 {
@@ -385,7 +373,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.abandon().await;
     }
 
-    /// Drops all messages in memory; the store still has them.
     fn forget(&mut self, lost: &[u16]) {
         self.fetch.forget();
         self.shared.in_flight.forget(lost);
@@ -394,7 +381,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.shared.poller.restart();
     }
 
-    /// Prevents late arrival of messages in flight, as far as possible.
     async fn abandon(&mut self) {
         if timeout(LEAVE_TIMEOUT, self.relay.publisher.abandon())
             .await

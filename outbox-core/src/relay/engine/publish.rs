@@ -37,7 +37,6 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
             let span = telemetry::publish_span(message);
             publisher.publish(message).instrument(span).await
         }
-        // Unreachable: the caller sends readable rows only.
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.to_string())),
     };
     PublishDone {

@@ -28,7 +28,6 @@ use crate::telemetry;
 /// publish is in flight.
 pub(super) const SETTLE_BATCH: usize = 1024;
 
-/// More than isolating one verdict takes.
 const REFUSALS_MAX: u32 = 64;
 
 pub(super) struct Settle<'a> {
@@ -158,7 +157,6 @@ fn is_due(shared: &Shared<'_>, nothing_on_its_way: bool) -> bool {
 }
 
 fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
-    // A drain settles what it can while it stops.
     shared.store.settle_after = Some(Instant::now() + shared.config.backoff.min);
     let pause = shared.store_failed(Activity::Settling, error)?;
     shared.store.settle_after = Some(Instant::now() + pause);
@@ -265,7 +263,6 @@ impl<'a> Recorder<'a> {
     fn tell_dead_letter(&self, shared: &Shared<'_>, dead: &DeadMessage) {
         telemetry::dead_letter();
         if shared.ownership.keeps(PARTITION) {
-            // Until this relay counts the backlog again.
             shared
                 .health
                 .update(|vitals| vitals.halted += u64::from(dead.halts));

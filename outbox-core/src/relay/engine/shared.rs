@@ -63,7 +63,6 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// One and a half batches, and the same in bytes.
     pub(super) fn has_room(&self) -> bool {
         let batch = self.config.batch.get() as usize;
         self.in_flight.queued() <= batch / 2
@@ -78,7 +77,6 @@ impl<'a> Shared<'a> {
             && self.in_flight.not_taken() + self.in_flight.refused_count() < most
     }
 
-    /// Returns the pause before the next try, or the error in a drain.
     pub(super) fn store_failed(
         &mut self,
         activity: Activity,

@@ -14,11 +14,9 @@ use crate::relay::config::{RelayConfig, Retention};
 use crate::store::{Backlog, PurgeRequest, Purged, StoreError};
 use crate::{describe, telemetry};
 
-/// Messages read per statement.
 const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 /// Between two statements of a round: at most 20,000 messages a second.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The owner of this partition purges.
@@ -27,7 +25,6 @@ pub(super) const PARTITION: u16 = 0;
 pub(super) struct Upkeep {
     purge: Purge,
     count_at: Instant,
-    /// The gauges show a count of this relay.
     has_counted: bool,
 }
 
@@ -90,7 +87,6 @@ impl Upkeep {
         }
     }
 
-    /// Another relay now counts the backlog.
     pub(super) fn forget(&mut self, shared: &Shared<'_>) {
         if std::mem::take(&mut self.has_counted) {
             telemetry::forget_backlog();

@@ -47,7 +47,6 @@ pub(super) struct Lanes {
     bytes: usize,
 }
 
-/// Boxed, because it is moved several times.
 #[derive(Debug)]
 pub(in crate::relay) struct Queued {
     pub(super) key: Key,
@@ -59,7 +58,6 @@ pub(in crate::relay) struct Queued {
 struct Lane {
     partition: u16,
     out: Option<i64>,
-    /// Messages that are not out, oldest first.
     queue: VecDeque<Queued>,
 }
 
@@ -168,7 +166,6 @@ impl Lanes {
         (lane.queue.len() > min).then_some(*key)
     }
 
-    /// Returns the messages of a lane behind the first `keep`.
     pub(super) fn shorten(&mut self, key: Key, keep: usize) -> Vec<FetchedRow> {
         let rest = self
             .lanes
@@ -178,7 +175,6 @@ impl Lanes {
         self.removed(rest)
     }
 
-    /// Aggregates with at least `min` queued messages.
     pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
         self.lanes
             .values()

@@ -36,23 +36,18 @@ pub(super) struct InFlight {
     lanes: Lanes,
     verdicts: Verdicts,
     refused: Refused,
-    /// Lanes closed by verdicts.
     closed: QuickMap<Key, Closed>,
-    /// Number of the last started fetch.
     fetches: u64,
 }
 
-/// A verdict that the store rejected alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Alone {
     pub(super) row_id: i64,
-    /// The store has rejected it before.
     pub(super) again: bool,
 }
 
 #[derive(Debug, Default)]
 struct Closed {
-    /// Unsettled verdicts that close the lane.
     verdicts: usize,
     /// The last fetch that may have missed the end of a closing verdict.
     last_fetch: u64,
@@ -64,9 +59,7 @@ impl Closed {
     }
 }
 
-/// Results of fetches.
 impl InFlight {
-    /// Returns the number of the fetch and the rows to leave out.
     pub(super) fn begin_fetch(&mut self) -> (u64, Vec<RowKey>) {
         self.fetches += 1;
         let fetch = self.fetches;
@@ -79,7 +72,6 @@ impl InFlight {
     /// If the row's lane was closed meanwhile, the row waits. Returns false if the store rejects
     /// the closing verdict: the wait cannot be recorded, and the row stays as it is.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
-        // Usually no lane is closed, and the key is not needed.
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
             closed.is_some_and(|closed| closed.is_for(fetch))
@@ -114,7 +106,6 @@ impl InFlight {
     }
 }
 
-/// Messages that go out and come back. Every method except [`next`](Self::next) ends that state.
 impl InFlight {
     pub(super) fn next(&mut self) -> Option<Queued> {
         let next = self.lanes.next()?;
@@ -137,7 +128,6 @@ impl InFlight {
         self.lanes.put_back(out);
     }
 
-    /// The message and its successors return to the store without a verdict.
     pub(super) fn give_back(&mut self, out: Queued) {
         self.check_out(&out);
         self.rows.remove(&out.row.key());
@@ -146,7 +136,6 @@ impl InFlight {
         }
     }
 
-    /// The message and its successors wait.
     pub(super) fn block(&mut self, out: Queued, verdict: Verdict) {
         self.close(out, verdict, None);
     }
@@ -223,7 +212,6 @@ impl InFlight {
     }
 }
 
-/// Messages that return to the store without a verdict.
 impl InFlight {
     /// Drops queued messages and rejected verdicts of a partition. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
@@ -264,7 +252,6 @@ impl InFlight {
     }
 }
 
-/// Settling verdicts.
 impl InFlight {
     pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
         self.verdicts.begin_settle(leases)
@@ -290,7 +277,6 @@ impl InFlight {
         self.go_on_retrying(is_retry);
     }
 
-    /// A retry with an unknown outcome is repeated at once.
     fn go_on_retrying(&mut self, was_retry: bool) {
         if was_retry {
             self.refused.set_retry_at(Instant::now());
@@ -385,20 +371,16 @@ impl InFlight {
         self.verdicts.since()
     }
 
-    /// Unrecorded verdicts with the running settlement, without rejected ones.
     pub(super) fn not_taken(&self) -> usize {
         self.verdicts.not_taken_count()
     }
 }
 
-/// Counts.
 impl InFlight {
-    /// Apart from messages with rejected verdicts.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == self.refused.kept() && self.verdicts.unsettled() == 0
     }
 
-    /// Whether a message of this partition is out or has an unsettled verdict.
     pub(super) fn holds(&self, partition: u16) -> bool {
         let mut verdicts = self.verdicts.not_taken();
         self.lanes.has_out(partition) || verdicts.any(|given| given.settlement.partition == partition)
@@ -416,7 +398,6 @@ impl InFlight {
         self.lanes.bytes()
     }
 
-    /// Aggregates with at least `min` queued messages.
     pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
         self.lanes.crowded(min)
     }

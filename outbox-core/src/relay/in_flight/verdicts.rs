@@ -22,29 +22,20 @@ use crate::store::{FetchedRow, Lease, RowKey, Settlement, Verdict};
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     unsettled: Vec<Given>,
-    /// When the oldest unsettled verdict was given.
     since: Option<Instant>,
-    /// The running settlement.
     settling: Settling,
-    /// Number of verdicts, settling ones included, that set a message aside.
     set_aside: usize,
     /// Size of the next settlement while a rejected verdict is being isolated.
     at_once: Option<usize>,
 }
 
-/// A verdict and its consequences after recording.
 #[derive(Debug)]
 pub(in crate::relay) struct Given {
     pub(in crate::relay) settlement: Settlement,
-    /// The lane that it closes.
     pub(super) closes: Option<Key>,
-    /// The dead letter to report to the application.
     pub(in crate::relay) dead: Option<DeadMessage>,
-    /// The broker had the message from an earlier attempt.
     pub(in crate::relay) is_duplicate: bool,
-    /// It sets aside a message that a fetch reported as waiting.
     pub(super) is_set_aside: bool,
-    /// The lane of a message that waits behind another.
     pub(super) waits_in: Option<Key>,
 }
 
@@ -52,7 +43,6 @@ pub(in crate::relay) struct Given {
 pub(in crate::relay) struct Settling {
     pub(in crate::relay) verdicts: Vec<Given>,
     pub(in crate::relay) leases: Vec<Lease>,
-    /// A single verdict that the store has rejected before.
     pub(super) is_retry: bool,
 }
 
@@ -109,7 +99,6 @@ impl Verdicts {
         self.since
     }
 
-    /// Unrecorded verdicts, including the running settlement.
     pub(super) fn not_taken(&self) -> impl Iterator<Item = &Given> {
         self.unsettled.iter().chain(&self.settling.verdicts)
     }
@@ -143,7 +132,6 @@ impl Verdicts {
     pub(super) fn settled(&mut self) -> Settling {
         let settled = mem::take(&mut self.settling);
         self.ended(&settled.verdicts);
-        // The rejected verdict is among the others.
         if !settled.is_retry {
             let more = self.at_once.map(|at_once| at_once.saturating_mul(2));
             self.at_once = more.filter(|at_once| *at_once < self.unsettled.len());
@@ -172,7 +160,6 @@ impl Verdicts {
         self.ended(&[]);
     }
 
-    /// Rejected verdicts join the next settlement.
     pub(super) fn take_back(&mut self, verdicts: impl IntoIterator<Item = Given>) {
         self.unsettled.extend(verdicts);
         self.ended(&[]);
@@ -214,12 +201,10 @@ impl Verdicts {
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     verdicts: VecDeque<Given>,
-    /// Messages that the store refuses to set aside.
     left: QuickSet<RowKey>,
     /// Messages that may be set aside again after a rejection.
     left_before: QuickSet<RowKey>,
     retry_at: Option<Instant>,
-    /// Tries since the store recorded a rejected verdict.
     tries: u32,
 }
 
@@ -272,7 +257,6 @@ impl Refused {
         self.retry_at = Some(at);
     }
 
-    /// Messages that could not be set aside may be set aside again.
     pub(super) fn next(&mut self) -> Option<Given> {
         self.left_before.extend(self.left.drain());
         self.retry_at = None;
@@ -284,7 +268,6 @@ impl Refused {
         mem::take(self).verdicts
     }
 
-    /// Messages that could not be set aside may be set aside again.
     pub(super) fn take_if(&mut self, is_taken: impl Fn(&Given) -> bool) -> Vec<Given> {
         self.left.clear();
         self.left_before.clear();
