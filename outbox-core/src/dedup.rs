@@ -1,7 +1,6 @@
-//! Deduplication outside the service's database, for handlers with effects elsewhere.
+//! Deduplication for handlers with effects outside the service's database.
 //!
-//! A call to a payment provider cannot share a transaction with a record of the effect. Instead,
-//! the consumer claims the event in a store, the handler runs, and the consumer completes the
+//! The consumer claims the event in a store, the handler runs, and the consumer completes the
 //! claim. The guarantee is **weaker** than with the inbox table, because effect and record are two
 //! steps:
 //!
@@ -13,12 +12,11 @@
 //! | the process is suspended for longer than the lease | **again**, by another process |
 //! | the store has dropped the event (`retention`, eviction, data loss) | **again** |
 //!
-//! So also pass an idempotency key to the external service. If the effect is in the service's
-//! database, use strategy `message_id` instead.
+//! So also pass an idempotency key to the external service. Redis keeps data in RAM; its
+//! configuration decides what survives a crash or a failover.
 //!
 //! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::dedup_store`. Redis keeps data in RAM; its configuration
-//! decides what survives a crash or a failover.
+//! runs `outbox_testing::conformance::dedup_store`.
 
 use std::error::Error;
 use std::fmt;
@@ -31,14 +29,13 @@ use crate::message::EventId;
 /// Return type of the methods of [`DedupStore`], for use as `dyn`.
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
-/// Stores which events a consumer has handled, outside the service's database. Meant for `dyn`.
+/// Stores which events a consumer has handled. Meant for `dyn`.
 ///
 /// # Contract
 ///
 /// * **Exclusive.** Over all processes, at most one claim of a key is [`StoreClaim::Mine`] until it
 ///   is released or its lease expires.
-/// * **Leased.** A claim that is neither completed nor released expires with its lease, by the
-///   store's clock.
+/// * **Leased.** An open claim expires with its lease, by the store's clock.
 /// * **Fenced.** A process that has lost its claim cannot complete or release it.
 /// * **Lasting.** A completed key stays done for at least `retention`.
 /// * **Repeatable.** Completing or releasing twice with the same token has the effect of one call.
@@ -47,17 +44,16 @@ pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreEr
 /// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires with its
 ///   lease.
 ///
-/// A lease is not extended: the caller claims for the handler's timeout plus a margin for
-/// completing.
+/// A lease is not extended: callers claim for the handler's timeout plus a margin for completing.
 pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for `lease`, which must be whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records that the effect has happened, for at least `retention` from now.
+    /// Records that the effect has happened, for at least `retention` from now. Also possible after
+    /// the lease, while no other claim holds the key.
     ///
     /// Returns false and changes nothing if another process holds a claim of the key or has
-    /// completed it: the effect may happen twice. A claim with an expired lease can be completed
-    /// while no other claim holds the key.
+    /// completed it: the effect may happen twice.
     fn complete<'a>(
         &'a self,
         key: &'a DedupKey,
@@ -65,8 +61,8 @@ pub trait DedupStore: Send + Sync + 'static {
         retention: Duration,
     ) -> DedupFuture<'a, bool>;
 
-    /// Releases a claim without an effect, so that any process may claim the key at once. Changes
-    /// nothing if the token no longer holds the key, or if the key is completed.
+    /// Releases a claim without an effect. Changes nothing if the token no longer holds the key, or
+    /// if the key is completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
     /// Checks for foreseeable failures, and that the store can keep keys for `retention`. Returns

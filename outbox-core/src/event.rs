@@ -1,4 +1,4 @@
-//! Domain events: Rust values with names that survive renaming the type.
+//! Domain events.
 //!
 //! Invariant: every stored or sent name is written in the source of the event, never derived from a
 //! Rust identifier.
@@ -69,18 +69,18 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `dedup_key` | field | optional: a key that must not be recorded twice, see below |
 /// | `sensitive` | field | optional: masked when displayed, see [`Self::SENSITIVE`] |
 /// | `subject = "…"` | struct, variant | optional: a fixed subject instead of the default one |
-/// | `unsequenced` | type, variant | optional: no sequence number and no order, and a cheaper write |
-/// | `codec = Cbor` | type | optional: the payload's [`Codec`](crate::payload::Codec); default [`Json`] |
-/// | `crate = path` | type | path of `outbox_core`, if the crate has no such dependency |
+/// | `unsequenced` | type, variant | optional: no number and no order, but a cheaper write |
+/// | `codec = Cbor` | type | optional: a [`Codec`](crate::payload::Codec); default [`Json`] |
+/// | `crate = path` | type | path of `outbox_core`, if not a dependency |
 ///
 /// `dedup_key` accepts any type with `Display`. A second message with the key is rejected for 7
 /// days (`RelayConfig::dedup_key_retention`), whatever its event type or the state of the first
 /// message. So make the event's name part of the key.
 ///
-/// On an enum each variant is one event: `aggregate` is on the enum, `name` on the variants. The
-/// payload is serde's output for the value, unless the codec is custom. So choose a stable enum
-/// representation that distinguishes the variants. A handler of an enum receives all variants. A
-/// payload that decodes to another variant than the message names becomes a dead letter.
+/// On an enum each variant is one event: `aggregate` is on the enum, `name` on the variants. A
+/// handler of an enum receives all variants. Choose a stable serde representation that
+/// distinguishes the variants: a payload that decodes to another variant than the message names
+/// becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
@@ -94,9 +94,9 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// [`SensitiveFields`](crate::SensitiveFields) masks them when displayed; they are stored, sent
     /// and handled unmasked. Default: none.
     ///
-    /// The derive uses all names that serde reads or writes (`rename`, `rename_all`, `alias`). It
-    /// fails where these are unknown (`flatten`, tuples, `transparent`, `into` and the like). A
-    /// custom `Serialize` must use the same names.
+    /// The derive uses all names that serde reads or writes, and fails where these are unknown
+    /// (`flatten`, tuples, `transparent`, `into` and the like). A custom `Serialize` must use the
+    /// same names.
     const SENSITIVE: &'static [&'static str] = &[];
 
     /// The descriptor of this value; one of [`Self::DESCRIPTORS`].

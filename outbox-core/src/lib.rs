@@ -1,13 +1,12 @@
 //! The core of a transactional outbox: events, messages, the relay engine, and the traits for
-//! databases and brokers.
+//! databases and brokers. It does no I/O.
 //!
-//! An outbox stores each event as a *message* in the transaction of the change, so a crash neither
-//! loses nor invents an event. A *relay* then publishes the message at least once, in order per
-//! aggregate. Consumers drop duplicates (crate `outbox-inbox`), so each event is applied once.
+//! An outbox stores each event as a *message* in the transaction of the change. A *relay* then
+//! publishes the message at least once, in order per aggregate. Consumers drop duplicates (crate
+//! `outbox-inbox`), so each event is applied once.
 //!
-//! This crate does no I/O and depends on no database, broker or ORM. `outbox-sea-orm` and
-//! `outbox-nats` implement its traits; `outbox-testing` has in-memory implementations and the
-//! conformance suites.
+//! `outbox-sea-orm` and `outbox-nats` implement the traits; `outbox-testing` has in-memory
+//! implementations and the conformance suites.
 //!
 //! **Guaranteed**, if store and broker keep their contracts: each committed message is published at
 //! least once, and the messages of an aggregate in commit order. Crashed relays and outages of

@@ -1,7 +1,5 @@
-//! The broker trait for sending; relays publish through it.
-//!
-//! Implementations: JetStream (`outbox-nats`) and the in-memory broker (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::publisher`.
+//! The broker trait for sending. Implementations: JetStream (`outbox-nats`) and memory
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::publisher`.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -19,21 +17,18 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok` means that the broker has stored the message in its stream, now or in an
-///   earlier attempt. A weaker reply is a [`FailureClass::Unknown`].
+/// * **Confirmed.** `Ok` means that the stream has stored the message, now or in an earlier
+///   attempt. A weaker reply is a [`FailureClass::Unknown`].
 /// * **Same id.** The message id is the broker's deduplication id, so publishing again is harmless
 ///   within the duplicate window.
-/// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate. Concurrent
-///   calls need no order.
+/// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate.
 /// * **Bounded.** The future resolves within a documented time, even while disconnected.
-/// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may still be
-///   stored later.
-/// * **On `Err`.** [`PublishError::class`] decides what the relay may do. Only
-///   [`FailureClass::Permanent`] proves that a retry is pointless.
+/// * **Cancellation.** After a drop the outcome is unknown: the message may still be stored later.
+/// * **On `Err`.** Only [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
-    /// Describes from its settings where this publisher sends messages; does no I/O. `None` if
-    /// there is no such place. Equal exactly if two publishers send each message to the same place
-    /// under the same source.
+    /// Describes from its settings where this publisher sends messages; `None` if there is no such
+    /// place. Equal exactly if two publishers send each message to the same place under the same
+    /// source.
     fn destination(&self) -> Option<Destination>;
 
     /// Publishes one message and waits for the confirmation.
@@ -50,9 +45,8 @@ pub trait Publisher: Send + Sync + 'static {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Abandons unconfirmed publishes as far as possible by reconnecting. Called after lost leases,
-    /// so that few messages arrive after the next owner has started. Publishing is allowed again at
-    /// once.
+    /// Abandons unconfirmed publishes as far as possible, by reconnecting. Called after lost
+    /// leases, so that few messages arrive late. Publishing is allowed again at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -81,8 +75,8 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 pub struct Destination {
     /// The name of the stream. At most 255 characters are stored.
     pub stream: String,
-    /// Distinguishes streams of the same name on two brokers, such as by creation time. At most 100
-    /// characters are stored. `None` (unknown yet) agrees with every value.
+    /// Distinguishes streams of the same name, such as by creation time. At most 100 characters are
+    /// stored. `None` (unknown yet) agrees with every value.
     pub instance: Option<String>,
     /// The subject layout: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
     pub subjects: String,
@@ -142,8 +136,8 @@ pub trait StreamReader: StreamSearch {
     /// stream order, until it returns `false`. Ends at the entry that was last when reading began.
     ///
     /// * **Bounded.** Uses memory for one batch of headers.
-    /// * **Complete.** A message stored several times is passed as often. Other entries are counted
-    ///   in [`StreamExtent::foreign`].
+    /// * **Complete.** A message stored several times is passed as often. [`StreamExtent::foreign`]
+    ///   counts other entries.
     /// * **Changes nothing.** Fails with [`FailureClass::Configuration`] if reading would remove
     ///   messages from the stream.
     /// * **On `Err`** or after a drop, `see` may have received a part. Start over.
@@ -226,15 +220,13 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker did not answer, so the message may be stored. Resend the same id; counts no
-    /// attempt.
+    /// The broker did not answer: the message may be stored. Resend the same id; counts no attempt.
     Unknown,
     /// The broker cannot accept the message now. Back off; counts no attempt.
     Transient,
     /// The broker is full or throttles. Back off; counts no attempt.
     Backpressure,
-    /// Stream, permissions or names are misconfigured. Back off and raise an alarm; counts no
-    /// attempt.
+    /// Stream, permissions or names are misconfigured. Back off and alert; counts no attempt.
     Configuration,
     /// This message can never be stored. Dead-letter it at once.
     Permanent,

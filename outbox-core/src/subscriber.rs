@@ -1,7 +1,6 @@
-//! The broker trait for receiving: subscribers, subscriptions and deliveries.
-//!
-//! Implementations: JetStream durable pull consumers (`outbox-nats`) and the in-memory broker
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::subscriber`.
+//! The broker trait for receiving. Implementations: JetStream durable pull consumers
+//! (`outbox-nats`) and memory (`outbox-testing`). Each runs
+//! `outbox_testing::conformance::subscriber`.
 
 use std::error::Error;
 use std::fmt;
@@ -20,22 +19,21 @@ use crate::message::Message;
 ///
 /// * **Durable.** A consumer is identified by its name. Its unacknowledged messages go to the next
 ///   process.
-/// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]. An existing consumer
-///   keeps its position.
-/// * **At least once.** A delivery that is not acknowledged within `ack_wait` is redelivered with a
-///   higher [`Incoming::delivery_count`].
-/// * **Filtered.** Every message of a requested event type arrives. With `whole_aggregates`, so
-///   does every message of the requested aggregate types; event types with a fixed subject only if
-///   listed in [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]), so
-///   does every message of its event type or aggregate type on default subjects, or every message
-///   of the stream. Selected messages count as requested. Other messages may arrive too, because
-///   old servers filter by one subject only; the inbox skips them.
-/// * **Several processes** may subscribe under one name, with different requests, as in a rolling
-///   deploy. Each delivery goes to one process.
-/// * **Requested.** An event type stays requested once any process has subscribed to it. The
-///   durable state on the broker stores this; later subscriptions remove nothing. Any process can
-///   check a message with [`Delivery::is_asked_for`]. Holds when `subscribe` has returned, for
-///   messages first delivered after that.
+/// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]; an existing one keeps
+///   its position.
+/// * **At least once.** A delivery not acknowledged within `ack_wait` is redelivered with a higher
+///   [`Incoming::delivery_count`].
+/// * **Filtered.** Every message of a requested event type arrives. With `whole_aggregates`, also
+///   every message of the requested aggregate types; event types with a fixed subject only if in
+///   [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]), also every
+///   message of its event type or aggregate type on default subjects, or every message of the
+///   stream. Other messages may arrive too, because old servers filter by one subject only; the
+///   inbox skips them.
+/// * **Several processes** may subscribe under one name, with different requests. Each delivery
+///   goes to one process.
+/// * **Requested.** An event type or selection stays requested once any process has subscribed to
+///   it: the durable state on the broker stores this. Any process can check a message with
+///   [`Delivery::is_asked_for`]. Holds for messages first delivered after `subscribe` has returned.
 pub trait Subscriber: Send + Sync + 'static {
     /// The subscription type.
     type Subscription: Subscription;
@@ -43,60 +41,48 @@ pub trait Subscriber: Send + Sync + 'static {
     /// Subscribes a consumer; creates or checks its durable state on the broker.
     ///
     /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
-    ///   [`SubscriberError::Configuration`], an operator or developer must act first.
+    ///   [`SubscriberError::Configuration`], an operator or developer must act.
     fn subscribe(
         &self,
         consumer: &ConsumerSpec,
     ) -> impl Future<Output = Result<Self::Subscription, SubscriberError>> + Send;
 
-    /// Returns the stream properties that an inbox depends on. Changes nothing and needs no
-    /// consumer.
-    ///
-    /// * **Consistent.** Counts and stream sequences are one snapshot.
-    /// * **On `Err`.** As for [`Self::subscribe`].
+    /// Returns the stream properties that an inbox depends on, as one snapshot. Changes nothing and
+    /// needs no consumer. On `Err` as [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
-    /// Returns the position of a consumer on the stream; `None` if there is no such consumer.
-    /// Changes nothing and needs no subscription.
-    ///
-    /// * **Consistent.** The counts are one snapshot; the age is read after them.
-    /// * **On `Err`.** As for [`Self::subscribe`].
+    /// Returns the position of a consumer on the stream; `None` if there is no such consumer. The
+    /// counts are one snapshot; the age is read after them. Changes nothing and needs no
+    /// subscription. On `Err` as [`Self::subscribe`].
     fn standing(
         &self,
         consumer: &str,
     ) -> impl Future<Output = Result<Option<ConsumerStanding>, SubscriberError>> + Send;
 
-    /// Whether a message belongs on the subject on which it arrived. Brokers grant publishing by
-    /// subject, but a sender may write any headers.
+    /// Whether a message belongs on the subject on which it arrived: brokers grant publishing by
+    /// subject, but a sender may write any headers. Does no I/O and does not block.
     ///
-    /// * **Own messages.** True for the subject on which a relay publishes the message, in every
-    ///   supported layout, because the layout may have changed.
-    /// * **Foreign messages.** False for the default subjects and fixed subjects of other aggregate
-    ///   types.
-    /// * **Fixed subjects.** `fixed` lists the fixed subjects of the event type; `None` if the
-    ///   event type is unknown. Then only default subjects of other aggregate types are foreign.
-    /// * **Pure.** Does no I/O and does not block.
+    /// * True for the subject on which a relay publishes the message, in every supported layout.
+    /// * False for the default subjects and fixed subjects of other aggregate types.
+    /// * `fixed` lists the fixed subjects of the event type; `None` if the event type is unknown.
+    ///   Then only default subjects of other aggregate types are foreign.
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
-/// The position of a consumer on its stream, as the broker reports it.
-///
-/// Brokers that filter by one subject only also count unrequested messages until the inbox has
-/// skipped them.
+/// The position of a consumer on its stream, as the broker reports it. May include unrequested
+/// messages until the inbox has skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
     /// Messages not delivered yet.
     pub undelivered: u64,
-    /// Messages delivered and not acknowledged: in process memory, failed, or waiting for a failed
-    /// message.
+    /// Messages delivered and not acknowledged.
     pub unacknowledged: u64,
     /// Maximum number of unacknowledged messages; `None` if unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// Time since the stream stored the oldest undelivered or unacknowledged message. `None` if
+    /// Time since the stream stored the oldest undelivered or unacknowledged message; `None` if
     /// there is none, or if not reported.
     pub oldest_age: Option<Duration>,
     /// The ack floor: every message up to this stream sequence is acknowledged or does not match.
-    /// Higher messages may be acknowledged too.
     pub floor: u64,
     /// Whether a process is requesting messages now.
     pub is_receiving: bool,
@@ -131,11 +117,8 @@ pub enum StreamPolicy {
     WorkQueue,
 }
 
-/// Where a new consumer starts in the stream.
-///
-/// Applies when the first subscription creates the durable state; an existing consumer keeps its
-/// position. If the durable state was deleted, the consumer starts like a new one: with
-/// [`Self::New`] it misses messages published in between.
+/// Where a new consumer starts in the stream. Applies when the first subscription creates the
+/// durable state, also after it was deleted: with [`Self::New`] the consumer then misses messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
@@ -158,11 +141,10 @@ pub struct ConsumerSpec {
     pub events: Vec<&'static EventDescriptor>,
     /// Time after which an unacknowledged delivery is redelivered.
     pub ack_wait: Duration,
-    /// Whether the consumer receives every event of the aggregate types of `events`, and so every
-    /// sequence number.
+    /// Whether the consumer receives every event of the aggregate types of `events`.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
-    /// subject. The consumer only counts them; they do not count as requested. Otherwise empty.
+    /// subject, which are only counted. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
     /// Maximum number of unacknowledged deliveries over all processes.
     pub in_flight_max: usize,
@@ -188,8 +170,8 @@ pub trait Subscription: Send + 'static {
     /// Number of unacknowledged messages of this consumer, delivered or not.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
-    /// Stops receiving. Returns the prefetched deliveries that [`next`](Self::next) has not
-    /// returned, in delivery order. The caller must release them for redelivery.
+    /// Stops receiving. Returns prefetched deliveries in delivery order, which the caller must
+    /// release for redelivery.
     ///
     /// * **Complete.** Waits for deliveries on their way. Afterwards new messages go to other
     ///   processes.
@@ -199,19 +181,14 @@ pub trait Subscription: Send + 'static {
     ///   redelivered after `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
-    /// Waits until the broker has received all earlier answers to deliveries.
-    ///
-    /// * **Bounded.** Takes a few seconds at most.
-    /// * **On `Err`.** Some answers may be lost. Their messages are redelivered after `ack_wait`.
+    /// Waits until the broker has received all earlier answers to deliveries, for a few seconds at
+    /// most. On `Err`, messages with lost answers are redelivered after `ack_wait`.
     fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
 /// One delivery of a message. Answer it at most once, with [`ack`](Self::ack) or
-/// [`retry_after`](Self::retry_after). If it is dropped unanswered, the message is redelivered
-/// after `ack_wait`.
-///
-/// Answers are not confirmed by the broker: the inbox row absorbs the redelivery after a lost
-/// acknowledgement.
+/// [`retry_after`](Self::retry_after); unanswered, it is redelivered after `ack_wait`. The broker
+/// does not confirm answers: the inbox row absorbs the redelivery after a lost acknowledgement.
 pub trait Delivery: Send + Sync + 'static {
     /// The message as delivered.
     fn incoming(&self) -> &Incoming;
@@ -228,21 +205,18 @@ pub trait Delivery: Send + Sync + 'static {
     /// Whether any subscription under the consumer's name, in any process, now or earlier, has
     /// requested messages like this one. Otherwise it may be acknowledged unread.
     ///
-    /// * **No stale `false`.** True if a call of [`Subscriber::subscribe`] with the event type
-    ///   returned before the first delivery of the message. In any other case, `true` is the safe
-    ///   answer.
+    /// * **No stale `false`.** True if [`Subscriber::subscribe`] with the event type returned
+    ///   before the first delivery of the message. In any other case, `true` is the safe answer.
     /// * **Cheap.** Implementations query the broker about once a second.
     /// * **On `Err`.** The answer is unknown. Retry later, and do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
     /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not.
-    /// Counts only event types that are requested or linked into the program, and only messages
-    /// after the consumer's start ([`StartAt`]). If false, no earlier message can arrive anymore.
+    /// Counts only requested or linked event types, after the consumer's start ([`StartAt`]).
     ///
     /// * **No wrong `false`.** True if messages may be on subjects that are not searched, such as
     ///   fixed subjects.
-    /// * **Bounded.** Takes a second at most. Callers check once for a message with missing
-    ///   predecessors.
+    /// * **Bounded.** Takes a second at most.
     /// * **On `Err`.** The answer is unknown. Treat it as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }

@@ -1,7 +1,4 @@
-//! The transaction log of the database: a source of messages besides polling the table.
-//!
-//! [`MessageLog`] is the contract of such a log, and [`source`] connects it to the relay.
-//! `outbox-log` implements both.
+//! The transaction log of the database, as a source of messages.
 
 pub mod source;
 
@@ -23,7 +20,6 @@ pub struct Position(pub u64);
 /// * Each logged, committed message comes once per reading, unless the stored position has passed
 ///   it. Messages of one transaction come together in recording order, transactions in commit
 ///   order.
-/// * Rolled-back messages never come.
 /// * A reading without further messages returns its position ([`LogEvent::Idle`]), at its start and
 ///   after unrelated writes.
 /// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done.
@@ -37,21 +33,20 @@ pub trait MessageLog: Send + Sync + 'static {
 
     /// Starts reading behind the stored position. `None` if another relay reads.
     ///
-    /// A log that was lost, replaced, or belongs to another server than the stored position is
-    /// recreated. The table then adopts every logged message that the old log may not have
-    /// delivered. Messages may come twice; none is lost.
+    /// A log that was lost, replaced, or belongs to another server is recreated. The table then
+    /// adopts every logged message that the old log may not have delivered: messages may come
+    /// twice, but none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Everything committed before this call is in the log up to the returned position. A running
-    /// reading reaches it without further messages.
+    /// Returns a log position behind everything committed before this call. A running reading
+    /// reaches it without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads the table before log messages are published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// Moves messages from the log to the table: logged messages that the stored position has not
-    /// passed become pending. Others are unchanged; only a replaced reader or a late call requests
-    /// them.
+    /// Moves logged messages that the stored position has not passed to the table: they become
+    /// pending. Others are unchanged.
     ///
     /// Returns the messages that are now in the table, in any state, or certainly deleted. A
     /// message that is not visible in the table yet is not returned; the caller retries.
@@ -72,14 +67,14 @@ pub trait LogReader: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
     /// Stores that everything up to `position` is decided, then lets the database free that part of
-    /// the log. Fails if another reading has begun since.
+    /// the log. Fails if another reading has begun.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Disk space that the database keeps for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// No message behind this position was adopted before this reading began, except by a replaced
-    /// reader that is still running. If nothing was ever adopted, the table need not be queried.
+    /// No message behind this position was adopted before this reading, except by a replaced reader
+    /// that is still running.
     fn adopted_to(&self) -> Position;
 
     /// Ends the reading, so that another relay can start at once.

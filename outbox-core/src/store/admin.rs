@@ -40,10 +40,10 @@ pub trait OutboxAdmin: OutboxStore {
     /// `idle_for` and have no pending message, waiting message or dead letter. Returns their
     /// number. Otherwise the outbox keeps a small row per aggregate forever.
     ///
-    /// For types with aggregates that end, such as orders; see the price of
+    /// For aggregates that end, such as orders; see the price of
     /// [`forget_as`](super::OutboxAudit::forget_as). Choose `idle_for` above the retention of
-    /// published messages and the lag of consumers. Processes 1,000 aggregates per transaction;
-    /// after an error, call again.
+    /// messages and the lag of consumers. Processes 1,000 aggregates per transaction; after an
+    /// error, call again.
     fn forget_idle(
         &self,
         aggregate_type: &str,
@@ -293,7 +293,7 @@ pub struct Backlog {
     /// Aggregates with a block that has not ended, including halted ones.
     pub blocked_aggregates: u64,
     /// How long the oldest message has been due: since its recording, or since its own time.
-    /// Includes waiting and failed messages. Excludes delayed messages, messages behind them, and
+    /// Includes waiting and failed messages; excludes delayed messages, messages behind them, and
     /// paused or halted aggregates. `None` if no message is due. Examines the first
     /// [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,

@@ -27,9 +27,8 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 ///
 /// # Contract
 ///
-/// * **One transaction** per batch: change, count and position. After a crash or an error a batch
-///   is complete or absent. An operation is stored with its first change, so an operation without
-///   changes is not stored.
+/// * **One transaction** per batch: change, count and position. An operation is stored with its
+///   first change.
 /// * **Resumable.** [`advance`](Self::advance) continues at the stored position, in any process.
 ///   Each batch compares and moves the position, so concurrent callers take no message twice.
 /// * **Counted once.** Of several operations on a dead letter, the one that changes it counts it.
@@ -64,7 +63,8 @@ pub trait OutboxAudit: OutboxReader {
 
     /// Deletes everything about these aggregates, for the erasure of personal data: published
     /// messages, dead letters that halt nothing, their deduplication keys, and the last sequence.
-    /// At most 1,000 aggregates per call, in one transaction that reads all messages once.
+    /// At most 1,000 aggregates per call, in one transaction that reads all messages once. Copies
+    /// on the stream and in the tables of consumers stay.
     ///
     /// An aggregate is skipped while it is halted or has pending or waiting messages: wait, retry
     /// or skip first. If all are skipped, no operation is stored. Deduplication keys of messages
@@ -75,8 +75,7 @@ pub trait OutboxAudit: OutboxReader {
     /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
     /// strategy `sequence` silently skips messages below its highest number** until it has
     /// forgotten the aggregate too. In the strong mode of JetStream, such messages cost a search on
-    /// their subject. So forget only aggregates that do not come back. Copies on the stream and in
-    /// the tables of consumers stay.
+    /// their subject. So forget only aggregates that do not come back.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
@@ -94,19 +93,20 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
-    /// false and stores nothing if there is no such pause, or if the operation is stored already.
+    /// Ends the pause of this aggregate type, or with `None` the pause of all messages; other
+    /// pauses stay in force. Returns false and stores nothing if there is no such pause, or if the
+    /// operation is stored already.
     ///
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
-    /// messages, at the latest with the next renewal of a relay. Other pauses stay in force.
+    /// messages, at the latest with the next renewal of a relay.
     fn unpause_as(
         &self,
         aggregate_type: Option<&str>,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Stores an operation with effects outside the outbox, such as on the stream. It runs until
-    /// [`finish`](Self::finish). Idempotent.
+    /// Stores an operation with effects outside the outbox. It runs until [`finish`](Self::finish).
+    /// Idempotent.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Finishes an operation of [`write_down`](Self::write_down), with its number of changed items.
@@ -209,8 +209,8 @@ pub enum OperationKind {
     /// Other dead letters are not counted.
     Skip,
     /// Copies of published messages or dead letters are published after all messages recorded so
-    /// far. A copy has a new message id, but keeps event id, sequence and time. A logged message
-    /// counts as published once the stored log position has passed it.
+    /// far, with a new message id but the same event id, sequence and time. A logged message counts
+    /// as published once the stored log position has passed it.
     Replay,
     /// The back-off of an aggregate ends.
     Resume,

@@ -1,8 +1,8 @@
 //! The database trait: the outbox as the relay uses it.
 //!
 //! Implementations: PostgreSQL, MySQL/MariaDB, SQLite (`outbox-sea-orm`) and memory
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Recording is not part of the
-//! trait: integrations write messages in the application's transaction.
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Integrations record messages
+//! in the application's transaction, without this trait.
 //!
 //! # Message states
 //!
@@ -18,9 +18,8 @@
 //! A relay scans *pending* messages, mostly in row id order. Messages that may not be published yet
 //! are set aside, so the scan meets each row a bounded number of times:
 //!
-//! * A *block* on an aggregate states until when its messages may not be published. Causes: the
-//!   back-off of a failure, a delayed message, a pause, or a dead letter that halts the aggregate
-//!   until an operator acts.
+//! * A *block* states until when the messages of an aggregate may not be published: because of a
+//!   back-off, a delayed message, a pause, or a dead letter that halts the aggregate.
 //! * Messages of a blocked aggregate become *waiting* when the scan meets them.
 //! * When the block *ends*, the relay fetches the waiting messages in order.
 //! * With the last waiting message the store removes the block, unless the aggregate is halted.
@@ -67,23 +66,21 @@ pub use setup::{SetupKind, SetupProblem};
 ///
 /// # Contract
 ///
-/// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides which
-///   leases are live.
+/// * **Exclusive.** Two live leases never cover the same partition, by the store's clock.
 /// * **Fenced.** Each acquisition raises the epoch of the partition. [`settle`](Self::settle)
 ///   rejects older epochs and released leases. Only `settle` and operators ([`OutboxAudit`]) change
 ///   rows and blocks. Purging deletes only published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the
-///   messages of one aggregate in sequence order, whatever their row ids. They never return a
-///   message while an earlier one is pending or waiting, unless the earlier one is in flight or was
-///   returned before.
-/// * **Durable.** A returned message survives a crash of the database. If the database shows
-///   commits that are not durable, the store makes them durable first.
+///   messages of one aggregate in sequence order. They never return a message while an earlier one
+///   is pending or waiting, unless the earlier one is in flight or was returned before.
+/// * **Durable.** A returned message survives a crash of the database, even if the database shows
+///   commits that are not durable.
 /// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one
 ///   row per leased partition if that is more. Waiting or delayed messages and foreign partitions
 ///   do not count.
 /// * **Short.** No method leaves a transaction open.
-/// * **Abandoned calls.** A relay drops the future of a call after `RelayConfig::store_timeout`.
-///   The store then closes the resource that did not answer, such as the connection.
+/// * **Abandoned calls.** A relay drops a call after `RelayConfig::store_timeout`. The store then
+///   closes the resource that did not answer, such as the connection.
 /// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done. A
 ///   lease acquired by a dropped call expires.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
@@ -98,10 +95,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// unreachable or temporarily read-only, as during a failover.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Announces this relay as alive for `ttl`. Returns the number of live relays by last announced
-    /// fitness, including this one, and how many registered another destination. A registration
-    /// without a destination agrees with all. An announcement that ends later than
-    /// [`LEASE_TTL_MAX`] from now counts as expired.
+    /// Announces this relay as alive for `ttl`. Returns the number of live relays by fitness,
+    /// including this one, and how many registered another destination (without a destination:
+    /// none). An announcement that ends later than [`LEASE_TTL_MAX`] from now counts as expired.
     fn announce(
         &self,
         owner: OwnerId,
@@ -112,10 +108,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Lists live relays by id, in the order of their starts.
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
-    /// Acquires up to `max` free partitions for `ttl` and returns their leases.
-    ///
-    /// A lease that ends later than [`LEASE_TTL_MAX`] from now predates a setback of the store's
-    /// clock. It is shortened to that time, unless its owner renews it.
+    /// Acquires up to `max` free partitions for `ttl` and returns their leases. Shortens leases
+    /// that end later than [`LEASE_TTL_MAX`] from now, because the store's clock was set back;
+    /// their owner may renew them.
     ///
     /// # Errors
     ///
@@ -166,8 +161,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Refused`] if the database rejects a verdict. The relay isolates that verdict
-    /// with smaller batches and retries it later.
+    /// [`StoreError::Refused`] if the database rejects a verdict. The relay then isolates it with
+    /// smaller batches.
     fn settle(
         &self,
         leases: &[Lease],
@@ -183,9 +178,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// messages, then pauses by aggregate type.
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 
-    /// Makes the messages of ended pauses due, then removes the pauses. A message with its own time
-    /// keeps it. May be called concurrently. One call releases a bounded number of aggregates and
-    /// unsequenced messages; returns whether more remain.
+    /// Makes the messages of ended pauses due (a message with its own time keeps it), then removes
+    /// the pauses. May be called concurrently. One call releases a bounded number; returns whether
+    /// more remain.
     fn finish_pauses(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
@@ -299,7 +294,7 @@ pub enum Verdict {
     /// message waits alone. Counts no attempt or failure. A halted aggregate stays halted.
     ///
     /// The store checks the pause in the same transaction. Without a pause, the message waits for
-    /// [`UNPAUSED_WAIT`], because the relay learns of the end only with its next renewal.
+    /// [`UNPAUSED_WAIT`], until the relay's next renewal.
     Paused,
     /// The message failed, or earlier messages must come first. It waits, and its aggregate is
     /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
@@ -316,7 +311,7 @@ pub enum Verdict {
         /// The error text, for people.
         error: String,
         /// Whether the message halts its aggregate until it is retried or skipped. If another
-        /// message already halts it, this message waits for its turn with its attempt counted. No
+        /// message already halts it, this message waits for its turn, and its attempt counts. No
         /// effect if unsequenced.
         halt: bool,
     },
@@ -397,8 +392,8 @@ pub enum StoreError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The database rejected the statement itself: a missing right, a constraint, a value. The call
-    /// had no effect and fails again until an operator acts. Not used for temporary conditions,
-    /// such as a lost connection, a deadlock, or a starting or read-only server.
+    /// had no effect and fails again until an operator acts. Not for temporary conditions, such as
+    /// a lost connection, a deadlock, or a read-only server.
     #[error("{context}")]
     Refused {
         /// The failed action.
