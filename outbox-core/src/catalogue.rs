@@ -1,7 +1,7 @@
-//! All event types linked into this program, registered by the derive.
+//! The event types linked into this program, registered by the derive. Types of unused crates are
+//! not linked.
 //!
-//! Invariant: one (aggregate, name, version) is one Rust type. Types of unused crates are not
-//! linked.
+//! Invariant: one (aggregate, name, version) is one Rust type.
 
 use std::collections::BTreeMap;
 

@@ -1,27 +1,26 @@
 //! The wire format of a message: CloudEvents 1.0 in binary mode, one header per field.
 //!
-//! Invariant: `decode(encode(m)) == m` for every message that can be recorded. The broker's crate
-//! adds subjects and the broker's own headers.
+//! Invariant: `decode(encode(m)) == m` for every message that can be recorded.
 //!
 //! | header | content |
 //! |---|---|
 //! | `ce-specversion` | `1.0` |
 //! | `ce-id` | event id; the consumer's deduplication key |
-//! | `ce-messageid` | message id; only in replayed copies, otherwise equal to the event id |
+//! | `ce-messageid` | message id, only in replayed copies |
 //! | `ce-source` | the recording service |
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
 //! | `ce-time` | time of recording, RFC 3339 in UTC |
 //! | `ce-eventversion` | version of the payload's shape |
-//! | `ce-aggregatetype` | type of the aggregate |
-//! | `ce-sequence` | number within the aggregate, absent if unsequenced |
+//! | `ce-aggregatetype` | aggregate type |
+//! | `ce-sequence` | number within the aggregate, if sequenced |
 //! | `content-type` | of the payload |
 //! | `ce-correlationid`, `ce-causationid` | see [`MessageContext`](crate::MessageContext) |
 //! | `traceparent`, `tracestate` | see [`MessageContext`](crate::MessageContext) |
 //!
 //! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as in the CloudEvents HTTP
-//! binding. Decoding enforces the limits of recording on all fields, because other programs may
-//! publish to a stream. Only the characters of names are not restricted.
+//! binding. Decoding enforces the limits of recording, because other programs may publish to a
+//! stream.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -75,7 +74,7 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
         .format(&Rfc3339)
         .unwrap_or_default();
     let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
-    // Hot path: values that are always ASCII are not scanned.
+    // Hot path: ASCII values are not scanned.
     let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
     add("ce-specversion", "1.0".to_owned());
     add("ce-id", message.event_id.to_string());
@@ -153,7 +152,6 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
         if !is_envelope(&name) {
-            // Unusual headers of a foreign sender do not invalidate the message.
             if let Some(value) = percent_decode(value) {
                 let _ = kept.set_own(&name, value);
             }
@@ -296,7 +294,7 @@ pub enum DecodeError {
         /// The header.
         header: &'static str,
     },
-    /// A header's value exceeds the limits of recording.
+    /// A value exceeds the limits of recording.
     #[error(
         "header `{header}` holds a value of {chars} characters that cannot be stored; allowed is {allowed}"
     )]
@@ -305,7 +303,7 @@ pub enum DecodeError {
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Length of the value in characters. The value may be personal data and is left out.
+        /// Length in characters. The value may be personal data and is left out.
         chars: usize,
     },
 }

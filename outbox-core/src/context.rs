@@ -1,7 +1,7 @@
 //! The origin of a message (correlation, causation, trace), carried by the running task.
 //!
-//! Invariant: the context is captured when the event is recorded, so it reflects the request or the
-//! handled message, never the relay.
+//! Invariant: captured when the event is recorded, so it reflects the request or the handled
+//! message, never the relay.
 
 use std::future::Future;
 
@@ -26,7 +26,7 @@ tokio::task_local! {
 pub struct MessageContext {
     /// Shared by all messages of one business process; consumers pass it on.
     pub correlation_id: Option<String>,
-    /// The message or request that causes the messages recorded in this context.
+    /// The message or request that causes the recorded messages.
     pub causation_id: Option<String>,
     /// W3C `traceparent` of the current span.
     pub traceparent: Option<String>,

@@ -6,14 +6,14 @@
 //!
 //! | situation | effect |
 //! |---|---|
-//! | duplicates arrive, sequentially or concurrently | once |
+//! | duplicates arrive | once |
 //! | the process crashes before the effect | once, after the lease |
 //! | the process crashes **between effect and completion** | **again**, after the lease |
 //! | the process is suspended for longer than the lease | **again**, by another process |
 //! | the store has dropped the event (`retention`, eviction, data loss) | **again** |
 //!
-//! So also pass an idempotency key to the external service. Redis keeps data in RAM; its
-//! configuration decides what survives a crash or a failover.
+//! So also pass an idempotency key to the external service. With Redis, its configuration decides
+//! what survives a crash or a failover.
 //!
 //! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`). Each
 //! runs `outbox_testing::conformance::dedup_store`.
@@ -26,16 +26,17 @@ use std::time::Duration;
 
 use crate::message::EventId;
 
-/// Return type of the methods of [`DedupStore`], for use as `dyn`.
+/// Return type of the methods of [`DedupStore`].
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
 /// Stores which events a consumer has handled. Meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** Over all processes, at most one claim of a key is [`StoreClaim::Mine`] until it
-///   is released or its lease expires.
-/// * **Leased.** An open claim expires with its lease, by the store's clock.
+/// * **Exclusive.** At most one claim of a key is [`StoreClaim::Mine`] until it is released or its
+///   lease expires.
+/// * **Leased.** An open claim expires with its lease, by the store's clock. Leases are not
+///   extended: claim for the handler's timeout plus a margin.
 /// * **Fenced.** A process that has lost its claim cannot complete or release it.
 /// * **Lasting.** A completed key stays done for at least `retention`.
 /// * **Repeatable.** Completing or releasing twice with the same token has the effect of one call.
@@ -43,8 +44,6 @@ pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreEr
 ///   unreachable.
 /// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires with its
 ///   lease.
-///
-/// A lease is not extended: callers claim for the handler's timeout plus a margin for completing.
 pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for `lease`, which must be whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
@@ -144,8 +143,7 @@ impl ClaimToken {
 /// The answer to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreClaim {
-    /// The claim is held until the lease expires: run the handler, then complete or release with
-    /// this token.
+    /// The claim is held until the lease expires: run the handler, then complete or release.
     Mine(ClaimToken),
     /// Another process holds an open claim. Retry later.
     InProgress,
@@ -187,8 +185,7 @@ impl DedupStoreError {
         }
     }
 
-    /// A [`Configuration`](Self::Configuration) error; `context` states problem and repair, in
-    /// lower case.
+    /// A [`Configuration`](Self::Configuration) error; `context` in lower case, with the repair.
     pub fn configuration(
         context: impl Into<String>,
         source: impl Into<Option<Box<dyn Error + Send + Sync>>>,

@@ -131,10 +131,10 @@ pub struct EventDescriptor {
     pub subject: Option<&'static str>,
     /// Whether messages are numbered and ordered within the aggregate.
     pub sequenced: bool,
-    /// Path of the Rust type or variant, for error messages and for distinguishing decoded
-    /// variants. Never stored or sent.
+    /// Path of the Rust type or variant, for errors and for distinguishing decoded variants. Never
+    /// stored or sent.
     pub rust_type: &'static str,
-    /// Source file of the type, for error messages only.
+    /// Source file of the type, for errors.
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
@@ -235,8 +235,7 @@ impl fmt::Display for AggregateId {
 
 /// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
 ///
-/// Equal keys must always give the same text, because it is stored and sent and decides the order.
-/// For a newtype:
+/// Equal keys must always give the same text, because it is stored and sent. For a newtype:
 ///
 /// ```
 /// use outbox_core::{AggregateId, ToAggregateId};

@@ -1,6 +1,5 @@
-//! Formats errors for people: the text and each distinct cause.
-//!
-//! Drivers repeat the text of their cause, so causes contained in an earlier text are left out.
+//! Formats errors for people: the text and each distinct cause, because drivers repeat the text of
+//! their cause.
 
 use std::error::Error;
 use std::fmt;
@@ -39,8 +38,8 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the line number of PostgreSQL's source that sqlx appends. Line numbers of statements
-/// (MariaDB and MySQL, after a quote) and of other errors stay.
+/// Removes the line number of PostgreSQL's source that sqlx appends. Other line numbers, such as of
+/// statements in MariaDB and MySQL, stay.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -68,7 +67,7 @@ fn without_line_of_server(text: &str) -> &str {
 /// }
 /// ```
 ///
-/// `?` converts any error into it. Like `anyhow::Error`, it does not implement `std::error::Error`.
+/// `?` converts any error into it. It does not implement `std::error::Error`.
 pub struct Failure(Box<dyn Error + Send + Sync>);
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

@@ -1,7 +1,7 @@
 //! Headers of a message.
 //!
-//! Invariant: a name is a token and not reserved, and no value contains CR, LF or NUL, so no value
-//! can inject a header. `Deserialize` checks this too, because other programs may insert rows.
+//! Invariant: a name is a token and not reserved, and no value contains CR, LF or NUL.
+//! `Deserialize` checks this too, because other programs may insert rows.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,7 @@ pub const CORRELATION_ID: &str = "ce-correlationid";
 /// Id of the message or request that caused this one.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
-/// Prefixes that belong to CloudEvents, NATS and this library.
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
-/// Names set by [`MessageContext`](crate::MessageContext) or the codec.
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
 /// Reserved names that [`MessageContext`](crate::MessageContext) sets.
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
@@ -32,8 +30,7 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Sets an application header, replacing an existing value. Names are case-insensitive and
-    /// stored in lower case.
+    /// Sets or replaces an application header. Names are case-insensitive and stored in lower case.
     ///
     /// # Errors
     ///
@@ -127,8 +124,7 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name is empty, longer than [`NAME_BYTES_MAX`], or has characters other than ASCII
-    /// letters, digits, `-` and `_`.
+    /// The name is not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
         /// The name, escaped.

@@ -22,13 +22,12 @@ pub enum Health {
         /// The problems, one sentence each.
         reasons: Vec<String>,
     },
-    /// Runs without progress although there may be work: page an operator to check broker and
-    /// database. A restart does not help.
+    /// Runs without progress although there may be work: page an operator. A restart does not help.
     Stuck {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, its loop does not turn, or a handler blocks its thread. Restart it.
+    /// Not started, ended, its loop does not turn, or a handler blocks its thread: restart it.
     Stopped {
         /// The problem.
         reason: String,
@@ -36,21 +35,21 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether a liveness probe should pass: true unless [`Health::Stopped`]. An outage of broker
-    /// or database never makes it false.
+    /// Whether a liveness probe should pass: unless [`Health::Stopped`]. Independent of outages of
+    /// broker or database.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stopped { .. })
     }
 
-    /// Whether a readiness probe should pass: true only if alive. For processes with only a relay
-    /// or an inbox: a service that answers requests can record events while the broker is down.
+    /// Whether a readiness probe should pass: only if alive. Not for services that also answer
+    /// requests, because they can record events while the broker is down.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
-    /// The worst health of several parts: stopped, stuck, degraded, alive. Lists all reasons, worst
+    /// The worst health of several parts (stopped, stuck, degraded, alive), with all reasons, worst
     /// first, each prefixed with the part's name. Without parts [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
@@ -91,12 +90,10 @@ impl fmt::Display for Health {
     }
 }
 
-/// Reads the health of a relay in this process; see [`Relay::health`](crate::Relay::health). Clones
-/// read the same relay.
+/// Reads the health of a relay in this process. Clones read the same relay.
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,
-    /// A relay counts as stopped if its loop has not turned for this long.
     silence_max: Duration,
     stuck_after: Duration,
 }
@@ -105,38 +102,31 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// The last poll. An idle relay polls at least every
-    /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// The last poll: at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
     /// The last lease renewal or search: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// The last settlement. A relay settles only messages.
+    /// The last settlement, if there were messages.
     pub settlement: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     pub(crate) turned_at: Option<Instant>,
-    /// By [`Activity`].
     pub(crate) store: [Answers; Activity::COUNT],
     pub(crate) broker_failing: Option<Trouble>,
-    /// Messages with rejected verdicts, while the database records others.
     pub(crate) refused: usize,
-    /// The reason of the last rejection.
     pub(crate) refusal: String,
     /// Since when messages have been due without a confirmation.
     pub(crate) waiting_since: Option<Instant>,
-    /// This relay fails and has released its partitions.
     pub(crate) handed_over: bool,
-    /// One sentence per pause.
     pub(crate) pauses: Vec<String>,
     /// Only the relay that counts the backlog reports them; others report 0.
     pub(crate) halted: u64,
 }
 
-/// A database activity of a relay. Each can fail alone: a silent connection, a locked table, a
-/// network that drops large packets.
+/// Each can fail alone: a silent connection, a locked table, a network that drops large packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -166,9 +156,7 @@ impl Activity {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
-    /// The last success.
     pub(crate) last: Option<Instant>,
-    /// The failure since then.
     pub(crate) failing: Option<Trouble>,
 }
 
@@ -184,8 +172,8 @@ pub(crate) struct Trouble {
 /// At least two lease durations as well.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// A failure not repeated for this long is over, because the activity no longer runs. Longer than
-/// the longest back-off plus the longest `store_timeout`.
+/// A failure not repeated for this long is over: the activity no longer runs. Longer than the
+/// longest back-off plus the longest `store_timeout`.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
@@ -209,7 +197,7 @@ impl Trouble {
 }
 
 impl HealthCheck {
-    /// The health of a relay with this configuration that is not running yet.
+    /// The health of a relay that is not running yet.
     #[must_use]
     pub fn of(config: &RelayConfig) -> Self {
         Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
@@ -239,7 +227,6 @@ impl HealthCheck {
         }
     }
 
-    /// The broker's failure or, without one, the longest failure of the database.
     pub(crate) fn trouble(&self) -> Option<RelayTrouble> {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
         let of_store = vitals.store.iter().map(|answers| &answers.failing);

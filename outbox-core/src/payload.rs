@@ -85,12 +85,12 @@ impl fmt::Debug for Payload {
 /// }
 /// ```
 pub trait Codec {
-    /// The content type of messages: a media type of 1 to 255 characters without NUL. Stored and
-    /// sent, so it must not change.
+    /// The content type of messages: a media type of 1 to 255 characters without NUL. Must not
+    /// change.
     ///
     /// Use `application/json` only for JSON with the event's serde names, by which
     /// [`SensitiveFields`](crate::SensitiveFields) masks. JSON with other names, such as
-    /// protobuf's, needs its own media type and is not displayed.
+    /// protobuf's, is not displayed and needs its own media type.
     const CONTENT_TYPE: &'static str;
     /// Further content types that [`Decode`] reads, such as of an earlier codec.
     const ALSO_READS: &'static [&'static str] = &[];
@@ -122,8 +122,8 @@ pub trait Decode<T>: Codec {
     ///
     /// # Errors
     ///
-    /// The payload is not a `T`; the message becomes a dead letter. The text is logged and stored,
-    /// so it must not contain payload values.
+    /// The payload is not a `T`; the message becomes a dead letter. The text is logged, so it must
+    /// not contain payload values.
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
@@ -235,7 +235,7 @@ pub enum PayloadError {
         reason: String,
     },
     /// The bytes decode to another event than the message names, because the variants have the same
-    /// shape, as with serde's `untagged`.
+    /// shape (such as serde's `untagged`).
     #[error(
         "payload of `{event_type}` version {version} reads as `{read_as}`, which looks like it; put the variant with more fields first, give \
          the fields other names, use a representation with a tag (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a struct of its own"

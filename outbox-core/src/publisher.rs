@@ -216,7 +216,7 @@ pub struct Receipt {
     pub duplicate: bool,
 }
 
-/// The class of a failure, which decides what the relay may do.
+/// The class of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
@@ -297,7 +297,7 @@ impl PublishError {
         self
     }
 
-    /// The class, which decides what the relay may do.
+    /// The class of the failure.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         self.class

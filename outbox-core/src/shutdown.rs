@@ -1,4 +1,4 @@
-//! Turns SIGTERM and ctrl-c into a cancellation token that drains and stops relays and consumers.
+//! Turns SIGTERM and ctrl-c into a cancellation token.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,6 @@ pub use tokio_util::sync::CancellationToken;
 /// [`hurry`].
 ///
 /// If the signal handlers cannot be installed, an error is logged and the token is never cancelled.
-/// A signal then ends the process like a crash, which loses no message.
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
@@ -38,11 +37,10 @@ pub fn on_signals() -> CancellationToken {
 }
 
 /// The token of this process that a second ctrl-c or SIGTERM cancels. Relays and inboxes then stop
-/// waiting: handlers are cancelled and rolled back, their messages return to the broker, and
-/// unconfirmed messages are published again later. This takes a few seconds at most.
+/// waiting, within a few seconds: handlers are cancelled and rolled back, their messages return to
+/// the broker, and unconfirmed messages are published again later.
 ///
-/// Cancel it to force the same without a signal. Await it next to your own server if that is slow
-/// to stop.
+/// Cancel it to force the same without a signal. Await it next to a server that is slow to stop.
 #[must_use]
 pub fn hurry() -> CancellationToken {
     static HURRY: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);

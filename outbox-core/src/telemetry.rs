@@ -1,5 +1,5 @@
-//! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`, otherwise none),
-//! and span links to the traces that recorded the messages.
+//! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`), and span links
+//! to the traces that recorded the messages.
 //!
 //! Invariant: names, units and labels are public API, listed in [`METRICS`], and no label has
 //! unbounded values.
@@ -7,7 +7,7 @@
 //! # Traces
 //!
 //! The relay publishes a message in its own span `publish` (level debug). OpenTelemetry requires a
-//! *link* from it to the trace context of the recording request
+//! link from it to the trace context of the recording request
 //! ([`MessageContext`](crate::MessageContext)). `tracing` has no links to other processes, so an
 //! application with a tracer installs a function once:
 //!

@@ -1,8 +1,7 @@
 //! Wakes the relays of this process when messages are committed, here or in another process.
 //!
 //! A wake-up is only a hint: relays also poll. Hints are process-wide, because a commit has no
-//! reference to the relay of its database. Remote hints use a separate channel and are never
-//! forwarded, so hints cannot loop.
+//! reference to the relay of its database. Remote hints are never forwarded, so hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -114,8 +113,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Wake-ups of one thread, so that a simulation sees only its own commits and is deterministic.
-/// Each listener has its own channel, because a channel wakes its receivers in no particular order.
+/// Wake-ups of one thread, so that a simulation is deterministic. Each listener has its own
+/// channel, because a channel wakes its receivers in no particular order.
 mod isolation {
     use std::cell::RefCell;
 

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 
-/// A position in the log. Positions increase from commit to commit.
+/// A position in the log, increasing from commit to commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
@@ -31,30 +31,30 @@ pub trait MessageLog: Send + Sync + 'static {
     /// As [`OutboxStore::preflight`](crate::OutboxStore::preflight).
     fn preflight(&self) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Starts reading behind the stored position. `None` if another relay reads.
+    /// Starts reading after the stored position. `None` if another relay reads.
     ///
     /// A log that was lost, replaced, or belongs to another server is recreated. The table then
     /// adopts every logged message that the old log may not have delivered: messages may come
     /// twice, but none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Returns a log position behind everything committed before this call. A running reading
+    /// Returns a log position after everything committed before this call. A running reading
     /// reaches it without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads the table before log messages are published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// Moves logged messages that the stored position has not passed to the table: they become
-    /// pending. Others are unchanged.
+    /// Moves logged messages that the stored position has not passed to the table, as pending.
+    /// Others are unchanged.
     ///
-    /// Returns the messages that are now in the table, in any state, or certainly deleted. A
-    /// message that is not visible in the table yet is not returned; the caller retries.
+    /// Returns the messages that are now in the table or certainly deleted. A message that is not
+    /// visible in the table yet is not returned; the caller retries.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
-    /// position has passed. Retention counts from recording (for a copy: of the original). Does not
-    /// purge deduplication keys.
+    /// position has passed. Retention counts from the original recording. Does not purge
+    /// deduplication keys.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses).
@@ -66,14 +66,14 @@ pub trait LogReader: Send + 'static {
     /// The next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, then lets the database free that part of
-    /// the log. Fails if another reading has begun.
+    /// Stores that everything up to `position` is decided, then frees that part of the log. Fails
+    /// if another reading has begun.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Disk space that the database keeps for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// No message behind this position was adopted before this reading, except by a replaced reader
+    /// No message after this position was adopted before this reading, except by a replaced reader
     /// that is still running.
     fn adopted_to(&self) -> Position;
 
@@ -86,7 +86,7 @@ pub trait LogReader: Send + 'static {
 pub enum LogEvent {
     /// A message; the [`Commit`](Self::Commit) of its transaction follows.
     Message(LoggedMessage),
-    /// The end of a transaction. Reading continues behind this position.
+    /// The end of a transaction. Reading continues after this position.
     Commit(Position),
     /// No messages are left up to this position.
     Idle(Position),
@@ -113,7 +113,7 @@ pub struct LoggedMessage {
     /// The number of its transaction, for the log's own use.
     pub transaction: u64,
     /// A stored position from here on has passed the message: at most the end of its transaction,
-    /// and behind the ends of earlier ones.
+    /// and after the ends of earlier ones.
     pub passed_from: Position,
     /// Time of recording, by the database's clock.
     pub created_at: OffsetDateTime,
@@ -131,7 +131,7 @@ impl LoggedMessage {
             .map_or(0, |message| message.payload.len())
     }
 
-    /// The key of the message for calls of [`MessageLog`].
+    /// The key for calls of [`MessageLog`].
     #[must_use]
     pub fn logged(&self) -> Logged {
         Logged {
@@ -178,7 +178,8 @@ pub struct Look {
     pub first: Vec<Aggregate>,
     /// Whether any aggregate is blocked or any message is pending.
     pub any: bool,
-    /// Whether more than [`PENDING_MAX`] messages are pending. Their aggregates are then unknown.
+    /// Whether more than [`PENDING_MAX`] messages are pending, so that their aggregates are
+    /// unknown.
     pub is_flooded: bool,
     /// Requested messages that are still logged.
     pub logged: Vec<MessageId>,

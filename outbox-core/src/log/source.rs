@@ -1,6 +1,6 @@
-//! Connects two relays of one process: the relay of the table and the relay of a second source,
-//! such as the transaction log. Both share a publisher and one [`SecondSource`]. The source relay
-//! has its own [`OutboxStore`](crate::OutboxStore), which returns the messages of the log.
+//! Connects two relays of one process: of the table, and of a second source, such as the
+//! transaction log. Both share a publisher and one [`SecondSource`]. The source relay has its own
+//! [`OutboxStore`](crate::OutboxStore), which returns the messages of the log.
 //!
 //! # Contract
 //!
@@ -13,9 +13,9 @@
 //!
 //! The source relay:
 //!
-//! * has no registration; its store passes the fitness to [`SecondSource::announce`];
-//! * gets no lease from its store before [`SecondSource::agrees_within`];
-//! * settles a message as published, or with [`Verdict::Waits`]: the table then adopts the message;
+//! * has no registration; its store calls [`SecondSource::announce`];
+//! * gets no lease before [`SecondSource::agrees_within`];
+//! * settles a message as published, or with [`Verdict::Waits`]: the table then adopts it;
 //! * reports the counters of publishes only;
 //! * publishes nothing after [`SecondSource::interrupt`] until a renewal proves its leases.
 
@@ -82,7 +82,6 @@ pub(crate) enum Part {
     /// All messages of the outbox.
     #[default]
     Whole,
-    /// The messages of the table, next to a second source.
     Table(SecondSource),
     /// The messages of the second source.
     Source(SecondSource),
@@ -96,7 +95,6 @@ impl Part {
         }
     }
 
-    /// Whether the relay owns leases of the table, and reports their gauges.
     pub(crate) fn has_table(&self) -> bool {
         !matches!(self, Self::Source(_))
     }

@@ -1,4 +1,4 @@
-//! Values that can be recorded together: one event, or several of any types.
+//! Values that can be recorded together.
 
 use super::error::EventError;
 use super::limits::Limits;
@@ -114,7 +114,7 @@ impl Events {
     }
 }
 
-/// Events that can be recorded together: arrays, vectors, options, and [`Events`] for mixed types.
+/// Values that can be recorded together: arrays, vectors, options, and [`Events`] for mixed types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a collection of events",
     label = "expected an array, a `Vec`, an `Option` or `Events`",

@@ -10,11 +10,11 @@ pub const KEY_CHARS_MAX: usize = 255;
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
 /// Maximum payload of a row that a relay loads, in bytes: 64 MiB, the highest limit of nats-server.
-/// A larger row becomes a dead letter unread.
+/// A larger row becomes a dead letter.
 pub const ROW_PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum headers of a row that a relay loads, in bytes of JSON: 1 MiB. A larger row becomes a
-/// dead letter unread.
+/// dead letter.
 pub const ROW_HEADERS_BYTES_MAX: usize = 1 << 20;
 
 /// Bounds on recorded messages, checked before writing. The SQL function `outbox_record` uses the

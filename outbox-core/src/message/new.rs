@@ -14,7 +14,7 @@ use crate::context::MessageContext;
 use crate::event::DomainEvent;
 use crate::headers::Headers;
 
-/// A message that is not stored yet: an encoded event with its id, names and headers.
+/// An encoded event with its id, names and headers, not stored yet.
 #[derive(Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,

@@ -33,9 +33,8 @@ pub trait EventCodec: DomainEvent + Sized {
     type Codec: Codec;
 }
 
-/// Decodes the event of a message with the codec of its type. Ignores event type and version,
-/// except that a type with several events, such as an enum, must decode to the event that the
-/// message names.
+/// Decodes the event of a message with the codec of its type. Ignores event type and version, but a
+/// type with several events must decode to the event that the message names.
 ///
 /// # Errors
 ///
@@ -68,8 +67,8 @@ where
     }
 }
 
-/// Returns the decoded variant if the message names another one. Compares Rust paths, because a
-/// manual implementation may have several events with the same payload.
+/// Compares Rust paths, because a manual implementation may have several events with the same
+/// payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

@@ -1,10 +1,9 @@
 //! Whether this relay can do its work, and the fitness that it announces.
 //!
 //! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after a
-//! recent success of its publisher. So while the broker is down for all relays, none is fit and no
-//! partition moves.
+//! recent success of its publisher. So while the broker is down for all relays, no partition moves.
 //!
-//! After a handover, a relay recovers by a probe, which only reads, and a trial, at the earliest
+//! A relay without partitions recovers by a probe, which only reads, and a trial, at the earliest
 //! `lease_ttl` after the handover. The trial ends with the first delivery (recovered), the first
 //! failure that no message caused (ailing), or after `lease_ttl + store_timeout`: ailing if the
 //! broker rejected every message, otherwise recovered.
@@ -33,7 +32,6 @@ pub(super) struct Checkup {
     failed_probes: u32,
     probe_at: Instant,
     relapses: u32,
-    /// Earliest start of the next trial; during a trial, its start.
     trial_at: Instant,
     recovered_at: Option<Instant>,
 }
@@ -89,7 +87,6 @@ impl Checkup {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
 
-    /// `keeps`: the relay's own messages show what works. Returns true if the relay becomes ailing.
     pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
@@ -169,9 +166,8 @@ impl Checkup {
     }
 
     /// Probes serve to recover, to show ailing relays that this relay works, and to detect a
-    /// recreated stream when another relay announces another destination. An ailing relay with
-    /// partitions probes only if its own messages have shown nothing since `failed_at` for four
-    /// times `patience`.
+    /// recreated stream. An ailing relay with partitions probes only if its own messages have shown
+    /// nothing since `failed_at` for four times `patience`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,

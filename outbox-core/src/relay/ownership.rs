@@ -62,7 +62,6 @@ struct Moment {
 struct Known {
     relays: Relays,
     fitness: Fitness,
-    /// In agreement with all other relays on the destination, or exempt.
     has_agreed: bool,
 }
 
@@ -81,11 +80,9 @@ pub(super) struct Renewal {
     renew: Option<Vec<Lease>>,
     owned: usize,
     announcement: Announcement,
-    /// Other relays may be starting at the same time.
     is_first: bool,
     relays: Relays,
     taken: Vec<Lease>,
-    /// A live relay publishes elsewhere and this relay owns nothing: it may not start.
     pub(super) disagreement: Option<Box<Disagreement>>,
     pub(super) pauses: Option<Vec<Pause>>,
     pub(super) trouble: Option<StoreError>,
@@ -395,7 +392,7 @@ impl Renewal {
                 .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                 .await?;
             if self.is_first && self.announcement.registration.destination.is_some() {
-                // The second announcement of two starting relays detects the other one.
+                // Two starting relays detect each other only with the second announcement.
                 self.relays = store
                     .announce(self.terms.owner, self.terms.ttl, &self.announcement)
                     .await?;

@@ -114,7 +114,6 @@ impl Breaker {
         self.confirmed_at = Some(Instant::now());
     }
 
-    /// The state of the broker is unknown: a few messages are sent as a test.
     pub(super) fn try_again(&mut self) {
         let confirmed_at = self.confirmed_at;
         self.confirmed();
@@ -153,7 +152,7 @@ impl Breaker {
         Some(self.pause(self.backoff.delay(self.silences, rng)))
     }
 
-    /// Returns the pause, if one begins now. `again`: the message was rejected before.
+    /// `again`: the message was rejected before.
     pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         self.refusals = self.refusals.saturating_add(1);

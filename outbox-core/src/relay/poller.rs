@@ -60,7 +60,6 @@ impl Poller {
         }
     }
 
-    /// If both are due: the longer due query, or pending messages if `pending_first`.
     pub(super) fn due(&self, pending_first: bool) -> Option<Query> {
         let now = Instant::now();
         match (self.pending_at <= now, self.waiting_at <= now) {
@@ -102,7 +101,6 @@ impl Poller {
         self.waiting_idle = self.poll_max;
     }
 
-    /// A wake-up from now on triggers the next poll.
     pub(super) fn begin(&mut self, query: Query) {
         let now = Instant::now();
         match query {

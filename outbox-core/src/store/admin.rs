@@ -1,6 +1,4 @@
-//! Lists for operators: messages and blocked aggregates. Relays may run concurrently.
-//!
-//! Authorization is up to the application.
+//! Lists for operators: messages and blocked aggregates. Authorization is up to the application.
 
 use std::future::Future;
 use std::num::NonZeroU32;

@@ -1,7 +1,6 @@
-//! Reasons why the relay cannot publish a stored row.
+//! Checks of stored rows, because other programs may insert rows.
 //!
-//! Invariant: a [`Message`](crate::Message) from a store has passed these checks, because other
-//! programs may insert rows.
+//! Invariant: a [`Message`](crate::Message) from a store has passed these checks.
 
 use std::collections::BTreeMap;
 

@@ -96,8 +96,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
     /// Announces this relay as alive for `ttl`. Returns the number of live relays by fitness,
-    /// including this one, and how many registered another destination (without a destination:
-    /// none). An announcement that ends later than [`LEASE_TTL_MAX`] from now counts as expired.
+    /// including this one, and how many registered another destination. A registration without a
+    /// destination agrees with all. An announcement that ends later than [`LEASE_TTL_MAX`] from now
+    /// counts as expired.
     fn announce(
         &self,
         owner: OwnerId,
@@ -228,7 +229,7 @@ pub struct WaitingRequest<'a> {
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
     pub in_flight: &'a [RowKey],
-    /// Aggregates to leave out, because enough of their messages are in flight.
+    /// Aggregates to leave out: enough of their messages are in flight.
     pub excluding: &'a [Aggregate],
 }
 
@@ -237,8 +238,8 @@ pub struct WaitingRequest<'a> {
 pub struct Fetched {
     /// Messages that may be published, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
-    /// Delayed messages and messages of blocked aggregates, as settlements with [`Verdict::Waits`].
-    /// The relay settles them at once, so no fetch meets them before their time.
+    /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
+    /// settles them at once, so no fetch meets them before their time.
     pub waits: Vec<Settlement>,
     /// Whether a bound ended the fetch, so more rows may exist.
     pub more: bool,

@@ -209,8 +209,8 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// The number of rows to request. A database sends all requested rows, even if memory is full, so
-/// the number follows from the sizes of earlier messages.
+/// A database sends all requested rows, even if memory is full, so the number follows from the
+/// sizes of earlier messages.
 #[derive(Debug, Default)]
 struct RowSize {
     /// Mean payload of the last fetch, or three quarters of the previous value if more.

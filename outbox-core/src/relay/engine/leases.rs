@@ -33,7 +33,6 @@ pub(super) struct Leases {
 pub(super) struct Renewed {
     /// The result shows which leases are still owned.
     pub(super) proves: bool,
-    /// Partitions are being released; their messages in memory were dropped.
     pub(super) leaves: bool,
     pub(super) lost: Vec<u16>,
     pub(super) outcome: Result<(), RelayError>,
@@ -290,7 +289,6 @@ impl Leases {
         }
     }
 
-    /// Whether all partitions move to other relays, or wait only for unsettleable verdicts.
     pub(super) fn must_hand_over(&self, shared: &Shared<'_>) -> bool {
         self.hands_over || (shared.ownership.hands_over() && shared.store.is_failing(Activity::Settling))
     }

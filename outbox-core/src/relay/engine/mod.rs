@@ -1,12 +1,10 @@
-//! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal.
+//! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal. Each
+//! part ([`leases`], [`fetch`], [`publish`], [`settle`], [`upkeep`]) decides in `step` what is due,
+//! without I/O.
 //!
-//! The loop polls at most one future per activity, and up to `window` publishes. Nothing is
-//! spawned, so a dropped run equals a crash. Each part ([`leases`], [`fetch`], [`publish`],
-//! [`settle`], [`upkeep`]) decides in `step` what is due, without I/O.
-//!
-//! Invariant: rows fetched before a reset are dropped, and every store call has a timeout. A crash
-//! leaves rows pending or waiting, some of them published. The next owner resends them under the
-//! same ids.
+//! Invariants: rows fetched before a reset are dropped, and every store call has a timeout. Nothing
+//! is spawned, so a dropped run equals a crash: rows stay pending or waiting, and the next owner
+//! resends them under the same ids.
 
 mod activities;
 mod fetch;
@@ -323,7 +321,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         next
     }
 
-    /// Returns true if leases were lost and messages may be in flight.
     fn renewed(&mut self, result: Result<Renewal, StoreError>) -> Result<bool, RelayError> {
         let renewed = self.leases.done(&mut self.shared, result)?;
         if !self.shared.ownership.keeps(PARTITION) {

@@ -2,9 +2,8 @@
 //!
 //! Invariants:
 //!
-//! * Unrecorded verdicts are kept, and nothing is sent meanwhile.
-//! * After [`StoreError::Refused`], settlements are halved until the rejected verdict is alone. It
-//!   is retried separately. After [`REFUSALS_MAX`] rejections in a row the store counts as failing.
+//! * Unrecorded verdicts are kept, and nothing is sent meanwhile. After [`REFUSALS_MAX`] rejections
+//!   in a row the store counts as failing.
 //! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects all verdicts of a
 //!   partition, but returns only a count. After a rejection, the others are reported once a renewal
 //!   proves their lease; a crash before that leaves them unreported.
@@ -32,7 +31,6 @@ const REFUSALS_MAX: u32 = 64;
 
 pub(super) struct Settle<'a> {
     refusals: u32,
-    /// The first rejection during a drain, which fails at its end.
     pub(super) refusal: Option<StoreError>,
     pub(super) recorder: Recorder<'a>,
 }
@@ -175,7 +173,6 @@ pub(super) struct Recorder<'a> {
     pub(super) report: RelayReport,
     /// Reported once a renewal has proved their leases.
     held: Vec<(Lease, RecordedVerdicts)>,
-    /// Renewals begun: in total, and before the last rejection.
     renewals: (u64, u64),
 }
 

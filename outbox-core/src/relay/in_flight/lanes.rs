@@ -128,13 +128,12 @@ impl Lanes {
         }
     }
 
-    /// Returns the queued messages, none of which may go out.
     pub(super) fn close(&mut self, key: Key) -> Vec<FetchedRow> {
         let queue = self.lanes.remove(&key).map(|lane| lane.queue).unwrap_or_default();
         self.removed(queue)
     }
 
-    /// Returns the queued messages of a partition. Messages that are out stay out.
+    /// Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {

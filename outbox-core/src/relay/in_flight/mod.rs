@@ -113,7 +113,6 @@ impl InFlight {
         Some(next)
     }
 
-    /// `is_duplicate`: the broker had the message from an earlier attempt.
     pub(super) fn published(&mut self, out: Queued, keep: bool, is_duplicate: bool) {
         self.check_out(&out);
         self.verdicts.give(Given {
@@ -140,8 +139,7 @@ impl InFlight {
         self.close(out, verdict, None);
     }
 
-    /// The application receives `told` once the verdict is recorded. If the message halts its
-    /// aggregate, its successors wait.
+    /// The application receives `told` once the verdict is recorded.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -172,8 +170,8 @@ impl InFlight {
         });
     }
 
-    /// If a lane has more than `max` queued messages, all but the first `keep` of the longest lane
-    /// return to the store. Returns whether any did.
+    /// All but the first `keep` messages of the longest lane return to the store, if it has more
+    /// than `max`. Returns whether any did.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;

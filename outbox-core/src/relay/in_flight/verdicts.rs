@@ -202,7 +202,6 @@ impl Verdicts {
 pub(super) struct Refused {
     verdicts: VecDeque<Given>,
     left: QuickSet<RowKey>,
-    /// Messages that may be set aside again after a rejection.
     left_before: QuickSet<RowKey>,
     retry_at: Option<Instant>,
     tries: u32,
@@ -213,7 +212,6 @@ impl Refused {
         self.verdicts.push_back(given);
     }
 
-    /// Returns whether the store refused to set it aside before.
     pub(super) fn leave(&mut self, row: RowKey) -> bool {
         self.left.insert(row);
         self.left_before.remove(&row)
