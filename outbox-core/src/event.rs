@@ -102,7 +102,7 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
     fn descriptor(&self) -> &'static EventDescriptor;
 
-    /// The id of the aggregate the event belongs to.
+    /// The id of the aggregate.
     fn aggregate_id(&self) -> AggregateId;
 
     /// A business key that must not be recorded twice, if any.
@@ -123,13 +123,13 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
 pub struct EventDescriptor {
     /// Type of the aggregate, for example `order`.
     pub aggregate: &'static str,
-    /// Name of the event within its aggregate, for example `placed`.
+    /// Name within the aggregate, for example `placed`.
     pub name: &'static str,
     /// Version of the payload's shape, starting at 1.
     pub version: u32,
     /// A fixed subject that replaces the default one.
     pub subject: Option<&'static str>,
-    /// Whether messages are numbered and ordered within the aggregate.
+    /// Whether messages are numbered and ordered.
     pub sequenced: bool,
     /// Path of the Rust type or variant, for errors and for distinguishing decoded variants. Never
     /// stored or sent.
@@ -169,7 +169,7 @@ impl EventDescriptor {
         Self::of_type(aggregate, ANY)
     }
 
-    /// Whether this is a selection and describes no Rust type.
+    /// Whether this is a selection.
     #[must_use]
     pub const fn is_selection(&self) -> bool {
         self.version == 0
@@ -181,7 +181,7 @@ impl EventDescriptor {
         self.is_selection() && self.aggregate == ANY
     }
 
-    /// Whether this selects all event types of an aggregate type.
+    /// Whether this selects one aggregate type.
     #[must_use]
     pub fn is_whole_aggregate(&self) -> bool {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
@@ -197,7 +197,7 @@ impl EventDescriptor {
                 .is_some_and(|(aggregate, name)| is(self.aggregate, aggregate) && is(self.name, name))
     }
 
-    /// The event type as stored and sent: `aggregate.name`.
+    /// The event type: `aggregate.name`.
     #[must_use]
     pub fn event_type(&self) -> String {
         format!("{}.{}", self.aggregate, self.name)

@@ -70,22 +70,22 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
     }
 }
 
-/// Where a publisher sends messages, and under which source.
+/// Where a publisher sends messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The name of the stream. At most 255 characters are stored.
+    /// The stream. At most 255 characters are stored.
     pub stream: String,
     /// Distinguishes streams of the same name, such as by creation time. At most 100 characters are
     /// stored. `None` (unknown yet) agrees with every value.
     pub instance: Option<String>,
     /// The subject layout: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
     pub subjects: String,
-    /// The source of the messages (`ce-source`). At most 255 characters are stored.
+    /// The `ce-source`. At most 255 characters are stored.
     pub source: String,
 }
 
 impl Destination {
-    /// Whether relays with these destinations may publish messages of one outbox.
+    /// Whether relays of one outbox may have these destinations.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let differs = |(own, other): (&String, &String)| own != other;
@@ -105,7 +105,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Reads the contents of the stream, for reconciling the outbox.
+/// Reads the contents of the stream.
 pub trait StreamLog: Send + Sync + 'static {
     /// The ids of all messages stored at `from` or later, by the broker's clock. Memory grows with
     /// their number. Changes nothing on the stream.
@@ -130,7 +130,7 @@ pub trait StreamSearch: StreamLog {
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
 }
 
-/// Reads the stream message by message, for comparing it with the outbox.
+/// Reads the stream message by message.
 pub trait StreamReader: StreamSearch {
     /// Calls `see` with each outbox message stored at `from` or later, by the broker's clock, in
     /// stream order, until it returns `false`. Ends at the entry that was last when reading began.
@@ -157,22 +157,22 @@ pub struct StreamedMessage {
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
-    /// The event id; differs from the message id in a replayed copy.
+    /// Differs from the message id in a replayed copy.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The number within the aggregate; `None` if unsequenced.
+    /// The number within the aggregate, if sequenced.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// Time of recording, by the clock of the writer.
+    /// Time of recording, by the writer's clock.
     pub recorded_at: OffsetDateTime,
-    /// The service that recorded the message (`ce-source`).
+    /// The recording service (`ce-source`).
     pub source: String,
 }
 
 impl StreamedMessage {
-    /// Decodes the headers of a stream entry; `None` if it is not an outbox message.
+    /// Decodes the headers of a stream entry, if it is an outbox message.
     #[must_use]
     pub fn decode(
         stream_sequence: u64,
@@ -194,12 +194,12 @@ impl StreamedMessage {
     }
 }
 
-/// The extent of the stream when reading began.
+/// The stream when reading began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamExtent {
-    /// Lowest stream sequence; above 1 if entries were deleted, 0 if nothing was ever stored.
+    /// Lowest stream sequence; 0 if nothing was ever stored.
     pub first_stream_sequence: u64,
-    /// Time at which that entry was stored; `None` if the stream was empty.
+    /// Time at which that entry was stored, if any.
     pub first_stored_at: Option<OffsetDateTime>,
     /// Highest stream sequence assigned.
     pub last_stream_sequence: u64,
@@ -212,7 +212,7 @@ pub struct StreamExtent {
 pub struct Receipt {
     /// The stream sequence of the message.
     pub stream_sequence: u64,
-    /// Whether the broker already had the message from an earlier attempt.
+    /// Whether the broker already had the message.
     pub duplicate: bool,
 }
 
@@ -220,7 +220,7 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker did not answer: the message may be stored. Resend the same id; counts no attempt.
+    /// No answer: the message may be stored. Resend the same id; counts no attempt.
     Unknown,
     /// The broker cannot accept the message now. Back off; counts no attempt.
     Transient,
@@ -228,7 +228,7 @@ pub enum FailureClass {
     Backpressure,
     /// Stream, permissions or names are misconfigured. Back off and alert; counts no attempt.
     Configuration,
-    /// This message can never be stored. Dead-letter it at once.
+    /// Can never be stored: dead-letter it at once.
     Permanent,
     /// No stream captures the subject, and nothing was sent. Back off; counts an attempt.
     Uncaptured,
@@ -248,14 +248,14 @@ impl FailureClass {
         Self::Unclassified,
     ];
 
-    /// The class at the beginning of a stored [`PublishError`] text.
+    /// The class of a stored [`PublishError`] text.
     #[must_use]
     pub fn of_stored(text: &str) -> Option<Self> {
         let (class, _) = text.split_once(": ")?;
         Self::ALL.into_iter().find(|known| known.as_str() == class)
     }
 
-    /// The class as a short lower-case word, for logs and metrics.
+    /// The class as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -270,8 +270,7 @@ impl FailureClass {
     }
 }
 
-/// Why a broker did not confirm a message. The text begins with the class, see
-/// [`FailureClass::of_stored`].
+/// Why a broker did not confirm a message. The text begins with the class.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {context}", class.as_str())]
 pub struct PublishError {
@@ -281,7 +280,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error of a class. `context` in lower case: what happened, and what an operator can do.
+    /// An error. `context` in lower case: what happened, and what an operator can do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,

@@ -69,8 +69,8 @@ pub trait Subscriber: Send + Sync + 'static {
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
-/// The position of a consumer on its stream, as the broker reports it. May include unrequested
-/// messages until the inbox has skipped them.
+/// The position of a consumer on its stream. May include unrequested messages until the inbox has
+/// skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
     /// Messages not delivered yet.
@@ -79,25 +79,25 @@ pub struct ConsumerStanding {
     pub unacknowledged: u64,
     /// Maximum number of unacknowledged messages; `None` if unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// Time since the stream stored the oldest undelivered or unacknowledged message; `None` if
-    /// there is none, or if not reported.
+    /// Age of the oldest undelivered or unacknowledged message on the stream; `None` if there is
+    /// none, or if not reported.
     pub oldest_age: Option<Duration>,
-    /// The ack floor: every message up to this stream sequence is acknowledged or does not match.
+    /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
     /// Whether a process is requesting messages now.
     pub is_receiving: bool,
 }
 
-/// The properties of a stream, as its broker reports them.
+/// The properties of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Age at which the broker deletes messages (`max_age` of JetStream); `None` if never.
+    /// Age at which the broker deletes messages (JetStream: `max_age`), if any.
     pub retention: Option<Duration>,
-    /// The rule by which the broker deletes messages, apart from their age.
+    /// How the broker deletes messages otherwise.
     pub policy: StreamPolicy,
     /// Time within which the broker drops a second message with the same id; `None`: forever.
     pub duplicate_window: Option<Duration>,
-    /// Stream sequence of the oldest message; `None` if the stream is empty.
+    /// Stream sequence of the oldest message, if any.
     pub first_stream_sequence: Option<u64>,
     /// The last assigned stream sequence; 0 if none.
     pub last_stream_sequence: u64,
@@ -105,7 +105,7 @@ pub struct StreamFacts {
     pub messages: u64,
 }
 
-/// The rule by which a stream deletes messages (JetStream: retention policy).
+/// How a stream deletes messages (JetStream: retention policy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
@@ -125,10 +125,10 @@ pub enum StartAt {
     /// At the oldest message on the stream.
     #[default]
     Beginning,
-    /// After the last message on the stream at the first subscription.
+    /// After the last message at the first subscription.
     New,
-    /// At the first message stored at this time or later, by the broker's clock. A future time at
-    /// the first subscription equals [`Self::New`].
+    /// At the first message stored at this time or later, by the broker's clock; a future time
+    /// equals [`Self::New`].
     Time(OffsetDateTime),
 }
 
@@ -139,16 +139,16 @@ pub struct ConsumerSpec {
     pub name: String,
     /// Event types with handlers, and selections of further event types.
     pub events: Vec<&'static EventDescriptor>,
-    /// Time after which an unacknowledged delivery is redelivered.
+    /// Time until an unacknowledged delivery is redelivered.
     pub ack_wait: Duration,
-    /// Whether the consumer receives every event of the aggregate types of `events`.
+    /// Whether every event of the aggregate types of `events` is requested.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
     /// subject, which are only counted. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
     /// Maximum number of unacknowledged deliveries over all processes.
     pub in_flight_max: usize,
-    /// Maximum number of deliveries fetched ahead of [`Subscription::next`].
+    /// Maximum number of prefetched deliveries.
     pub prefetch: usize,
     /// Start position of a new consumer.
     pub start_at: StartAt,
@@ -167,7 +167,7 @@ pub trait Subscription: Send + 'static {
     ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Number of unacknowledged messages of this consumer, delivered or not.
+    /// Number of undelivered and unacknowledged messages.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
     /// Stops receiving. Returns prefetched deliveries in delivery order, which the caller must
@@ -199,7 +199,7 @@ pub trait Delivery: Send + Sync + 'static {
     /// Requests redelivery after `delay`.
     fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Restarts the `ack_wait`, because the handler is still running.
+    /// Restarts the `ack_wait` while the handler runs.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Whether any subscription under the consumer's name, in any process, now or earlier, has
@@ -230,7 +230,7 @@ pub struct Incoming {
     pub headers: Vec<(String, String)>,
     /// The payload.
     pub payload: Bytes,
-    /// Number of deliveries to this consumer, including this one; at least 1.
+    /// Number of deliveries including this one; at least 1.
     pub delivery_count: u64,
     /// The stream sequence of the message.
     pub stream_sequence: u64,
@@ -252,7 +252,7 @@ impl fmt::Debug for Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// The connection or server is temporarily unavailable. Call again.
+    /// Temporarily unavailable. Call again.
     #[error("{context}")]
     Interrupted {
         /// What happened.
@@ -260,7 +260,7 @@ pub enum SubscriberError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The subscription has ended, for example because the consumer was deleted. Subscribe again.
+    /// The subscription has ended, such as by deletion of the consumer. Subscribe again.
     #[error("{context}")]
     Gone {
         /// What happened.

@@ -9,17 +9,16 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages and blocked aggregates, and forgets idle aggregates.
+/// Lists messages and blocked aggregates.
 pub trait OutboxAdmin: OutboxStore {
-    /// Lists at most `limit` messages, oldest first; next page: [`Selection::after`].
+    /// Lists at most `limit` messages, oldest first, after [`Selection::after`].
     fn list(
         &self,
         selection: &Selection,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// At most `limit` messages in the order of [`PageFrom`], read through an index. With no filter
-    /// but the status, a page costs the same for any number of messages. Ignores
+    /// Lists at most `limit` messages in the order of [`PageFrom`], through an index. Ignores
     /// [`Selection::after`].
     fn page(
         &self,
@@ -48,9 +47,9 @@ pub trait OutboxAdmin: OutboxStore {
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Reads at most `limit` published messages for reconciling, recorded from `recorded_from`
-    /// (inclusive) to `recorded_until` (exclusive), with ids above `after`, in id order. Leaves out
-    /// unreadable rows. Includes logged messages that the stored log position has passed.
+    /// Reads at most `limit` published messages, recorded from `recorded_from` (inclusive) to
+    /// `recorded_until` (exclusive), with ids above `after`, in id order. Includes logged messages
+    /// that the stored log position has passed; leaves out unreadable rows.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -71,13 +70,13 @@ pub enum MessageStatus {
     Published,
     /// A dead letter.
     Dead,
-    /// Recorded for a log relay ([`log`](crate::log)); on the stream once its log position has
-    /// passed the message.
+    /// Recorded for a log relay ([`log`](crate::log)); published once its position has passed the
+    /// message.
     Logged,
 }
 
 impl MessageStatus {
-    /// The status as a lower-case word, as displayed.
+    /// The status as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,9 +89,9 @@ impl MessageStatus {
     }
 }
 
-/// A filter on messages. The default selects all.
+/// A filter on messages; the default selects all.
 ///
-/// Dead letters have an index; other messages are found by time of recording, so give a time span.
+/// Except for dead letters, give a time span: messages are found by time of recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -100,24 +99,22 @@ pub struct Selection {
     pub id: Option<MessageId>,
     /// Only messages of this status.
     pub status: Option<MessageStatus>,
-    /// Only messages of aggregates of this type.
+    /// Only messages of this aggregate type.
     pub aggregate_type: Option<String>,
-    /// Only messages of aggregates with this id.
+    /// Only messages of this aggregate id.
     pub aggregate_id: Option<String>,
     /// Only messages of this event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Only messages recorded at this time or later.
+    /// Recorded at this time or later.
     pub recorded_from: Option<OffsetDateTime>,
-    /// Only messages recorded before this time.
+    /// Recorded before this time.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only messages with a larger row id.
+    /// Only larger row ids.
     pub after: Option<i64>,
 }
 
-/// Start and order of a page of messages.
-///
-/// With status pending, waiting or dead, pages are in row id order, otherwise in id order. Ids are
-/// UUID v7 by the writers' clocks, unless a writer uses another version.
+/// Start and order of a page: row id order with status pending, waiting or dead, otherwise id
+/// order. Ids are UUID v7, unless a writer uses another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageFrom {
@@ -125,7 +122,7 @@ pub enum PageFrom {
     Newest,
     /// Messages before this place, newest first.
     Before(Place),
-    /// Messages with a larger id, in id order.
+    /// Larger ids, in id order.
     After(MessageId),
 }
 
@@ -187,7 +184,7 @@ impl Selection {
         self
     }
 
-    /// Only messages of aggregates of this type.
+    /// Only messages of this aggregate type.
     #[must_use]
     pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
         self.aggregate_type = Some(aggregate_type.into());
@@ -201,21 +198,21 @@ impl Selection {
         self
     }
 
-    /// Only messages recorded at this time or later.
+    /// Recorded at this time or later.
     #[must_use]
     pub fn recorded_from(mut self, time: OffsetDateTime) -> Self {
         self.recorded_from = Some(time);
         self
     }
 
-    /// Only messages recorded before this time.
+    /// Recorded before this time.
     #[must_use]
     pub fn recorded_until(mut self, time: OffsetDateTime) -> Self {
         self.recorded_until = Some(time);
         self
     }
 
-    /// Only messages with a larger row id, such as the last of a page.
+    /// Only larger row ids, such as after the last of a page.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -230,11 +227,11 @@ pub struct StoredMessage {
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// The event id; differs from the message id in a replayed copy.
+    /// Differs from the message id in a replayed copy.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The number within the aggregate; `None` if unsequenced.
+    /// The number within the aggregate, if sequenced.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
@@ -246,7 +243,7 @@ pub struct StoredMessage {
     pub failures: u32,
     /// The last error, if any.
     pub error: Option<String>,
-    /// Whether the message halts its aggregate until it is retried or skipped.
+    /// Whether it halts its aggregate until retried or skipped.
     pub halts: bool,
     /// Time of recording.
     pub created_at: OffsetDateTime,
@@ -259,7 +256,7 @@ pub struct StoredMessage {
 pub struct Forgotten {
     /// Number of messages deleted.
     pub messages: u64,
-    /// Aggregates left unchanged: halted, or with unpublished messages.
+    /// Unchanged aggregates: halted, or with unpublished messages.
     pub left: Vec<Aggregate>,
 }
 
@@ -268,42 +265,41 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Row id of the halting dead letter; `None` if not halted.
+    /// Row id of the halting dead letter, if halted.
     pub halted_by: Option<i64>,
     /// Time until the block ends; zero if ended, `None` if halted.
     pub blocked_for: Option<Duration>,
 }
 
-/// Counts of unpublished messages. Counting stops at [`BACKLOG_COUNT_MAX`].
+/// Counts of unpublished messages, up to [`BACKLOG_COUNT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Unpublished messages, including waiting messages, excluding dead letters.
+    /// Unpublished messages without dead letters.
     pub pending: u64,
     /// As `pending`, but above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
-    /// range of pending messages, which may include published ones.
+    /// range of pending ones.
     pub pending_estimate: u64,
-    /// Messages in `pending` that wait for their aggregate or their time.
+    /// Messages in `pending` that wait.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Aggregates that are halted until an operator acts.
+    /// Halted aggregates.
     pub halted_aggregates: u64,
-    /// Aggregates with a block that has not ended, including halted ones.
+    /// Aggregates with a current block, including halted ones.
     pub blocked_aggregates: u64,
-    /// How long the oldest message has been due: since its recording, or since its own time.
-    /// Includes waiting and failed messages; excludes delayed messages, messages behind them, and
-    /// paused or halted aggregates. `None` if no message is due. Examines the first
-    /// [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// Time since the oldest message became due: its recording, or its own time. Excludes delayed
+    /// messages, messages behind them, and paused or halted aggregates. `None` if no message is
+    /// due. Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 
 impl Backlog {
-    /// Whether `pending` is below the bound of counting.
+    /// Whether `pending` is below the bound.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.pending < BACKLOG_COUNT_MAX
     }
 }
 
-/// Maximum count in a backlog; bounds the index scan to about 10 ms.
+/// Maximum count in a backlog: index scans of about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

@@ -1,7 +1,6 @@
 //! Operations: changes by operators, stored with actor, reason and progress.
 //!
-//! Invariant: an operation and its changes are written in the same transactions. Authorization is
-//! up to the application.
+//! Invariant: an operation and its changes are written in the same transactions.
 
 mod scope;
 
@@ -17,10 +16,10 @@ use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
 
-/// Maximum number of messages stored per operation; see [`OutboxAudit::messages_of`].
+/// Maximum number of messages stored per operation.
 pub const OPERATION_MESSAGES_MAX: usize = 1_000;
 
-/// Maximum length of actor and reason, in characters. Longer texts are cut.
+/// Maximum length of actor and reason, in characters.
 pub const INTENT_CHARS_MAX: usize = 1_000;
 
 /// Makes changes as operations, and reads stored operations.
@@ -82,11 +81,9 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
-    /// Starts or replaces a [`Pause`](super::Pause) of this scope. The aggregate type may have no
-    /// messages yet.
-    ///
-    /// Returns false and changes nothing if the operation is stored already, so a caller may repeat
-    /// the call: an ended pause does not restart.
+    /// Starts or replaces a [`Pause`](super::Pause) of this scope. Returns false and changes
+    /// nothing if the operation is stored already, so repeating the call does not restart an ended
+    /// pause.
     fn pause_as(
         &self,
         request: &PauseRequest,
@@ -113,14 +110,14 @@ pub trait OutboxAudit: OutboxReader {
     /// Idempotent.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lists at most `limit` operations, newest first; next page: [`OperationFilter::before`].
+    /// Lists at most `limit` operations, newest first, before [`OperationFilter::before`].
     fn operations(
         &self,
         filter: &OperationFilter,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<Operation>, StoreError>> + Send;
 
-    /// Reads an operation; `None` if it does not exist or has changed nothing yet.
+    /// Reads an operation; `None` if it has changed nothing.
     fn operation(
         &self,
         id: OperationId,
@@ -134,7 +131,7 @@ pub trait OutboxAudit: OutboxReader {
     ) -> impl Future<Output = Result<OperationMessages, StoreError>> + Send;
 }
 
-/// The id of an operation: a UUID v7, ordered by the clocks of operators.
+/// The id of an operation: a UUID v7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(Uuid);
 
@@ -203,42 +200,41 @@ fn stored(text: &str) -> String {
 #[non_exhaustive]
 pub enum OperationKind {
     /// Dead letters become pending with no attempts used, and the halts of their aggregates end.
-    /// With the policy "continue", they follow messages published meanwhile.
+    /// They follow messages published meanwhile.
     Retry,
-    /// Aggregates continue without the dead letters that halt them, which can still be retried.
-    /// Other dead letters are not counted.
+    /// Aggregates continue without their halting dead letters, which can still be retried.
     Skip,
-    /// Copies of published messages or dead letters are published after all messages recorded so
-    /// far, with a new message id but the same event id, sequence and time. A logged message counts
-    /// as published once the stored log position has passed it.
+    /// Copies of published messages or dead letters are published, with a new message id but the
+    /// same event id, sequence and time. A logged message counts as published once the stored log
+    /// position has passed it.
     Replay,
     /// The back-off of an aggregate ends.
     Resume,
-    /// The messages of aggregates are deleted.
+    /// Messages of aggregates are deleted.
     Forget,
-    /// Publishing of an aggregate type or of all messages is paused.
+    /// Publishing is paused.
     Pause,
-    /// A pause of publishing ends.
+    /// Publishing continues.
     Unpause,
-    /// Messages lost from the stream are published again.
+    /// Lost messages are published again.
     Reconcile,
     /// The database log is set up.
     InitLog,
     /// The database log is removed.
     DropLog,
-    /// Dead letters of consumers are scheduled for retry.
+    /// Consumers' dead letters are scheduled for retry.
     RetryLetters,
-    /// Scheduled retries of consumers' dead letters are cancelled.
+    /// Scheduled retries are cancelled.
     CancelRetry,
-    /// Dead letters of consumers are deleted.
+    /// Consumers' dead letters are deleted.
     DiscardLetters,
-    /// Dead letters of an aggregate are erased.
+    /// An aggregate's dead letters are erased.
     EraseLetters,
-    /// A consumer is paused in all its processes.
+    /// A consumer is paused.
     PauseConsumer,
     /// The pause of a consumer ends.
     ResumeConsumer,
-    /// A kind that this version does not support.
+    /// Unknown to this version.
     Other(String),
 }
 
@@ -262,7 +258,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The kind as a stored lower-case word.
+    /// The kind as a stored word.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -320,11 +316,11 @@ pub struct Operation {
     pub scope: OperationScope,
     /// The last row id processed; `None` if none.
     pub position: Option<i64>,
-    /// For a started replay: the last row id to process.
+    /// For a started replay: its last row id.
     pub until: Option<i64>,
-    /// Number of changed items: messages changed, copied or deleted.
+    /// Number of changed items.
     pub changed: u64,
-    /// Start, by the store's clock; `None` if not stored.
+    /// Start, by the store's clock, if stored.
     pub started_at: Option<OffsetDateTime>,
     /// End time; `None` while it runs.
     pub finished_at: Option<OffsetDateTime>,
@@ -353,7 +349,7 @@ impl Operation {
         self.finished_at.is_some()
     }
 
-    /// Number of messages that it may still change; `None` if unbounded.
+    /// Number of messages that it may still change, if bounded.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -361,25 +357,25 @@ impl Operation {
     }
 }
 
-/// A filter on operations. The default selects all.
+/// A filter on operations; the default selects all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Only operations started at this time or later.
+    /// Started at this time or later.
     pub since: Option<OffsetDateTime>,
-    /// Only operations of this actor.
+    /// Of this actor.
     pub actor: Option<String>,
-    /// Only operations of this kind.
+    /// Of this kind.
     pub kind: Option<OperationKind>,
-    /// Only operations with a smaller id, such as the last of a page.
+    /// With a smaller id, such as before the last of a page.
     pub before: Option<OperationId>,
 }
 
-/// The current state of the messages of an operation.
+/// The messages of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationMessages {
-    /// Number of messages in the operation.
+    /// Number of messages.
     pub named: u64,
     /// Messages still in the outbox, by row id.
     pub messages: Vec<StoredMessage>,

@@ -12,24 +12,24 @@ use crate::message::{
 /// Maximum size of a column of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why a stored row cannot be published. The relay sends nothing and makes it a dead letter.
+/// Why a stored row cannot be published. The relay makes it a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// A column holds a value that this library never writes.
+    /// A value that this library never writes.
     #[error("{0}")]
     Damaged(String),
     /// A header with a malformed or reserved name (`Nats-Rollup`, `ce-id`), or with CR, LF or NUL
     /// in its value.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// A column exceeds the size that a relay loads. The database sent no value, or only the
-    /// beginning of a name.
+    /// A column is larger than a relay loads. The database sent no value, or only the beginning of
+    /// a name.
     #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
         column: &'static str,
-        /// Size in bytes of the column, or of the sent beginning of a name.
+        /// Size in bytes of the column, or of the sent part.
         size_bytes: u64,
         /// Maximum size in bytes: [`ROW_PAYLOAD_BYTES_MAX`], [`ROW_HEADERS_BYTES_MAX`], or the
         /// bound of a recorded name.

@@ -106,7 +106,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         announcement: &Announcement,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Lists live relays by id, in the order of their starts.
+    /// Lists live relays by id, which is start order.
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
     /// Acquires up to `max` free partitions for `ttl` and returns their leases. Shortens leases
@@ -142,12 +142,12 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Releases all leases of the owner and withdraws its announcement.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns the first pending messages of each leased partition by row id. Messages of one
-    /// aggregate are in sequence order.
+    /// Returns the first pending messages of each leased partition by row id, in sequence order per
+    /// aggregate.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns due waiting messages, longest due first: the oldest messages of each aggregate with
-    /// an ended block, and due unsequenced messages.
+    /// Returns due waiting messages, longest due first: the oldest messages of aggregates with an
+    /// ended block, and due unsequenced messages.
     fn fetch_waiting(
         &self,
         request: WaitingRequest<'_>,
@@ -175,8 +175,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// whole days may keep messages a day longer. A key may outlive its message.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Lists all pauses, including ended but unfinished ones ([`Pause::stands`]): the pause of all
-    /// messages, then pauses by aggregate type.
+    /// Lists all pauses, including ended but unfinished ones ([`Pause::stands`]): first the pause
+    /// of all messages, then by aggregate type.
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 
     /// Makes the messages of ended pauses due (a message with its own time keeps it), then removes
@@ -188,7 +188,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// Longest lease and announcement. A later end was granted before the store's clock was set back.
+/// Longest lease and announcement. A later end means that the store's clock was set back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of one partition.
@@ -196,30 +196,29 @@ pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 pub struct Lease {
     /// The partition, in `0..PARTITIONS`.
     pub partition: u16,
-    /// The epoch of this acquisition; fences off earlier owners.
+    /// Fences off earlier owners.
     pub epoch: i64,
 }
 
 /// The arguments of [`OutboxStore::fetch`].
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
-    /// Only messages of these partitions.
+    /// Of these partitions.
     pub leases: &'a [Lease],
-    /// Maximum number of rows, including rows that must wait.
+    /// Maximum number of rows, including waiting ones.
     pub limit: NonZeroU32,
-    /// The fetch stops after the row that exceeds these payload bytes. At least one row is
-    /// returned.
+    /// The fetch stops after the row that exceeds these payload bytes, but returns at least one
+    /// row.
     pub bytes: usize,
-    /// Due rows that the relay has fetched and not settled, sorted. The fetch treats them as
-    /// returned before. Must not contain rows of [`Fetched::waits`]: their successors would look
-    /// due.
+    /// Fetched and unsettled due rows, sorted; treated as returned before. Must not contain rows of
+    /// [`Fetched::waits`]: their successors would look due.
     pub in_flight: &'a [RowKey],
 }
 
 /// The arguments of [`OutboxStore::fetch_waiting`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingRequest<'a> {
-    /// Only messages of these partitions.
+    /// Of these partitions.
     pub leases: &'a [Lease],
     /// Maximum number of rows.
     pub limit: NonZeroU32,
@@ -229,23 +228,23 @@ pub struct WaitingRequest<'a> {
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
     pub in_flight: &'a [RowKey],
-    /// Aggregates to leave out: enough of their messages are in flight.
+    /// Aggregates with enough messages in flight, to leave out.
     pub excluding: &'a [Aggregate],
 }
 
 /// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Messages that may be published, in sequence order per aggregate.
+    /// Publishable messages, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
     /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
     /// settles them at once, so no fetch meets them before their time.
     pub waits: Vec<Settlement>,
-    /// Whether a bound ended the fetch, so more rows may exist.
+    /// Whether a bound ended the fetch.
     pub more: bool,
 }
 
-/// A due message with the data for settling it.
+/// A due message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
     /// The row id.
@@ -258,15 +257,15 @@ pub struct FetchedRow {
     pub aggregate: Aggregate,
     /// Whether the message keeps the order of its aggregate.
     pub sequenced: bool,
-    /// Attempts used: failures caused by the message itself.
+    /// Failures caused by the message itself.
     pub attempts: u32,
     /// Failures of any kind, which increase the back-off.
     pub failures: u32,
     /// Whether the message was waiting rather than pending.
     pub waited: bool,
-    /// Time since recording, by the store's clock; never negative.
+    /// Time since recording, by the store's clock.
     pub age: Duration,
-    /// The message, or the reason why the row cannot be published.
+    /// The message, or why it cannot be published.
     pub message: Result<Arc<Message>, RowFault>,
 }
 
@@ -307,7 +306,7 @@ pub enum Verdict {
         /// Whether the message itself caused the failure, which counts an attempt.
         attempt: bool,
     },
-    /// The message used up an attempt and becomes a dead letter.
+    /// An attempt is used up and the message becomes a dead letter.
     Dead {
         /// The error text, for people.
         error: String,
@@ -321,14 +320,13 @@ pub enum Verdict {
 /// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Delete only messages recorded and published longer ago than this; `None` deletes none.
+    /// Minimum time since both recording and publishing; `None` deletes no messages.
     pub older_than: Option<Duration>,
-    /// Delete deduplication keys recorded longer ago than this.
+    /// Minimum time since recording of deduplication keys.
     pub keys_older_than: Duration,
-    /// Read only messages with a larger id: the [`Purged::next`] of the previous call, or `None` to
-    /// begin a round.
+    /// Only larger ids: [`Purged::next`] of the previous call, or `None` to begin a round.
     pub after: Option<MessageId>,
-    /// Maximum number of messages to read. A dropped day counts as one message.
+    /// Maximum number of messages to read. A dropped day counts as one.
     pub limit: NonZeroU32,
 }
 
@@ -337,14 +335,14 @@ pub struct PurgeRequest {
 pub struct Purged {
     /// Number of messages deleted.
     pub deleted: u64,
-    /// Where the next call continues; `None` if nothing old enough is left.
+    /// Where the next call continues, if not finished.
     pub next: Option<MessageId>,
 }
 
-/// Maximum length of a stored error text, in characters.
+/// Maximum length of stored error texts, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;
 
-/// Truncates an error text to [`ERROR_CHARS_MAX`] and removes NUL, so that every store accepts it.
+/// Truncates an error text to [`ERROR_CHARS_MAX`] and removes NUL: every store accepts it.
 #[must_use]
 pub fn storable_error(error: &str) -> String {
     error
@@ -414,7 +412,7 @@ pub enum StoreError {
     /// certificate.
     #[error("{0}")]
     Setup(SetupProblem),
-    /// The database contains data that this library did not write.
+    /// Data that this library did not write.
     #[error("outbox is not as this version wrote it: {context}")]
     Corrupt {
         /// What was found, and where.
@@ -422,10 +420,7 @@ pub enum StoreError {
     },
 }
 
-/// Identifies a row of the outbox.
-///
-/// A row id alone may be reused: a data-only restore, logical replication, or a crash can set the
-/// counter back.
+/// Identifies a row, because a restore, logical replication, or a crash can reuse a row id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// The row id.
@@ -439,8 +434,7 @@ pub struct RowKey {
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
-    /// The message id: the verdict applies only to a row with this id. `None` compares the row id
-    /// alone.
+    /// The message id that the row must have; `None` compares the row id alone.
     pub id: Option<MessageId>,
     /// The partition of the message.
     pub partition: u16,

@@ -1,12 +1,10 @@
 //! Pauses: an operator stops publishing of all messages, or of all aggregates of one type.
 //!
-//! * **In force within a third of a lease.** A relay reads the pauses before each lease renewal and
-//!   before it acquires its first partition, so after a third of `RelayConfig::lease_ttl` (default
-//!   5 s). A relay that cannot read the pauses renews nothing, and stops sending after half of
-//!   `lease_ttl`.
-//! * **Sent messages complete.** They are confirmed and settled; nothing else in the scope is sent.
-//! * **No message is lost.** A pause causes no dead letter, counts no attempt and no failure, and
-//!   keeps order.
+//! * **In force within a third of a lease.** A relay reads the pauses before each lease renewal
+//!   (default 5 s) and before it acquires its first partition. If it cannot, it renews nothing, and
+//!   stops sending after half of `RelayConfig::lease_ttl`.
+//! * **Sent messages complete**: they are confirmed and settled.
+//! * **No message is lost.** A pause counts no attempt and no failure, and keeps order.
 //! * **Valid for all relays**, including later ones, until an operator ends it or it expires by the
 //!   store's clock.
 //!
@@ -18,7 +16,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// How long a message waits if its pause ended before the relay read that.
+/// Wait of a message whose pause ended before the relay read that.
 pub const UNPAUSED_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause that an operator requests.
@@ -45,7 +43,7 @@ pub struct Pause {
     pub by: String,
     /// Start, by the store's clock.
     pub since: OffsetDateTime,
-    /// Time until it expires. Zero: ended, its messages are being released. `None`: until an
+    /// Time until it expires; zero: ended, its messages are being released. `None`: until an
     /// operator ends it.
     pub ends_in: Option<Duration>,
 }

@@ -11,9 +11,9 @@ use time::OffsetDateTime;
 use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads single facts of an outbox, each from its own snapshot.
+/// Reads single facts, each from its own snapshot.
 pub trait OutboxReader: OutboxAdmin {
-    /// Reads a message with its payload; `None` if it is not in the outbox.
+    /// Reads a message with its payload, if stored.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
 
     /// Reads at most `limit` messages of any status without payloads, in id order, with ids above
@@ -28,30 +28,28 @@ pub trait OutboxReader: OutboxAdmin {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Searches published messages, including logged ones, newest first, within a bounded number of
-    /// reads.
+    /// Searches published and logged messages, newest first, within a bounded number of reads.
     fn search_published(
         &self,
         search: &PublishedSearch,
     ) -> impl Future<Output = Result<PublishedFound, StoreError>> + Send;
 
-    /// Reads the head row of an aggregate; `None` without sequenced events, or if forgotten.
+    /// Reads the head row of an aggregate; `None` without sequenced events.
     fn head(
         &self,
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<AggregateHead>, StoreError>> + Send;
 
-    /// Reads the block of an aggregate; `None` if it has none.
+    /// Reads the block of an aggregate, if any.
     fn block(
         &self,
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<BlockedAggregate>, StoreError>> + Send;
 
-    /// Lists relays with expired announcements, by id. The next announcement of any relay deletes
-    /// them.
+    /// Lists relays with expired announcements, by id, until any relay announces itself.
     fn expired_relays(&self) -> impl Future<Output = Result<Vec<ExpiredRelay>, StoreError>> + Send;
 
-    /// Lists all partitions with a lease row, in order.
+    /// Lists partitions with a lease row, in order.
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
@@ -60,17 +58,16 @@ pub trait OutboxReader: OutboxAdmin {
 pub struct FoundMessage {
     /// The message as listed.
     pub stored: StoredMessage,
-    /// Time until a delayed message may be published; if unsequenced, including the rest of its
-    /// back-off.
+    /// Time until it may be published; if unsequenced, including its back-off.
     pub delayed_for: Option<Duration>,
-    /// The message, or the reason why the row cannot be published.
+    /// The message, or why it cannot be published.
     pub message: Result<Message, RowFault>,
 }
 
 /// The head row of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregateHead {
-    /// The sequence of its last sequenced message.
+    /// Its last sequence.
     pub last_sequence: u64,
     /// Time of its last recording.
     pub recorded_at: OffsetDateTime,
@@ -86,27 +83,26 @@ pub struct PartitionOwner {
     /// The relay with a live lease.
     pub owner: Option<OwnerId>,
     /// The relay with an expired, unreleased lease: it crashed, is suspended, or cannot reach the
-    /// database. `None` if the partition has an owner, was released, or was never acquired. The
-    /// next acquisition overwrites it.
+    /// database. Cleared by the next acquisition.
     pub last_owner: Option<OwnerId>,
     /// Time until the lease expires; zero without an owner.
     pub expires_in: Duration,
-    /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's
-    /// clock was set back. Counts as expired.
+    /// The store's clock was set back: the lease ends later than
+    /// [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now and counts as expired.
     pub is_ahead: bool,
 }
 
-/// Criteria of a search among published messages.
+/// Criteria of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSearch {
     /// Only messages of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only messages with ids created at this time or later, by the writers' clocks (for a copy:
-    /// its replay). Without times in ids, all messages are searched.
+    /// Ids created at this time or later, by the writers' clocks (for a copy: its replay). Ids
+    /// without time always match.
     pub from: Option<OffsetDateTime>,
-    /// Only messages with ids created before this time.
+    /// Ids created before this time.
     pub until: Option<OffsetDateTime>,
-    /// Maximum number of messages to read, of any status and aggregate.
+    /// Maximum number of messages to read.
     pub looked_at_max: NonZeroU32,
     /// Maximum number of messages to return.
     pub limit: NonZeroU32,
@@ -117,8 +113,8 @@ pub struct PublishedSearch {
 pub struct PublishedFound {
     /// Matching messages, highest id first.
     pub messages: Vec<FoundPublished>,
-    /// `looked_at_max` was reached: messages with ids of this millisecond or earlier may not have
-    /// been read. `None` if all were read.
+    /// If `looked_at_max` was reached: messages with ids of this millisecond or earlier may not
+    /// have been read.
     pub looked_from: Option<OffsetDateTime>,
 }
 
@@ -127,6 +123,6 @@ pub struct PublishedFound {
 pub struct FoundPublished {
     /// The message as listed.
     pub stored: StoredMessage,
-    /// The id of the causing event or request; `None` also if the headers are unreadable.
+    /// The id of the causing event or request, if readable.
     pub causation_id: Option<String>,
 }

@@ -1,7 +1,6 @@
 //! The registry of relays: announcements for other relays and for operators.
 //!
-//! Invariant: a registration is a statement of its relay, not a proof, and stored until it expires
-//! or the relay leaves.
+//! Invariant: a registration is a statement of its relay, not a proof.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,12 +42,12 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// How well a relay works, by its own announcement, so that others can take over.
+/// How well a relay works, by its own announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fitness {
-    /// Its publisher has succeeded within the last half of a lease duration.
+    /// Its publisher has succeeded within half a lease duration.
     Fit,
-    /// Nothing to publish: no failure, but no proof either.
+    /// Nothing to publish, so no proof.
     #[default]
     Unproven,
     /// The relay was ailing and is retrying.
@@ -79,7 +78,7 @@ impl Fitness {
     }
 }
 
-/// Number of live relays by announced fitness.
+/// Number of live relays by fitness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Relays {
     /// Relays that announced [`Fitness::Fit`].
@@ -90,7 +89,7 @@ pub struct Relays {
     pub trying: u32,
     /// Relays that announced [`Fitness::Ailing`].
     pub ailing: u32,
-    /// Number of these relays that registered another [`Destination`] than the caller.
+    /// Relays with another [`Destination`] than the caller.
     pub disagreeing: u32,
 }
 
@@ -117,10 +116,10 @@ impl Relays {
 /// The source of a relay's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayMode {
-    /// The relay polls the table.
+    /// Polls the table.
     #[default]
     Polling,
-    /// The relay reads the database log, and polls the table for the rest.
+    /// Reads the database log, and polls the table for the rest.
     Log,
 }
 
@@ -141,16 +140,16 @@ impl RelayMode {
 pub struct Registration {
     /// The source of the messages.
     pub mode: RelayMode,
-    /// Destination and source; `None` if not stated.
+    /// Destination and source, if stated.
     pub destination: Option<Destination>,
-    /// Retention of published messages; `None` if not stated.
+    /// Retention of published messages, if stated.
     pub retention: Option<Retention>,
-    /// Version of `outbox-core` in the relay; `None` if not stated.
+    /// Version of `outbox-core`, if stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// A registration with this version of `outbox-core`.
+    /// A registration of this version of `outbox-core`.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -169,18 +168,18 @@ impl Registration {
     }
 }
 
-/// The component that causes the current failure of a relay.
+/// The component that causes a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
-    /// The relay cannot fetch, settle, or renew its leases.
+    /// Fetching, settling or renewing fails.
     Database,
     /// The broker confirms no message.
     Broker(FailureClass),
 }
 
 impl TroubleClass {
-    /// The class as a stored lower-case word: `database`, or the broker's failure class.
+    /// The class as a stored word: `database`, or the broker's failure class.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -199,18 +198,18 @@ impl TroubleClass {
     }
 }
 
-/// A failure of a relay since the last success of the same activity.
+/// A failure since the last success of the same activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTrouble {
     /// The failed component.
     pub class: TroubleClass,
-    /// The last error. Stores pass it through [`storable_error`](super::storable_error).
+    /// The last error, passed through [`storable_error`](super::storable_error) by stores.
     pub error: String,
-    /// Duration of the failure when announced or read.
+    /// Duration when announced or read.
     pub failing_for: Duration,
 }
 
-/// The announcement that accompanies each lease renewal.
+/// The announcement with each lease renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// How well the relay works.
@@ -241,7 +240,7 @@ pub struct LiveRelay {
     pub name: Option<String>,
     /// The fitness that the relay announced.
     pub fitness: Fitness,
-    /// Time until the relay counts as dead without a new announcement.
+    /// Time until it counts as dead without a new announcement.
     pub expires_in: Duration,
     /// The settings of the relay.
     pub registration: Registration,
@@ -249,8 +248,7 @@ pub struct LiveRelay {
     pub trouble: Option<RelayTrouble>,
 }
 
-/// A relay with an expired announcement: crashed, suspended, or unable to write. An orderly stop
-/// leaves no entry.
+/// A relay with an expired announcement: crashed, suspended, or unable to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredRelay {
     /// The identity.

@@ -11,7 +11,7 @@ pub struct SetupProblem {
     pub kind: SetupKind,
     /// The observation, for people.
     pub seen: String,
-    /// The repair, often a statement; empty if `seen` contains it.
+    /// The repair, often a statement.
     pub repair: String,
 }
 
@@ -23,23 +23,23 @@ pub enum SetupKind {
     Login,
     /// No trusted TLS connection is possible.
     Tls,
-    /// The server's version or engine is not supported.
+    /// Server version or engine is not supported.
     Version,
-    /// A table, a column or a row of this version is missing.
+    /// A table, column or row is missing.
     Tables,
     /// The lease table lacks rows for some partitions.
     Leases,
     /// The login lacks privileges.
     Rights,
-    /// Row-level security hides rows of these tables from the login.
+    /// Row-level security hides rows of these tables.
     RowSecurity(Vec<String>),
-    /// A setting or the state of server or database.
+    /// A setting or state of server or database.
     Setting,
-    /// A polling relay gets no new messages, because they go to the log. Expected by a log relay.
+    /// A polling relay gets no new messages, because they go to the log.
     LeftToLog,
     /// The log is not set up.
     LogMissing,
-    /// A replication slot waits for open transactions to end.
+    /// A replication slot waits for open transactions.
     OpenTransactions,
     /// The call does not fit the operation.
     Operation,
