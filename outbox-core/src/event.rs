@@ -90,9 +90,9 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// One descriptor for a struct, one per variant for an enum.
     const DESCRIPTORS: &'static [EventDescriptor];
 
-    /// Names of the sensitive fields of all variants, as in the payload.
-    /// [`SensitiveFields`](crate::SensitiveFields) masks them when displayed; they are stored, sent
-    /// and handled unmasked. Default: none.
+    /// Names of the sensitive fields of all variants, as in the payload, for masking by
+    /// [`SensitiveFields`](crate::SensitiveFields). Stored, sent and handled unmasked. Default:
+    /// none.
     ///
     /// The derive uses all names that serde reads or writes, and fails where these are unknown
     /// (`flatten`, tuples, `transparent`, `into` and the like). A custom `Serialize` must use the

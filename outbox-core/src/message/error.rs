@@ -36,7 +36,7 @@ pub enum EventError {
         what: &'static str,
         /// The event type.
         event_type: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
     /// The subject override is invalid. The derive rejects such subjects at compile time.
@@ -44,7 +44,7 @@ pub enum EventError {
     Subject {
         /// The subject, with special characters escaped.
         subject: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
     /// The payload or the headers exceed their limit.

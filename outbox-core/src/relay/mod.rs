@@ -158,8 +158,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Calls `hook` for each recorded dead letter. It must not block; a panic is logged. A crash or
-    /// a lost lease can skip the call, so use it for alerts, not for bookkeeping
-    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list)).
+    /// a lost lease can skip the call, so use it for alerts only
+    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));

@@ -35,12 +35,11 @@ pub trait OutboxAdmin: OutboxStore {
 
     /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least
     /// `idle_for` and have no pending message, waiting message or dead letter. Returns their
-    /// number. Otherwise the outbox keeps a small row per aggregate forever.
+    /// number. Processes 1,000 aggregates per transaction; after an error, call again.
     ///
-    /// For aggregates that end, such as orders; see the price of
-    /// [`forget_as`](super::OutboxAudit::forget_as). Choose `idle_for` above the retention of
-    /// messages and the lag of consumers. Processes 1,000 aggregates per transaction; after an
-    /// error, call again.
+    /// For aggregates that end, because the outbox keeps a small row per aggregate forever. See the
+    /// price of [`forget_as`](super::OutboxAudit::forget_as): choose `idle_for` above the retention
+    /// of messages and the lag of consumers.
     fn forget_idle(
         &self,
         aggregate_type: &str,

@@ -39,8 +39,8 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 ///
 /// Operations are kept until an operator deletes them.
 pub trait OutboxAudit: OutboxReader {
-    /// Processes at most `at_most` messages of a retry, skip or replay ([`OperationKind`]), in row
-    /// id order, in transactions of at most 1,000. Returns the new state; call again until
+    /// Processes at most `at_most` messages of a retry, skip or replay, in row id order, in
+    /// transactions of at most 1,000. Returns the new state; call again until
     /// [`Operation::is_finished`]. A stored position and count take precedence over `operation`.
     ///
     /// # Errors
@@ -62,12 +62,11 @@ pub trait OutboxAudit: OutboxReader {
 
     /// Deletes everything about these aggregates, for the erasure of personal data: published
     /// messages, dead letters that halt nothing, their deduplication keys, and the last sequence.
-    /// At most 1,000 aggregates per call, in one transaction that reads all messages once. Copies
-    /// on the stream and in the tables of consumers stay.
+    /// At most 1,000 aggregates per call, in one transaction that reads all messages once.
     ///
-    /// An aggregate is skipped while it is halted or has pending or waiting messages: wait, retry
-    /// or skip first. If all are skipped, no operation is stored. Deduplication keys of messages
-    /// deleted earlier expire by themselves.
+    /// Skips aggregates that are halted or have pending or waiting messages. If all are skipped, no
+    /// operation is stored. Copies on the stream and in the tables of consumers stay. Deduplication
+    /// keys of messages deleted earlier expire by themselves.
     ///
     /// # Price
     ///
@@ -90,12 +89,10 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends the pause of this aggregate type, or with `None` the pause of all messages; other
-    /// pauses stay in force. Returns false and stores nothing if there is no such pause, or if the
-    /// operation is stored already.
-    ///
+    /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
+    /// false and stores nothing if there is no such pause, or if the operation is stored already.
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
-    /// messages, at the latest with the next renewal of a relay.
+    /// messages, at the latest with a relay's next renewal.
     fn unpause_as(
         &self,
         aggregate_type: Option<&str>,

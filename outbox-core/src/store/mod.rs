@@ -1,8 +1,7 @@
 //! The database trait: the outbox as the relay uses it.
 //!
 //! Implementations: PostgreSQL, MySQL/MariaDB, SQLite (`outbox-sea-orm`) and memory
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Integrations record messages
-//! in the application's transaction, without this trait.
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::store`.
 //!
 //! # Message states
 //!
@@ -15,8 +14,8 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! A relay scans *pending* messages, mostly in row id order. Messages that may not be published yet
-//! are set aside, so the scan meets each row a bounded number of times:
+//! A relay scans *pending* messages, mostly in row id order. So that the scan meets each row a
+//! bounded number of times, messages are set aside:
 //!
 //! * A *block* states until when the messages of an aggregate may not be published: because of a
 //!   back-off, a delayed message, a pause, or a dead letter that halts the aggregate.
@@ -80,7 +79,7 @@ pub use setup::{SetupKind, SetupProblem};
 ///   do not count.
 /// * **Short.** No method leaves a transaction open.
 /// * **Abandoned calls.** A relay drops a call after `RelayConfig::store_timeout`. The store then
-///   closes the resource that did not answer, such as the connection.
+///   closes the connection that did not answer.
 /// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done. A
 ///   lease acquired by a dropped call expires.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
@@ -293,8 +292,8 @@ pub enum Verdict {
     /// is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An unsequenced
     /// message waits alone. Counts no attempt or failure. A halted aggregate stays halted.
     ///
-    /// The store checks the pause in the same transaction. Without a pause, the message waits for
-    /// [`UNPAUSED_WAIT`], until the relay's next renewal.
+    /// The store checks the pause in the same transaction. Without one, the message waits for
+    /// [`UNPAUSED_WAIT`].
     Paused,
     /// The message failed, or earlier messages must come first. It waits, and its aggregate is
     /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
@@ -415,7 +414,7 @@ pub enum StoreError {
     /// Data that this library did not write.
     #[error("outbox is not as this version wrote it: {context}")]
     Corrupt {
-        /// What was found, and where.
+        /// The finding and its place.
         context: String,
     },
 }
