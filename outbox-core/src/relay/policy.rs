@@ -146,7 +146,7 @@ impl Breaker {
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         if self.pause_end().is_some() {
-            return None; // One of those that were on their way when the pause began.
+            return None; // Sent before the pause began.
         }
         self.silences = self.silences.saturating_add(1);
         Some(self.pause(self.backoff.delay(self.silences, rng)))
