@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
-/// Code around every run of a handler, for example for tracing, metrics or tenants.
+/// Code around every run of a handler.
 ///
 /// Implemented for functions of this shape:
 ///

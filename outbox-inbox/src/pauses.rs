@@ -14,7 +14,7 @@ use crate::dedup::sql::InboxSql;
 use crate::operate::check_consumer_name;
 use crate::operations::Note;
 
-/// The paused consumers of a database. Operators pause and resume consumers here.
+/// The paused consumers of a database.
 ///
 /// Works in any process with access to the database, while inboxes run or not. Every process of a
 /// paused consumer stops receiving and starting handlers within two seconds if it can reach the
@@ -117,7 +117,7 @@ impl PausedConsumers {
             .as_ref()
             .map(|operation| Note::new(&self.db, &self.names, operation));
         let database = Database::inspect(self.db.clone()).await?;
-        // Detached: dropping `begin` would return the connection inside an open transaction.
+        // Must not be dropped, see `Database::begin`.
         outbox_sea_orm::detached(async move {
             let tx = database.begin().await?;
             let changed = change(&tx).await?;

@@ -41,7 +41,6 @@ outbox_core::__metrics! {
 }
 
 pub(crate) const UNREADABLE: &str = "unreadable";
-/// A separate label allows a separate alert.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
 /// Unbounded, because any publisher can choose the event type.

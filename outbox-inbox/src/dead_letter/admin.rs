@@ -211,7 +211,7 @@ impl DeadLetters {
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
             let noted = note.clone();
-            // Detached: dropping `begin` would return the connection inside an open transaction.
+            // Must not be dropped, see `Database::begin`.
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;

@@ -24,7 +24,6 @@ pub struct ErasedDeadLetters {
     /// Remaining dead letters, which an inbox retries or another operator changes. Call again.
     pub busy: u64,
     /// Dead letters of all consumers without a decoded message, and therefore without an aggregate.
-    /// Inspect them, and discard them if necessary.
     pub unattributed: u64,
 }
 
@@ -61,7 +60,7 @@ impl DeadLetters {
         loop {
             let (inbox, database, whose) = (inbox.clone(), database.clone(), aggregate.clone());
             let noted = note.clone();
-            // Detached: dropping `begin` would return the connection inside an open transaction.
+            // Must not be dropped, see `Database::begin`.
             let work = async move { erase_batch(&database, &inbox, &whose, after, noted.as_ref()).await };
             let (batch, last) = outbox_sea_orm::detached(work).await?;
             total.erased += batch.erased;

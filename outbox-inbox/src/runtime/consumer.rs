@@ -61,7 +61,7 @@ pub(crate) struct HandlerHealth {
 }
 
 impl HandlerHealth {
-    /// Rarely caused by single messages.
+    /// So many consecutive failures are rarely caused by single messages.
     const FAILING: u32 = 8;
 
     pub(crate) fn succeeded(&self) {

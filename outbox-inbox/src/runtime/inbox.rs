@@ -156,7 +156,7 @@ impl<S: Subscriber> Inbox<S> {
     /// call for the same consumer replaces the first. An unknown consumer is an error at the start
     /// of the inbox.
     ///
-    /// An existing consumer keeps its position. A consumer deleted on the broker is new again.
+    /// An existing consumer keeps its position.
     /// Strategy `sequence` does not wait for messages before the start.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {

@@ -39,9 +39,10 @@ pub(crate) enum Route {
         upcast_to: Option<u32>,
     },
     UnknownVersion,
-    /// Other subscribers are not looked up yet.
+    /// No handler here takes the event type. Other subscribers are not looked up yet.
     NotWanted,
-    /// Another program subscribed under the consumer's name.
+    /// No handler here takes the event type, but another program subscribed to it under the
+    /// consumer's name.
     UnknownEvent,
     Unreadable,
 }

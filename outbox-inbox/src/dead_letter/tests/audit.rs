@@ -1,4 +1,4 @@
-//! Changes recorded in the audit log in their own transactions, on every database.
+//! Changes recorded in the audit log, on every database.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,4 @@
-//! Concludes attempts: failures, duplicates, dead letters, messages without a handler, and returns
-//! to the broker.
+//! Concludes attempts: failures, duplicates, dead letters, returns.
 
 pub(crate) mod dead_letter;
 pub(crate) mod duplicate;

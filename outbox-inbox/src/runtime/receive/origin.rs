@@ -73,7 +73,6 @@ impl<D: Delivery> Origin<D> {
         if let Self::Broker(message) = self
             && let Err(error) = message.delivery.ack().await
         {
-            // The redelivery finds the row.
             tracing::debug!(%error, stream_sequence = self.incoming().stream_sequence, "acknowledgement was lost");
         }
     }

@@ -165,7 +165,6 @@ impl Attempt<'_> {
             },
         };
         let mut ran = self.run_once(&input).await;
-        // The dead letter counts its attempts itself.
         if ran == Err(Outcome::Uncounted) && self.routed.letter.is_none() {
             self.routed.memory.count_first = true;
             ran = self.run_once(&input).await;

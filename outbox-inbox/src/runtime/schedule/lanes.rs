@@ -31,7 +31,6 @@ use self::absence::Reception;
 pub(crate) use self::eviction::Evicted;
 use self::lane::{Counts, Due, Lane, Place};
 
-/// A longer search costs more than a smaller batch.
 const BATCH_LOOKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,7 +55,6 @@ pub(crate) enum Queue {
     Retries,
 }
 
-/// Lanes by time. The number distinguishes equal times.
 type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 
 #[derive(Debug)]
