@@ -1,7 +1,7 @@
-//! What surrounds one call of a handler: the message, the transaction, the application's state.
+//! The inputs of one handler call: messages, transaction, application state.
 //!
-//! Invariant: everything here lives exactly as long as the transaction. Not here: the pool, so that no effect can slip past the
-//! transaction by accident.
+//! Invariant: every value lives as long as the transaction. The connection pool is not included, so
+//! no effect can bypass the transaction.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::recording::Recorded;
 
-/// What extractors take their values from; see [`FromContext`](crate::FromContext).
+/// The source of all extractor values; see [`FromContext`](crate::FromContext).
 #[derive(Clone, Copy)]
 pub struct HandlerContext<'a> {
     /// At least one.
@@ -28,13 +28,13 @@ pub struct HandlerContext<'a> {
 }
 
 impl<'a> HandlerContext<'a> {
-    /// The message; of a batch, the first.
+    /// The message; in a batch, the first one.
     #[must_use]
     pub fn message(&self) -> &'a Message {
         &self.messages[0]
     }
 
-    /// The messages: one, unless the handler takes `Vec<Event<T>>`.
+    /// The messages: exactly one, unless the handler takes `Vec<Event<T>>`.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = &'a Message> + use<'a> {
         self.messages.iter().map(|message| &**message)
     }
@@ -45,15 +45,15 @@ impl<'a> HandlerContext<'a> {
         self.consumer
     }
 
-    /// Which attempt this is, from 1. The first delivery counts once it has failed, so an attempt that ended with the
-    /// process may go uncounted.
+    /// Number of this attempt, from 1. An attempt that ended with the process may be uncounted.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The transaction that commits together with the inbox row. Always there for arguments with
-    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL); otherwise the strategies `natural` and `external` go without.
+    /// The transaction that commits together with the inbox row. With the strategies `natural` and
+    /// `external`, `None` unless an argument is
+    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL).
     #[must_use]
     pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
         self.recorded.doubt();
@@ -69,7 +69,7 @@ impl<'a> HandlerContext<'a> {
 
 impl fmt::Debug for HandlerContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload stays out of logs.
+        // The payload must not reach logs.
         f.debug_struct("HandlerContext")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message().event_id)
@@ -85,13 +85,13 @@ impl fmt::Debug for HandlerContext<'_> {
 pub struct StateMap(HashMap<TypeId, (Arc<dyn Any + Send + Sync>, &'static str)>);
 
 impl StateMap {
-    /// No values.
+    /// An empty map.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a value; a second one of the same type replaces the first.
+    /// Adds a value. It replaces an earlier value of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0
             .insert(TypeId::of::<T>(), (Arc::new(value), std::any::type_name::<T>()));

@@ -1,8 +1,6 @@
-//! Database errors as texts without values, for every language of the server's messages.
+//! Formats database errors without values, in every language of the server's messages.
 //!
-//! Invariant: a server message is kept only if messages with its code never quote values. Every
-//! other error is described by its code and by names from the driver. Not here: errors that were
-//! formatted into another text ([`super::redaction`]).
+//! Invariant: a server message is kept only if messages with its code never quote values.
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::fmt::Write as _;
@@ -14,18 +12,17 @@ use sea_orm::sqlx::error::ErrorKind;
 #[cfg(feature = "mysql")]
 use crate::dedup::constraint::key_of_duplicate;
 
-/// Numbers of MySQL and MariaDB whose messages name columns, tables, keys and users, and quote no values.
+/// The messages of these errors contain names, but never values.
 #[cfg(feature = "mysql")]
 const MYSQL_WITHOUT_VALUES: &[u16] = &[
     // Connections, logins and rights; server states.
     1040, 1043, 1044, 1045, 1046, 1047, 1049, 1053, 1130, 1142, 1143, 1203, 1226, 1227, 1290, 1698, 1792,
     1820, 1836, 1862, 1927, // Locks, time limits, resources.
     1020, 1021, 1114, 1180, 1197, 1205, 1206, 1213, 1317, 1969, 3024, 3100, 3101, 3572, //
-    // Missing tables and columns; columns that must have a value, or take none so long or large; parents and children.
+    // Missing tables and columns; column constraints; foreign keys.
     1048, 1054, 1146, 1264, 1364, 1406, 1451, 1452, 3819, 4025,
 ];
 
-/// The text of a database error, without values.
 pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     let code = answer.code().unwrap_or_default();
@@ -48,12 +45,12 @@ pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
         };
         return format!("{code}: {what}");
     }
-    // SQLite quotes names only, in English.
+    // SQLite messages quote names only, in English.
     answer.to_string()
 }
 
-/// PostgreSQL quotes values in data errors (22) and raised exceptions (P0), and the statement in syntax
-/// errors. Constraint errors (23, 44) are described by names.
+/// PostgreSQL quotes values in data errors (22) and raised exceptions (P0), and the statement in
+/// syntax errors. Constraint errors (23, 44) are described by names.
 #[cfg(any(feature = "postgres", test))]
 fn is_without_values_in_postgres(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();

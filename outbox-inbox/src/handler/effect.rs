@@ -1,6 +1,6 @@
-//! What a handler hands back when it succeeds: nothing, or events to be recorded.
+//! The return values of a successful handler: nothing, or follow-up events.
 //!
-//! Invariant: what is handed back is written in the handler's transaction. Not here: writing it ([`crate::runtime`]).
+//! Invariant: returned events are recorded in the handler's transaction.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use outbox_core::{Events, IntoEvents};
 
 use super::error::HandlerError;
 
-/// Follow-up events, recorded in the handler's transaction as by [`Outbox::record`](crate::Outbox::record).
+/// Follow-up events, recorded in the handler's transaction as by
+/// [`Outbox::record`](crate::Outbox::record).
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -26,7 +27,7 @@ use super::error::HandlerError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emit<E>(pub E);
 
-/// What a handler's success comes to.
+/// The result of a successful handler.
 #[derive(Default)]
 pub struct Effect {
     pub(crate) events: Events,
@@ -40,14 +41,14 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// What a handler may return inside `Ok`: `()` or [`Emit`].
+/// The success value of a handler: `()` or [`Emit`].
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}` inside `Ok`",
     label = "expected `()` or `Emit<E>`",
     note = "wrap follow-up events in `Emit([…])`"
 )]
 pub trait IntoEffect {
-    /// Whether there may be events to record.
+    /// Whether the value may contain events.
     const EMITS: bool = false;
 
     /// Converts the value.
@@ -70,7 +71,7 @@ impl<E: IntoEvents> IntoEffect for Emit<E> {
     }
 }
 
-/// What a handler may return: `Result<T, E>` for a `T` of [`IntoEffect`] and any error that becomes a [`HandlerError`].
+/// `Result<T, E>`, where `T` implements [`IntoEffect`] and `E` converts into [`HandlerError`].
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
@@ -91,7 +92,7 @@ impl<T: IntoEffect, E: IntoFailure> IntoOutcome for Result<T, E> {
     }
 }
 
-/// An error that a handler may return. Implemented for every error that becomes a [`HandlerError`]; the trait exists for the compiler's message about other types.
+/// An error that converts into [`HandlerError`]. The trait carries the compiler's message.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a handler cannot fail with `{Self}`",

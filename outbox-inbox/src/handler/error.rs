@@ -1,7 +1,7 @@
-//! How a handler says that it failed, and whether trying again may help.
+//! Errors of a handler, and whether a retry may help.
 //!
-//! Invariant: the cause is kept as a value, so that the runtime can tell a lost database connection from a failing handler. Not
-//! here: attempts ([`crate::dedup::attempts`]) and delays ([`crate::runtime`]).
+//! Invariant: the cause is kept as a value, so the runtime can distinguish a lost database
+//! connection from a failing handler.
 
 use std::error::Error;
 use std::fmt;
@@ -17,10 +17,11 @@ use crate::dedup::constraint::driver_error;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a handler failed. Everything it wrote through its transaction is rolled back.
+/// The error of a handler. Every write through its transaction is rolled back.
 ///
-/// `?` turns any error into a retryable one; [`HandlerError::fatal`] makes the message a dead letter at once; [`HandlerError::retry_after`] says *not yet*. So that
-/// `?` works on every error type this type does not implement [`Error`] itself; [`HandlerError::source`] has the cause.
+/// `?` makes any error retryable. [`HandlerError::fatal`] makes the message a dead letter
+/// immediately. [`HandlerError::retry_after`] delays it. The type does not implement [`Error`],
+/// which would rule out the `?` conversion; the cause is [`HandlerError::source`].
 ///
 /// ```
 /// use outbox_inbox::HandlerError;
@@ -54,7 +55,7 @@ impl HandlerError {
     /// Longest wait of [`Self::retry_after`].
     pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-    /// Trying again cannot help: the message becomes a dead letter at once.
+    /// An error that a retry cannot fix: the message becomes a dead letter immediately.
     pub fn fatal(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
@@ -62,8 +63,8 @@ impl HandlerError {
         }
     }
 
-    /// Trying again may help; also what `?` makes of an error. Uses up an attempt, unless the cause is a database outage or a
-    /// serialization conflict.
+    /// An error that a retry may fix; `?` creates the same. Uses up an attempt, unless the cause is
+    /// a database outage or a serialization conflict.
     pub fn retry(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
@@ -71,19 +72,20 @@ impl HandlerError {
         }
     }
 
-    /// Not yet: what the handler needs is not there, or another system asked to be left alone for a while (HTTP 429 and its `Retry-After`). The run is
-    /// rolled back, and the handler runs with the message again after about `wait`: 10 ms to 1 h, other values are cut to that range.
+    /// Not yet: a precondition is missing, or another system requested a pause (HTTP 429 with
+    /// `Retry-After`). The run is rolled back and repeated after about `wait`, clamped to 10 ms to
+    /// 1 h.
     ///
-    /// It uses no attempt, so it never makes the message a dead letter, however often the handler says it: a handler that shall give up returns another
-    /// error. Meanwhile the message is in the way of others like one that failed: with the order `aggregate` its aggregate waits, with `strict` all do, and
-    /// with strategy `sequence` the aggregate waits in all processes. A message that comes again after a crash, or because another process takes over, may
-    /// come sooner.
+    /// No attempt is used, so the message never becomes a dead letter this way. Meanwhile it blocks
+    /// others like a failed message: its aggregate with order `aggregate` or strategy `sequence`,
+    /// all messages with order `strict`. After a crash or a takeover, the retry may come sooner.
     ///
-    /// In a batch, a handler that is called once for each event keeps only that event waiting: the transaction is rolled back, and the others run one by one
-    /// at once. A handler of `Vec<Event<T>>` cannot say which event it means: all of the call wait, and then each runs with a call of its own, one directly
-    /// after the other. A handler that was asked to call less often keeps these calls apart itself.
+    /// In a batch with one call per event, only this event waits; the others run immediately, one
+    /// by one. With `Vec<Event<T>>`, all events of the call wait. Then each runs in its own call,
+    /// without a pause between calls.
     ///
-    /// A dead letter that an operator retries waits too, and so do the retried dead letters behind it in its aggregate. New messages of the aggregate do not.
+    /// A retried dead letter waits too, and blocks the retried dead letters behind it in its
+    /// aggregate, but no new messages.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -102,7 +104,7 @@ impl HandlerError {
         }
     }
 
-    /// The same, with another cause, which the log names.
+    /// Replaces the cause, which is logged.
     #[must_use]
     pub fn because(self, source: impl Into<BoxError>) -> Self {
         Self {
@@ -111,13 +113,13 @@ impl HandlerError {
         }
     }
 
-    /// Whether trying again is pointless.
+    /// Whether a retry cannot help.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.kind, Kind::Fatal)
     }
 
-    /// How long the message waits, if the handler said so by [`Self::retry_after`].
+    /// The wait set by [`Self::retry_after`].
     #[must_use]
     pub fn waits(&self) -> Option<Duration> {
         match self.kind {
@@ -133,7 +135,7 @@ impl HandlerError {
     }
 }
 
-/// The cause's own message, without its causes.
+/// The message of the cause, without the causes behind it.
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
@@ -146,8 +148,8 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// An error with all its causes in one line, for logs and for `last_error`. Levels that repeat their cause (SeaORM's do) are
-/// printed once, and quotations of the payload (serde) or of rows (databases) not at all.
+/// Formats an error and its causes in one line, without repetitions, and without values quoted from
+/// payloads (serde) or rows (databases).
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut answers: Vec<_> = causes(error).filter_map(answer).collect();
     // Several levels of the chain hold the same database error.
@@ -165,7 +167,6 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// An error and its causes.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| {
         let error: &'e (dyn Error + 'static) = *error;
@@ -183,15 +184,11 @@ fn of_one(error: &(dyn Error + 'static), answers: &[Answer]) -> String {
     without_values(text)
 }
 
-/// An error that the database reported.
 struct Answer {
-    /// The text with values, in the language of the server.
     shown: String,
-    /// The text without values.
     text: String,
 }
 
-/// The database error at this level of the chain.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn answer(error: &(dyn Error + 'static)) -> Option<Answer> {
     let answer = driver_error(error)?.as_database_error()?;
@@ -202,7 +199,6 @@ fn answer(error: &(dyn Error + 'static)) -> Option<Answer> {
     })
 }
 
-/// Without a driver there are no database errors.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 fn answer(_: &(dyn Error + 'static)) -> Option<Answer> {
     None

@@ -1,7 +1,7 @@
-//! The arguments a handler may take, apart from the transaction.
+//! The arguments of a handler, apart from the transaction.
 //!
-//! Invariant: extraction does no I/O and changes nothing; an argument that cannot be had is an error before the handler runs. What an
-//! application must provide is known before the start ([`FromContext::REQUIRES`]).
+//! Invariant: extraction does no I/O and changes nothing. A missing argument is an error before the
+//! handler runs.
 
 use std::any::{TypeId, type_name};
 use std::fmt;
@@ -20,31 +20,30 @@ use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::registration::Requirement;
 
-/// A value that a handler can take as an argument.
-///
-/// Implement it for your own types to derive arguments from the message or the state.
+/// A value that a handler can take as an argument. Implement it to derive your own arguments from
+/// the message or the state.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
     label = "not an extractor",
     note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata`, `RawMessage` or `StableKey`, or implement `FromContext` for `{Self}`"
 )]
 pub trait FromContext<'a>: Sized {
-    /// What the application must provide; checked at the start.
+    /// State that the application must provide; checked at the start.
     const REQUIRES: Option<Requirement> = None;
-    /// Whether it needs [`HandlerContext::transaction`]. Handlers of the strategies `natural` and `external` run without a transaction
-    /// unless an argument asks for it.
+    /// Whether the argument needs [`HandlerContext::transaction`]. Without such an argument,
+    /// handlers of the strategies `natural` and `external` run without a transaction.
     const TRANSACTIONAL: bool = false;
 
-    /// Takes the value.
+    /// Extracts the value.
     ///
     /// # Errors
     ///
-    /// As a handler's error: the message is retried or, if fatal, becomes a dead letter.
+    /// Same as an error of the handler: the message is retried or, if fatal, becomes a dead letter.
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
 }
 
-/// The first argument of a handler of events: it says which events are handled. Implemented for [`Event`] and `Vec<Event<T>>` only. Handlers of undecoded
-/// messages take a [`RawArgument`](crate::RawArgument).
+/// The first argument of a handler; it determines the handled events. Implemented for [`Event`] and
+/// `Vec<Event<T>>` only. For undecoded messages see [`RawArgument`](crate::RawArgument).
 #[diagnostic::on_unimplemented(
     message = "the first argument of a handler must be `Event<T>` or `Vec<Event<T>>`",
     label = "`{Self}` is not `Event<T>`",
@@ -54,7 +53,7 @@ pub trait FromContext<'a>: Sized {
 pub trait EventArgument: Sized {
     /// The event type.
     type Event: EventCodec;
-    /// The events it stands for.
+    /// The handled events.
     const EVENTS: &'static [EventDescriptor];
     /// Whether the handler takes several messages in one run.
     const SEVERAL: bool = false;
@@ -67,9 +66,8 @@ pub trait EventArgument: Sized {
     fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
-/// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the handler.
-///
-/// Its `Debug` is that of the event; for an event with [sensitive](DomainEvent::SENSITIVE) fields it shows the event type instead.
+/// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the
+/// handler. `Debug` hides the fields if any is [sensitive](DomainEvent::SENSITIVE).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<T>(pub T);
 
@@ -78,7 +76,7 @@ impl<T: DomainEvent + fmt::Debug> fmt::Debug for Event<T> {
         if T::SENSITIVE.is_empty() {
             return f.debug_tuple("Event").field(&self.0).finish();
         }
-        // The event's own `Debug` shows all fields.
+        // The event's own `Debug` prints all fields.
         let descriptor = self.0.descriptor();
         write!(
             f,
@@ -101,8 +99,8 @@ where
     }
 }
 
-/// The events of a batch, in the order of the stream within each aggregate. If one cannot be decoded, the messages are handled one by
-/// one, and that one becomes a dead letter.
+/// The events of a batch, in stream order within each aggregate. If a payload cannot be decoded,
+/// the messages are handled one by one.
 impl<T: EventCodec> EventArgument for Vec<Event<T>>
 where
     T::Codec: Decode<T>,
@@ -151,7 +149,8 @@ impl<T> Deref for Event<T> {
     }
 }
 
-/// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state). A missing one is an error at the start.
+/// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state). A
+/// missing value is an error at the start.
 #[derive(Debug)]
 pub struct HandlerState<T>(pub Arc<T>);
 
@@ -168,7 +167,6 @@ impl<'a, T: Send + Sync + 'static> FromContext<'a> for HandlerState<T> {
     });
 
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        // The check at the start makes this unreachable through `Inbox`; a handler that is called by hand may get here.
         let missing = || HandlerError::retry(format!("state `{}` was not provided", type_name::<T>()));
         context.state.get().map(Self).ok_or_else(missing)
     }
@@ -182,7 +180,7 @@ impl<T> Deref for HandlerState<T> {
     }
 }
 
-/// Everything about the message except its payload.
+/// All fields of the message except the payload.
 #[derive(Clone)]
 pub struct Metadata {
     message: Arc<Message>,
@@ -199,19 +197,19 @@ impl Metadata {
         }
     }
 
-    /// The event's id: with the consumer's name, the key of deduplication.
+    /// The event's id. Together with the consumer's name it is the deduplication key.
     #[must_use]
     pub fn event_id(&self) -> EventId {
         self.message.event_id
     }
 
-    /// The message's id. It differs from the event's in replayed copies only.
+    /// The message's id. Differs from the event's id in replayed copies only.
     #[must_use]
     pub fn message_id(&self) -> MessageId {
         self.message.id
     }
 
-    /// The event type, `order.placed`.
+    /// The event type, for example `order.placed`.
     #[must_use]
     pub fn event_type(&self) -> &str {
         &self.message.event_type
@@ -223,19 +221,19 @@ impl Metadata {
         self.message.event_version
     }
 
-    /// The aggregate the message belongs to.
+    /// The aggregate of the message.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.message.aggregate
     }
 
-    /// Its number within the aggregate; `None` for unsequenced events.
+    /// The number within the aggregate; `None` for unsequenced events.
     #[must_use]
     pub fn sequence(&self) -> Option<u64> {
         self.message.sequence
     }
 
-    /// When it was recorded, by the clock of the recording database.
+    /// The time of recording, by the clock of the recording database.
     #[must_use]
     pub fn recorded_at(&self) -> OffsetDateTime {
         self.message.created_at
@@ -247,20 +245,20 @@ impl Metadata {
         &self.message.headers
     }
 
-    /// Correlation, causation and trace ids of the message. Follow-up events get their own: this correlation id (or this
-    /// message's id, if it has none), and this message as their cause.
+    /// Correlation, causation and trace ids of the message. Follow-up events inherit the
+    /// correlation id (default: this message's id), with this message as their cause.
     #[must_use]
     pub fn context(&self) -> MessageContext {
         MessageContext::from_headers(&self.message.headers)
     }
 
-    /// The consumer that handles it.
+    /// The handling consumer.
     #[must_use]
     pub fn consumer(&self) -> &'static str {
         self.consumer
     }
 
-    /// Which attempt this is; see [`HandlerContext::attempt`].
+    /// Number of this attempt; see [`HandlerContext::attempt`].
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
@@ -269,7 +267,7 @@ impl Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload stays out of logs.
+        // The payload must not reach logs.
         f.debug_struct("Metadata")
             .field("event_id", &self.message.event_id)
             .field("event_type", &self.message.event_type)
@@ -299,10 +297,10 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
     }
 }
 
-/// A key for effects outside the database, the same at every attempt: hand it to the other side as its idempotency key.
+/// An idempotency key for effects outside the database, the same at every attempt.
 ///
-/// Such effects happen at least once; the key lets a receiver that understands it drop the copies. Receivers forget keys
-/// (payment providers often after 24 hours), so a much later replay takes effect again.
+/// Such effects happen at least once; the key lets a receiver drop copies. Receivers expire keys
+/// (payment providers often after 24 hours), so a later replay repeats the effect.
 ///
 /// ```
 /// # use outbox_inbox::StableKey;
@@ -315,14 +313,14 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StableKey(Uuid);
 
-/// Namespace of [`StableKey`]. Receivers remember keys, so it never changes.
+/// Namespace of [`StableKey`]. Receivers store keys, so it must never change.
 const STABLE_KEYS: Uuid = Uuid::from_u128(0x9c1f_4c3e_6a0b_5d8e_8f27_52d1_0b7e_64a3);
 
 impl StableKey {
     /// The key of an event at a consumer: UUID v5 over both.
     #[must_use]
     pub fn new(consumer: &str, event_id: EventId) -> Self {
-        // Consumer names hold no slash, so different pairs never give the same text.
+        // Consumer names contain no slash, so different pairs never produce the same text.
         Self(Uuid::new_v5(
             &STABLE_KEYS,
             format!("{consumer}/{event_id}").as_bytes(),
@@ -358,7 +356,7 @@ impl<'a> FromContext<'a> for StableKey {
 mod tests {
     use super::*;
 
-    /// Receivers remember keys: if this test fails, replays take effect twice after an upgrade.
+    /// Receivers store keys: if this test fails, replays after an upgrade repeat effects.
     #[test]
     fn stable_keys_are_frozen() {
         let id = EventId::from(Uuid::from_u128(7));

@@ -1,7 +1,4 @@
 //! The business key of a message, for the strategy `key`.
-//!
-//! Invariant: a key is text of 1 to 1,024 bytes; anything else is no key, and trying again does not make it one. Not here: where it
-//! is stored and compared ([`crate::dedup`]).
 
 use std::any::type_name;
 use std::fmt::Display;
@@ -14,11 +11,11 @@ use super::extract::Event;
 
 const KEY_BYTES_MAX: usize = 1024;
 
-/// Decodes the event of a message and takes its key.
+/// Decodes the event of a message and computes its key.
 ///
 /// # Errors
 ///
-/// Fatal: a payload that is no `E`, an empty key, or one that is too long.
+/// Fatal: a payload that cannot be decoded as `E`, an empty key, or a key that is too long.
 #[doc(hidden)]
 pub fn business_key<E: EventCodec>(
     message: &Message,
@@ -44,7 +41,7 @@ pub fn key_text<K: Display + ?Sized>(key: &K) -> String {
     key.to_string()
 }
 
-// Without the key: it may be personal data, and stays out of logs.
+// Without the key, which may be personal data.
 #[derive(Debug, thiserror::Error)]
 #[error("business key of `{rust_type}` has {bytes} bytes, expected 1 to {KEY_BYTES_MAX}")]
 struct KeyError {

@@ -1,7 +1,6 @@
-//! What a handler is: a function, what it takes, and how it fails.
+//! Handlers: their arguments, options, results and errors.
 //!
-//! Invariant: a handler sees the outside through its arguments only, and the transaction it is given is the one that its inbox
-//! row lives in. Not here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
+//! Invariant: a handler's transaction is the transaction of its inbox row.
 
 mod context;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

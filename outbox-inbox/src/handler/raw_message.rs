@@ -1,6 +1,4 @@
-//! Messages as they are: for handlers that audit or pass on what they need not understand.
-//!
-//! Invariant: nothing of the payload is looked at. Not here: which messages such a handler gets, see [`crate::router`].
+//! Undecoded messages, for handlers that audit or forward.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,10 +11,12 @@ use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
 
-/// A whole message, not decoded: ids, aggregate, sequence, event type and version, headers, content type, and the payload's bytes.
+/// A whole undecoded message: ids, aggregate, sequence, event type and version, headers, content
+/// type, and the payload's bytes.
 ///
-/// As the first argument it needs the key `messages` of [`idempotent_handler`](macro@crate::idempotent_handler), which says which messages the handler takes.
-/// As a further argument it stands beside an [`Event`](crate::Event).
+/// As the first argument it needs the key `messages` of
+/// [`idempotent_handler`](macro@crate::idempotent_handler), which selects the messages. It may also
+/// follow an [`Event`](crate::Event).
 ///
 /// ```
 /// use outbox_inbox::{HandlerError, RawMessage, Tx, idempotent_handler};
@@ -30,13 +30,14 @@ use super::extract::FromContext;
 /// }
 /// ```
 ///
-/// Its message has the fixed subject of its event type, if there is one ([`Message::subject`](outbox_core::Message#structfield.subject)). The default subject follows
-/// from the aggregate and the event type; publishers make it again.
+/// [`Message::subject`](outbox_core::Message#structfield.subject) is set only if the event type has
+/// a fixed subject. Publishers derive the default subject.
 #[derive(Clone)]
 pub struct RawMessage(Arc<Message>);
 
 impl RawMessage {
-    /// Decodes the payload with the codec of an event type. The message's own event type is not compared.
+    /// Decodes the payload with the codec of an event type. The message's own event type is not
+    /// compared.
     ///
     /// # Errors
     ///
@@ -65,7 +66,7 @@ impl Deref for RawMessage {
 
 impl fmt::Debug for RawMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload and the headers stay out of logs.
+        // Payload and headers must not reach logs.
         f.debug_struct("RawMessage")
             .field("event_id", &self.event_id)
             .field("event_type", &self.event_type)
@@ -77,7 +78,8 @@ impl fmt::Debug for RawMessage {
     }
 }
 
-/// The first argument of a handler with the key `messages`: [`RawMessage`], or `Vec<RawMessage>` for several in one run.
+/// The first argument of a handler with the key `messages`: [`RawMessage`], or `Vec<RawMessage>`
+/// for several messages in one run.
 #[diagnostic::on_unimplemented(
     message = "the first argument of a handler with `messages` must be `RawMessage` or `Vec<RawMessage>`",
     label = "`{Self}` is not `RawMessage`",
@@ -87,11 +89,11 @@ pub trait RawArgument: Sized {
     /// Whether the handler takes several messages in one run.
     const SEVERAL: bool;
 
-    /// Takes the messages.
+    /// Returns the messages.
     ///
     /// # Errors
     ///
-    /// None of its own; the signature is that of [`FromContext::from_context`].
+    /// None; the signature matches [`FromContext::from_context`].
     fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
@@ -103,7 +105,7 @@ impl RawArgument for RawMessage {
     }
 }
 
-/// In the order of the stream within each aggregate.
+/// In stream order within each aggregate.
 impl RawArgument for Vec<RawMessage> {
     const SEVERAL: bool = true;
 

@@ -1,13 +1,11 @@
 //! Removes values from the texts of database errors.
 //!
-//! Some databases quote the data: MySQL the value that a unique key has already, PostgreSQL the text that is no number. It may be personal, and errors go
-//! into logs and tables, where they outlive the row. Invariant: of a text of a known form everything goes from the start of the value to its last possible
-//! end, so that no value can smuggle a part of itself out. Not here: serde's quotations ([`super::error`]), and what applications write themselves.
+//! Databases quote personal data, and errors outlive the row in logs and tables. Invariant: in a
+//! known form, the value is removed up to its last possible end, so no part of it can leak.
 
-/// What stands in place of a value.
 const GONE: &str = "…";
 
-/// A text that quotes a value: it has `mark`, then `start`, the value and `end`.
+/// A text with a quoted value: `mark`, then `start`, the value and `end`.
 struct Form {
     mark: &'static str,
     start: &'static str,
@@ -19,22 +17,19 @@ const fn form(mark: &'static str, start: &'static str, end: &'static str) -> For
 }
 
 const FORMS: &[Form] = &[
-    // MySQL and MariaDB.
     form("Duplicate entry", " '", "' for key "),
     form("ncorrect ", " value: '", "'"),
-    // PostgreSQL.
     form("invalid input ", ": \"", "\""),
     form("malformed ", ": \"", "\""),
     form("out of range", ": \"", "\""),
     form("value", " \"", "\" is out of range"),
-    // Errors of drivers by `Debug`, as in panics of `unwrap`, whatever the language of the server.
+    // `Debug` output of driver errors, as in panics of `unwrap`, in any language of the server.
     form("PgDatabaseError {", " message: \"", "\", detail: "),
     form("PgDatabaseError {", " detail: Some(\"", "\"), hint: "),
     form("PgDatabaseError {", " hint: Some(\"", "\"), position: "),
     form("PgDatabaseError {", " query: \"", "\" }), where: "),
     form("PgDatabaseError {", " where: Some(\"", "\"), schema: "),
     form("MySqlDatabaseError {", " message: \"", "\" }"),
-    // PostgreSQL's details.
     form("Key (", ")=(", ") already exists"),
     form("Key (", ")=(", ") is not present in table"),
     form("Key (", ")=(", ") is still referenced"),
@@ -42,7 +37,6 @@ const FORMS: &[Form] = &[
     form("Failing row contains", " (", ")."),
 ];
 
-/// A text without the values that databases quote in it.
 pub(crate) fn without_values(text: String) -> String {
     FORMS.iter().fold(text, |text, form| match form.find(&text) {
         Some((from, to)) => format!("{}{GONE}{}", &text[..from], &text[to..]),
@@ -51,7 +45,6 @@ pub(crate) fn without_values(text: String) -> String {
 }
 
 impl Form {
-    /// Where the value stands.
     fn find(&self, text: &str) -> Option<(usize, usize)> {
         let marked = text.find(self.mark)? + self.mark.len();
         let from = marked + text[marked..].find(self.start)? + self.start.len();

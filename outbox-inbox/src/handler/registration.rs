@@ -1,7 +1,4 @@
-//! Registrations: the static facts about each handler, so that the runtime can check all handlers before it runs one.
-//!
-//! Invariant: a registration names its consumer and its place in the source, so that every error about it can name them too. Not here:
-//! which handlers run ([`crate::router`]).
+//! Registrations: the static facts about each handler, checked before any handler runs.
 
 use std::any::TypeId;
 use std::fmt;
@@ -19,9 +16,10 @@ use crate::telemetry;
 /// A boxed future that may borrow.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A handler as a type, so that it can be named where a function cannot: `Router::new().handler::<reserve_stock>()`.
+/// A handler as a type: `Router::new().handler::<reserve_stock>()`.
 ///
-/// [`#[idempotent_handler]`](macro@crate::idempotent_handler) implements it for a type with the function's name. By hand:
+/// [`#[idempotent_handler]`](macro@crate::idempotent_handler) implements it for a type with the
+/// function's name. Without the macro:
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -61,28 +59,28 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
     note = "write `#[idempotent_handler(consumer = \"…\")]` above the function"
 )]
 pub trait Handler {
-    /// Everything the runtime knows about the handler.
+    /// The static facts about the handler.
     const REGISTRATION: Registration;
 }
 
 /// The static facts about one handler.
 #[derive(Clone, Copy)]
 pub struct Registration {
-    /// Stable name of the consumer the handler belongs to; part of the deduplication key. `[A-Za-z0-9_-]{1,64}`.
+    /// Stable name of the handler's consumer; part of the deduplication key. `[A-Za-z0-9_-]{1,64}`.
     pub consumer: &'static str,
     /// Path of the function, for error messages only; never stored.
     pub handler: &'static str,
-    /// The events it handles: one for a struct, one per variant for an enum. With the key `messages`, the selections in it
-    /// ([`EventDescriptor::is_selection`]).
+    /// The handled events: one for a struct, one per variant for an enum. With the key `messages`,
+    /// its selections ([`EventDescriptor::is_selection`]).
     pub events: &'static [EventDescriptor],
     /// Source file, for error messages only.
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// The state that its arguments need from the application, in order; `None` for an argument that needs none. The macro leaves the first argument out, which
-    /// never needs any.
+    /// The state required by the arguments, in order; `None` for an argument without state. The
+    /// first argument is omitted, because it never requires state.
     pub requires: &'static [Option<Requirement>],
-    /// The properties that follow from its arguments and its return type.
+    /// The properties derived from arguments and return type.
     pub shape: Shape,
     /// The keys of the attribute.
     pub options: HandlerOptions,
@@ -93,27 +91,28 @@ pub struct Registration {
 /// Extracts the arguments of a handler and calls it.
 pub type Invoke = for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>>;
 
-/// The properties that follow from a handler's signature.
+/// The properties derived from a handler's signature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// It takes `Vec<Event<T>>`.
+    /// The handler takes `Vec<Event<T>>`.
     pub several: bool,
     /// An argument needs the transaction.
     pub transactional: bool,
-    /// It returns events ([`Emit`](crate::Emit)).
+    /// The handler returns events ([`Emit`](crate::Emit)).
     pub emits: bool,
 }
 
 inventory::collect!(Registration);
 
 impl Registration {
-    /// Whether two values describe the same function: linked twice, or linked and named.
+    /// Linked twice, or linked and named.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.consumer, self.handler, self.file, self.line)
             == (other.consumer, other.handler, other.file, other.line)
     }
 
-    /// The event type of a message, for metrics. Of what was selected by a wildcard, any sender can choose the event type, so one word stands for all.
+    /// The event type of a message, for metrics. With a wildcard, senders choose the event type
+    /// freely, so a constant label bounds the cardinality.
     pub(crate) fn label<'a>(&self, message: &'a Message) -> &'a str {
         let mut events = self.events.iter();
         match events.any(|event| event.is_everything() || event.is_whole_aggregate()) {
@@ -122,14 +121,13 @@ impl Registration {
         }
     }
 
-    /// Whether the handler takes an [`Outbox`](crate::Outbox) or returns events. Its signature does not show whether it records through its [`Tx`](crate::Tx).
+    /// Recording through [`Tx`](crate::Tx) is not visible in the signature.
     pub(crate) fn records(&self) -> bool {
         let takes_outbox = |requirement: &Requirement| (requirement.id)() == TypeId::of::<RecordsEvents>();
         self.shape.emits || self.requires.iter().flatten().any(takes_outbox)
     }
 }
 
-/// Stands among the requirements of handlers that record events.
 #[derive(Debug)]
 pub(crate) struct RecordsEvents;
 
@@ -145,7 +143,6 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// The short form for messages: function and place.
 impl fmt::Display for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` ({}:{})", self.handler, self.file, self.line)

@@ -1,7 +1,7 @@
-//! The transaction as a handler sees it, and the outbox within it.
+//! The transaction as a handler sees it, and its outbox.
 //!
-//! Invariant: what goes through [`Tx`] and [`Outbox`] commits together with the inbox row, or not at all. Neither can
-//! commit or roll back: that is the runtime's part, after the handler has returned.
+//! Invariant: every write through [`Tx`] and [`Outbox`] commits together with the inbox row, or not
+//! at all. Neither type can commit or roll back; the runtime does so after the handler returns.
 
 use std::any::TypeId;
 use std::fmt;
@@ -19,11 +19,12 @@ use super::extract::FromContext;
 use super::recording::Recorded;
 use super::registration::{RecordsEvents, Requirement};
 
-/// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.
+/// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`,
+/// `insert_with_events(&tx, …)`.
 ///
-/// **Return database errors**, do not swallow them: PostgreSQL aborts a transaction at the first error. The runtime notices a
-/// handler that went on regardless, and treats it as failed. To survive an expected error, do that part in a nested
-/// transaction (`tx.begin()`, a savepoint).
+/// **Return database errors**: PostgreSQL aborts a transaction at the first error. The runtime
+/// treats a handler that continues after an error as failed. To survive an expected error, run that
+/// part in a nested transaction (`tx.begin()`, a savepoint).
 #[derive(Clone, Copy)]
 pub struct Tx<'a> {
     transaction: &'a DatabaseTransaction,
@@ -59,7 +60,8 @@ impl<'a> Tx<'a> {
         Watched::new(self.transaction, self.recorded.integrity())
     }
 
-    /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
+    /// Opens a nested transaction (a savepoint) for a part that may fail. Its rollback also undoes
+    /// its events.
     ///
     /// # Errors
     ///
@@ -85,7 +87,7 @@ impl Transactional for Tx<'_> {
     }
 
     fn config(&self) -> &OutboxConfig {
-        // Asked for by whoever is about to record; the commit then wakes the relays.
+        // Called by code that is about to record. The commit then wakes the relays.
         self.recorded.note_any();
         self.outbox
     }
@@ -97,10 +99,11 @@ impl Transactional for Tx<'_> {
 
 outbox_sea_orm::__connection!(Tx<'_>, |this| this.watched());
 
-/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+/// Rows one by one. Other statements of the same transaction wait until the stream ends or is
+/// dropped.
 ///
-/// A generic function that streams through any `StreamTrait` returns a boxed future, if handlers call it: the compiler cannot show otherwise that the
-/// future is `Send`.
+/// Generic functions that stream through any `StreamTrait` must return a boxed future if handlers
+/// call them. Otherwise the compiler cannot prove it `Send`.
 impl StreamTrait for Tx<'_> {
     type Stream<'s>
         = BoxStream<'s, Result<QueryResult, DbErr>>
@@ -120,18 +123,19 @@ impl StreamTrait for Tx<'_> {
 }
 
 outbox_sea_orm::__begins!(
-    /// Nested transactions (savepoints), as from [`Tx::begin`]. They refuse an isolation level or access mode of their own.
+    /// Nested transactions (savepoints), as from [`Tx::begin`]. An isolation level or access mode
+    /// is rejected.
     Tx<'_>,
     |tx, options| outbox_sea_orm::begin_nested(tx, options)
 );
 
-/// Records follow-up events in the handler's transaction. They carry the handled message as their cause, and its correlation
-/// id.
+/// Records follow-up events in the handler's transaction. They inherit the correlation id of the
+/// handled message and have the message as their cause.
 #[derive(Debug, Clone, Copy)]
 pub struct Outbox<'a>(Tx<'a>);
 
 impl Outbox<'_> {
-    /// Records events; they exist if and only if the handler's transaction commits.
+    /// Records events. They exist if and only if the handler's transaction commits.
     ///
     /// # Errors
     ///
@@ -139,14 +143,15 @@ impl Outbox<'_> {
     ///
     /// # Cancellation
     ///
-    /// As [`outbox_sea_orm::record`]: a handler whose future is dropped is rolled back.
+    /// Same as [`outbox_sea_orm::record`]: if the handler's future is dropped, its transaction is
+    /// rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
         outbox_sea_orm::record(&self.0, events).await
     }
 }
 
 impl<'a> FromContext<'a> for Outbox<'a> {
-    /// Not of the application, but of the database, so that the start can look for the tables.
+    /// A marker, so the start checks the outbox tables.
     const REQUIRES: Option<Requirement> = Some(Requirement {
         id: TypeId::of::<RecordsEvents>,
         name: || "Outbox",
