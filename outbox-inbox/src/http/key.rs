@@ -1,7 +1,7 @@
 //! Identifies a request by its owner, its key and its contents.
 //!
-//! Invariant: the same key of another tenant or principal is another key. Each part is hashed with its length, so different parts never form the same
-//! input. The hashes are stored, so the hash function never changes. Not here: the database, see [`super::sql`].
+//! Invariants: the same key of another tenant or principal is another key. The hashes are stored,
+//! so the hash function never changes.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use axum::http::HeaderValue;
@@ -10,15 +10,16 @@ use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// Longest key in bytes, without quotes and escapes.
+/// Without quotes and escapes.
 const KEY_BYTES_MAX: usize = 255;
 
 pub(crate) type Digest = [u8; 32];
 
-/// The owner of a request. Two requests with the same key are the same request only if tenant and principal are equal.
+/// The owner of a request. Requests with the same key are equal only if tenant and principal are
+/// equal too.
 ///
-/// Take both from authenticated data, never from a client's mere claim, or one client receives another's response. The first 255 characters of both
-/// are stored in plain text, so use ids and no credentials.
+/// Take both from authenticated data. Otherwise one client receives another client's response. The
+/// first 255 characters of both are stored in plain text, so use ids, not credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     tenant: String,
@@ -26,7 +27,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope. A service with a single tenant passes a constant name. An empty part counts as no scope.
+    /// A scope. A service with a single tenant passes a constant name. An empty part counts as no
+    /// scope.
     pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
         Self {
             tenant: tenant.into(),
@@ -39,7 +41,7 @@ impl Scope {
     }
 }
 
-/// Reads a key, bare or quoted as a string of RFC 8941. `None` if the value is neither, or is not 1 to 255 visible ASCII characters.
+/// Bare, or quoted as a string of RFC 8941.
 pub(crate) fn parse_key(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?.trim_matches([' ', '\t']);
     let key = match text.strip_prefix('"') {
@@ -65,7 +67,6 @@ fn unquote(inner: &str) -> Option<String> {
     Some(key)
 }
 
-/// A request as it is stored.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) id: Digest,
@@ -73,14 +74,14 @@ pub(crate) struct Claim {
     pub(crate) key: String,
     pub(crate) route: String,
     pub(crate) fingerprint: Digest,
-    /// Whether the response is stored. Without a key no client could ask for it.
+    /// Whether the response is stored. Without a key no client could request it.
     pub(crate) kept: bool,
 }
 
 impl Claim {
-    /// `named`: scope and key, if the client sent a key. Without one the request gets a random key.
+    /// A request without a key gets a random key.
     pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
-        // Inside a nested router `uri` has lost its prefix, and requests to two routers would look the same.
+        // Inside a nested router `uri` lacks its prefix.
         let uri = parts
             .extensions
             .get::<OriginalUri>()
@@ -90,7 +91,7 @@ impl Claim {
             .map_or(uri.path(), |resource| resource.as_str());
         let matched = parts.extensions.get::<MatchedPath>();
         let path = matched.map_or(uri.path(), MatchedPath::as_str);
-        // The same bytes mean something else as another type. A request without a type is one with an empty type.
+        // A missing type equals an empty type.
         let content_type = parts
             .headers
             .get(CONTENT_TYPE)

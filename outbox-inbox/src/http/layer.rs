@@ -1,6 +1,4 @@
 //! The [`IdempotencyLayer`] and its settings, as the application builds them.
-//!
-//! Invariant: settings do not change after the layer is built around a service. Not here: requests, see [`super::service`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +16,8 @@ use super::service::Idempotency;
 use super::settings::{MissingKey, Settings};
 use crate::runtime::InboxError;
 
-/// Makes each request behind it take effect once per key; see the [module](super).
-///
-/// Clones are cheap and share the list of running requests.
+/// Applies each request behind it once per key; see the [module](super). Clones are cheap and share
+/// the list of running requests.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     settings: Arc<Settings>,
@@ -35,8 +32,8 @@ impl fmt::Debug for IdempotencyLayer {
 impl IdempotencyLayer {
     /// A layer over the database that the handlers write to.
     ///
-    /// `scope` returns the owner of a request, from data that an authenticating layer outside this one has put into the request's extensions. `None`
-    /// is answered with 401, because a key without an owner would belong to everybody. Each running request holds a connection of `db`.
+    /// `scope` returns the owner of a request from its extensions, which an outer authentication
+    /// layer has set. `None` is answered with 401. Each running request holds a connection of `db`.
     pub fn new(
         db: DatabaseConnection,
         scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
@@ -52,8 +49,8 @@ impl IdempotencyLayer {
         self.set(|settings| settings.missing_key = missing_key)
     }
 
-    /// Sets how long a key is remembered, counted from the start of its request. After that the key counts as new. Range: one minute to ten years.
-    /// Default: 24 hours. Tell your clients.
+    /// Sets the retention of a key, counted from the start of its request. After that the key
+    /// counts as new. Range: one minute to ten years. Default: 24 hours.
     #[must_use]
     pub fn with_retention(self, retention: Duration) -> Self {
         self.set(|settings| settings.retention = retention)
@@ -65,30 +62,31 @@ impl IdempotencyLayer {
         self.set(|settings| settings.purge_every = every)
     }
 
-    /// Sets the longest run of a handler, including the body of its response. After that the request is cancelled, rolled back and answered with 503.
-    /// Must be more than zero. Default: 30 seconds.
+    /// Sets the maximum run time of a handler, including the body of its response. After that the
+    /// request is rolled back and answered with 503. Must be more than zero. Default: 30 seconds.
     #[must_use]
     pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)
     }
 
-    /// Sets the largest request body in bytes. Bodies are read into memory; a larger one is answered with 413. At least 1. Default: 1 MiB. Axum's
-    /// extractors have their own limit of 2 MB.
+    /// Sets the largest request body in bytes. Bodies are held in memory; a larger body is answered
+    /// with 413. At least 1. Default: 1 MiB. Axum's extractors have their own limit of 2 MB.
     #[must_use]
     pub fn with_request_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.request_bytes_max = bytes)
     }
 
-    /// Sets the largest response body in bytes. Bodies are stored; a request with a larger one is rolled back and answered with 500. At least 1.
-    /// Default: 1 MiB.
+    /// Sets the largest response body in bytes. A request with a larger response is rolled back and
+    /// answered with 500. At least 1. Default: 1 MiB.
     #[must_use]
     pub fn with_response_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.response_bytes_max = bytes)
     }
 
-    /// Adds a response header that is stored and replayed. Default: none beside `Cache-Control`, `Content-Disposition`, `Content-Encoding`,
-    /// `Content-Language`, `Content-Location`, `Content-Type`, `ETag`, `Expires`, `Last-Modified`, `Link`, `Location` and `Vary`. A value marked as
-    /// sensitive (`HeaderValue::set_sensitive`) is never stored. May be called several times.
+    /// Adds a response header that is stored and replayed. May be called several times. Always
+    /// stored: `Cache-Control`, `Content-Disposition`, `Content-Encoding`, `Content-Language`,
+    /// `Content-Location`, `Content-Type`, `ETag`, `Expires`, `Last-Modified`, `Link`, `Location`
+    /// and `Vary`. A value marked as sensitive (`HeaderValue::set_sensitive`) is never stored.
     #[must_use]
     pub fn with_stored_header(self, name: HeaderName) -> Self {
         self.set(|settings| settings.also_stored.push(name))
@@ -100,7 +98,8 @@ impl IdempotencyLayer {
         self.set(|settings| settings.names = names)
     }
 
-    /// Sets the outbox tables and limits with which handlers record events. Default: `OutboxConfig::default()`.
+    /// Sets the outbox tables and limits with which handlers record events. Default:
+    /// `OutboxConfig::default()`.
     #[must_use]
     pub fn with_outbox(self, config: OutboxConfig) -> Self {
         self.set(|settings| settings.outbox = Arc::new(config))
@@ -109,17 +108,17 @@ impl IdempotencyLayer {
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         change(settings);
-        // What was found with other settings is of no use.
         settings.checked = OnceCell::new();
         self
     }
 
-    /// Checks settings, database and table, and begins to purge. Call it at the start, in the runtime that serves the requests: without it a problem shows only in the log of each request, which is answered with
-    /// 500.
+    /// Checks settings, database and table, and starts the purge. Call it at the start, in the
+    /// runtime that serves the requests. Otherwise problems appear only as 500 answers.
     ///
     /// # Errors
     ///
-    /// [`InboxError::Start`] for wrong settings; [`InboxError::Tables`] for an error of the database, also if it cannot be reached.
+    /// [`InboxError::Start`] for wrong settings; [`InboxError::Tables`] for an error of the
+    /// database, also if it cannot be reached.
     pub async fn check(&self) -> Result<(), InboxError> {
         self.settings.checked().await.map(drop)
     }
@@ -157,7 +156,7 @@ mod tests {
         layer.check().await.unwrap();
         let clone = layer.clone();
         drop(layer);
-        // The check may leave such tasks too. What stays is the purge.
+        // The check may leave such tasks too; only the purge remains.
         let purges = async {
             while tasks() != before + 1 {
                 tokio::task::yield_now().await;

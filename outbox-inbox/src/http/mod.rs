@@ -1,8 +1,9 @@
-//! Idempotent HTTP requests: a layer for axum that makes a request with an `Idempotency-Key` take effect once.
+//! Idempotent HTTP requests: a layer for axum that applies a request with an `Idempotency-Key`
+//! once.
 //!
-//! A client that gets no response sends its request again and would order twice. The layer inserts the key into a table in the transaction of the
-//! effect and stores the response with it. So response, effect and events commit together or not at all, and a retry is answered from the table. The
-//! handler takes the transaction as an argument, [`RequestTx`].
+//! The layer inserts the key and the response into a table, in the transaction of the effect.
+//! Response, effect and events commit together or not at all, and a retry is answered from the
+//! table. The handler takes the transaction as an argument, [`RequestTx`].
 //!
 //! ```standalone_crate
 //! use axum::Router;
@@ -66,55 +67,62 @@
 //! # }
 //! ```
 //!
-//! Put authentication outside this layer: its scope needs to know the user. Everything inside this layer takes effect once per key, and a replay passes nothing
-//! of it: whoever has lost a right since then still gets the stored response.
+//! Put authentication outside this layer, because its scope needs the user. A replay bypasses
+//! everything inside this layer: a user who has lost a permission since then still gets the stored
+//! response.
 //!
-//! **A response is stored for retries** if its transaction commits. That is a response 2xx or 3xx, and any other that the handler wraps in [`Committed`]. All
-//! others are rolled back and not stored, so a retry with the same key runs the handler. So no refusal outlasts its cause: not that of an extractor or a layer inside (401, 403, 413,
-//! 415, 422), not that of a conflict (409).
+//! **A response is stored** if its transaction commits: a 2xx or 3xx response, or any response that
+//! the handler wraps in [`Committed`]. All others are rolled back, and a retry with the same key
+//! runs the handler.
 //!
-//! | request | answer |
-//! |---|---|
-//! | GET and other methods than POST, PUT, PATCH and DELETE | passed through |
-//! | no key | 400, or handled without ([`MissingKey`]) |
-//! | key not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys | 400 |
-//! | no scope | 401 |
-//! | body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max) | 413 |
-//! | key in use | 409 with `Retry-After` |
-//! | key used with another method, path, query, `Content-Type` or body | 422 |
-//! | key used with this one | the stored response, with `Idempotency-Replayed: true` |
-//! | new key, handler answers 2xx, 3xx or [`Committed`]; a 3xx only if it has extracted [`RequestTx`] | its response, stored and committed with its effect |
-//! | new key, handler, extractor or a layer inside answers anything else | its response; rolled back, and a retry runs |
-//! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
-//! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
-//! | database unreachable or in conflict, or outcome of the commit unknown | 503 with `Retry-After`; a retry gives the result |
+//! Requests that do not reach the handler:
+//!
+//! - No key: 400, or handled without a key ([`MissingKey`]).
+//! - A key that is not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys:
+//!   400.
+//! - No scope: 401.
+//! - A body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max): 413.
+//! - A key in use: 409 with `Retry-After`.
+//! - A key used with another method, path, query, `Content-Type` or body: 422.
+//! - A key used with the same request: the stored response, with `Idempotency-Replayed: true`.
+//!
+//! Methods other than POST, PUT, PATCH and DELETE are passed through without a key. For a new key:
+//!
+//! - The handler answers 2xx or [`Committed`], or 3xx after it extracted [`RequestTx`]: its
+//!   response, stored and committed with its effect.
+//! - Handler, extractor or an inner layer answers anything else: its response, rolled back.
+//! - The handler panics, continues after a lost transaction, or responds with more than
+//!   [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max): 500, rolled back.
+//! - The handler exceeds [`handler_timeout`](IdempotencyLayer::with_handler_timeout): 503 with
+//!   `Retry-After`, rolled back.
+//! - The database is unreachable or in conflict, or the outcome of the commit is unknown: 503 with
+//!   `Retry-After`. A retry returns the result.
 //!
 //! The layer's own answers are `application/problem+json` and are never stored.
 //!
-//! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by default). A replay
-//! has the status and body of the first response, and the headers of a [closed list](IdempotencyLayer::with_stored_header).
-//! **Bodies are stored as they are**: a secret in a response's body is
-//! a secret in the table.
+//! **Guaranteed**, for effects through the transaction: one effect per tenant, principal and key,
+//! while the key is kept (24 hours by default). A replay has the status and body of the first
+//! response, and the headers of a [closed list](IdempotencyLayer::with_stored_header). **Bodies are
+//! stored unchanged**, including secrets in them.
 //!
-//! **A client that hangs up** changes nothing: the handler runs to its end, and a retry gets the stored response. If the process ends before the
-//! commit, nothing is stored, and a retry runs the handler.
+//! **A disconnected client** changes nothing: the handler runs to its end, and a retry gets the
+//! stored response. If the process ends before the commit, a retry runs the handler.
 //!
-//! **Two requests with one key at once.** Within one process, a list of running keys answers the second with 409 immediately. Between processes:
+//! **Concurrent requests with one key.** Within one process, the second request gets 409
+//! immediately. Between processes:
 //!
-//! - On PostgreSQL the second gets 409 immediately (an advisory lock per key, on 32 bits of its hash: of four billion pairs of other keys that run at the
-//!   same time one gets it too, and takes effect at its retry).
-//!   PostgreSQL also reports that it refuses a commit a moment before it frees the key: a retry at the same instant gets 409.
-//! - On MySQL and MariaDB it does too (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
-//!   `innodb_lock_wait_timeout`, and gets its response.
-//! - On SQLite one transaction writes at a time, so every second request waits, at most `busy_timeout`, and is then answered with 503.
+//! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash. A hash
+//!   collision with another running key also gets 409; its retry succeeds. If PostgreSQL rejects a
+//!   commit, an immediate retry may get 409.
+//! - MySQL and MariaDB: 409 immediately (`NOWAIT`). If both arrive at the same moment, the second
+//!   waits at most `innodb_lock_wait_timeout` and gets the response of the first.
+//! - SQLite: the second request waits at most `busy_timeout` and then gets 503.
 //!
-//! A transaction never takes effect beside another one with its key.
+//! **Streams**: request and response bodies are held in memory, and trailers are lost. Keep
+//! server-sent events and large downloads on routes without this layer.
 //!
-//! **Streams**: request and response bodies are held in memory. Keep server-sent events and large downloads on routes without this layer. Trailers
-//! are lost.
-//!
-//! **Expired rows** are deleted by the layer every ten minutes. Each key that a client uses adds a row
-//! of up to `response_bytes_max` until then: limit how often a client may ask, and the size of responses.
+//! **Expired rows** are deleted every ten minutes. Until then each key takes a row of up to
+//! `response_bytes_max`, so limit the request rate of clients.
 
 mod key;
 mod layer;
@@ -134,7 +142,6 @@ pub use service::Idempotency;
 pub use settings::MissingKey;
 pub use transaction::RequestTx;
 
-/// The statement by which a purge finds expired requests.
 #[cfg(test)]
 pub(crate) fn expired_ids(
     backend: sea_orm::DbBackend,

@@ -1,7 +1,7 @@
 //! Purges expired requests.
 //!
-//! Invariants: a purge waits for no request, and delays a request by at most one batch; a layer purges until the last of its clones is dropped. Not here: how
-//! long requests are kept, see [`IdempotencyLayer::with_retention`](super::IdempotencyLayer::with_retention).
+//! Invariants: a purge waits for no request. A layer purges until the last of its clones is
+//! dropped.
 
 use std::time::Duration;
 
@@ -13,14 +13,12 @@ use super::sql::RequestSql;
 use crate::database::{Database, finish};
 use crate::retention;
 
-/// Rows per transaction.
 const BATCH_MAX: u32 = 1_000;
 
-/// Purges every so often, until the guard is dropped.
 pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> DropGuard {
     let stop = CancellationToken::new();
     let guard = stop.clone().drop_guard();
-    // The guard ends a pause, never a transaction.
+    // The guard interrupts a pause, never a transaction.
     let batch = move || {
         let (database, sql) = (database.clone(), sql.clone());
         async move {
@@ -32,9 +30,9 @@ pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> Dro
     guard
 }
 
-/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000. Returns the number of
-/// deleted rows; call it again while that is `limit`. Layers do the same every ten minutes. Several processes may call it
-/// at once: they delete different rows.
+/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000.
+/// Returns the number of deleted rows; if it equals `limit`, call again. Layers do the same every
+/// ten minutes. Several processes may call it at once.
 ///
 /// # Errors
 ///

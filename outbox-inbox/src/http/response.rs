@@ -1,7 +1,7 @@
-//! Decides which responses are stored and how, and makes the layer's own responses.
+//! Decides which responses are stored and how, and builds the layer's own responses.
 //!
-//! Invariant: a stored response holds the status, the body, and only headers of a closed list, never a value marked as
-//! sensitive. Not here: the database, see [`super::sql`].
+//! Invariant: a stored response holds the status, the body, and only headers of a closed list,
+//! never a value marked as sensitive.
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -11,10 +11,11 @@ use axum::response::IntoResponse;
 
 use super::key::Digest;
 
-/// A response whose effect commits and which is stored for retries, whatever its status. Responses other than 2xx and 3xx are rolled back without it, and a
-/// retry runs the handler.
+/// A response that commits and is stored for retries, whatever its status. Without it, responses
+/// other than 2xx and 3xx are rolled back.
 ///
-/// For a refusal that is itself a result: a declined payment that is recorded, or a failure after an effect that cannot be taken back.
+/// Use it for a refusal that is a result: a recorded declined payment, or a failure after an
+/// irreversible effect.
 ///
 /// ```
 /// use axum::http::StatusCode;
@@ -27,12 +28,11 @@ use super::key::Digest;
 /// }
 /// ```
 ///
-/// A layer between the handler and the [`IdempotencyLayer`](super::IdempotencyLayer) must pass the response's extensions on. It may also wrap responses
-/// itself, to commit a status on all routes behind it. An informational status (1xx) is rolled back all the same.
+/// Layers between the handler and the [`IdempotencyLayer`](super::IdempotencyLayer) must preserve
+/// the response's extensions. An informational status (1xx) is always rolled back.
 #[derive(Debug, Clone, Copy)]
 pub struct Committed<R>(pub R);
 
-/// Marks a response in its extensions.
 #[derive(Debug, Clone, Copy)]
 struct Commits;
 
@@ -44,14 +44,12 @@ impl<R: IntoResponse> IntoResponse for Committed<R> {
     }
 }
 
-/// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Seconds after which the client may retry.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Stored headers: they describe the body or name the result. Other headers may be secrets, or belong to one client, one
-/// connection or one moment. The server adds `Content-Length` again.
+/// Other headers may be secrets, or apply to one client, connection or moment only. The server adds
+/// `Content-Length` again.
 const STORED: [HeaderName; 12] = [
     header::CACHE_CONTROL,
     header::CONTENT_DISPOSITION,
@@ -67,18 +65,17 @@ const STORED: [HeaderName; 12] = [
     header::VARY,
 ];
 
-/// Whether a response's transaction commits, and the response is stored with it. A failure or a refusal does not, unless its handler says so: half of an
-/// effect would stay, and a refusal that time heals (a missing right, a conflict, a faulty server) would be the answer for as long as the key lives.
+/// Failures and refusals roll back by default: they would keep half of an effect, or outlast their
+/// cause.
 ///
-/// `taken`: the handler has extracted the transaction. Otherwise a layer before the handler has redirected, perhaps to a
-/// login page.
+/// `taken`: the handler has extracted the transaction. Otherwise an inner layer has redirected, for
+/// example to a login page.
 pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
     let is_said = parts.extensions.get::<Commits>().is_some();
     let status = parts.status;
     status.is_success() || status.is_redirection() && taken || is_said && !status.is_informational()
 }
 
-/// A response as it is stored.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) fingerprint: Digest,
@@ -89,7 +86,6 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// `also`: header names stored in addition to the list.
     pub(crate) fn new(fingerprint: Digest, parts: &Parts, body: &Bytes, also: &[HeaderName]) -> Self {
         let headers = parts
             .headers
@@ -108,7 +104,7 @@ impl Stored {
         }
     }
 
-    /// Rebuilds the response. `None` if the row was not written by this layer.
+    /// `None` if the row was not written by this layer.
     pub(crate) fn replay(self) -> Option<Response<Body>> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = StatusCode::from_u16(self.status).ok()?;
@@ -126,7 +122,7 @@ impl Stored {
     }
 }
 
-/// An answer of the layer itself, as `application/problem+json` (RFC 9457).
+/// RFC 9457.
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({"type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail});

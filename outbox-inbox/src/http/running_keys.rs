@@ -1,20 +1,18 @@
-//! The keys that run in this process.
+//! The keys of the requests that run in this process.
 //!
-//! Invariant: an entered key is removed when its request ends, however it ends. Not here: keys that run in other processes, which only the database
-//! knows ([`super::sql`]).
+//! Invariant: a key is removed when its request ends, however it ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::key::Digest;
 
-/// The keys that run in this process. The list spares the database most requests whose key is in use, and on SQLite, where one transaction writes at
-/// a time, all of them.
+/// Spares the database most requests with a key in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running(Arc<Mutex<HashSet<Digest>>>);
 
 impl Running {
-    /// Enters a key; `None` if it is already running.
+    /// `None` if the key is already running.
     pub(super) fn enter(&self, id: Digest) -> Option<Entry> {
         self.keys(|keys| keys.insert(id)).then(|| Entry {
             running: self.clone(),
@@ -27,7 +25,6 @@ impl Running {
     }
 }
 
-/// A running key. Dropping the entry removes the key.
 #[derive(Debug)]
 pub(super) struct Entry {
     running: Running,

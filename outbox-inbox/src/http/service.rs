@@ -1,8 +1,7 @@
 //! Handles a request: reads it, claims its key, calls the handler, and commits with the response.
 //!
-//! Invariants: from `begin` to the end of the transaction everything runs in a task of its own that is never aborted, so a client that hangs up
-//! changes nothing. The response is sent after the commit, and only committed responses are replayed. Not here: which parts of a response are stored,
-//! see [`super::response`].
+//! Invariants: the whole transaction runs in a spawned task that is never aborted. The response is
+//! sent after the commit, and only committed responses are replayed.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -34,13 +33,11 @@ use crate::handler::describe;
 use crate::panics::text_of;
 use crate::runtime::InboxError;
 
-/// The header that carries the key.
 const KEY_HEADER: &str = "idempotency-key";
 
-/// Methods that need a key and get a transaction.
 const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// The service that an [`IdempotencyLayer`](super::IdempotencyLayer) makes from another service.
+/// The service that an [`IdempotencyLayer`](super::IdempotencyLayer) builds around another service.
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
@@ -74,7 +71,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // If the layer is applied twice, the inner one would find the key in use by the outer one.
+        // If the layer is applied twice, the inner layer would find the key in use by the outer
+        // one.
         let is_handled = request.extensions().get::<RequestTx>().is_some();
         if is_handled || !METHODS.contains(request.method()) {
             return Box::pin(
@@ -83,7 +81,7 @@ where
                     .map(|response| response.map(IntoResponse::into_response)),
             );
         }
-        // The instance that reported readiness must be the one that is called.
+        // The instance that reported readiness must be the called instance.
         let next = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, next);
         let settings = self.settings.clone();
@@ -95,7 +93,6 @@ where
     }
 }
 
-/// `Err` is the layer's own answer instead of the handler's.
 async fn answer<S>(settings: Arc<Settings>, service: S, request: Request) -> Result<Response, Response>
 where
     S: Service<Request, Error = Infallible> + Send + 'static,
@@ -104,7 +101,8 @@ where
 {
     let (parts, body) = request.into_parts();
     let named = named(&settings, &parts)?;
-    // The body is read before the key and a connection are taken, so that a slow client blocks neither.
+    // The body is read before the key and a connection are taken, so that a slow client blocks
+    // neither.
     let body = read(body, settings.request_bytes_max).await?;
     let claim = Claim::new(named, &parts, &body);
     let running = settings.running.enter(claim.id).ok_or_else(in_use)?;
@@ -114,11 +112,9 @@ where
         drop(running);
         answer
     };
-    // A task of its own, with the message context and the span of the request.
     detached(MessageContext::current().scope(work).in_current_span()).await
 }
 
-/// Scope and key of a request. `None`: it has no key and needs none.
 #[expect(clippy::result_large_err, reason = "it is an answer, made once per request")]
 fn named(settings: &Settings, parts: &Parts) -> Result<Option<(Scope, String)>, Response> {
     let mut keys = parts.headers.get_all(KEY_HEADER).iter();
@@ -162,7 +158,7 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Response> {
     }
 }
 
-/// Begins the transaction, claims the key, calls the handler and commits. Run it in a task that is never aborted.
+/// Run it in a task that is never aborted.
 async fn handle<S>(
     settings: &Settings,
     claim: &Claim,
@@ -174,7 +170,7 @@ where
     S::Response: IntoResponse,
 {
     let Checked { database, sql, .. } = settings.checked().await.map_err(|error| not_checked(&error))?;
-    // A crash from here to the commit rolls back row, effects, events and response together. The client gets no response and asks again.
+    // A crash from here to the commit rolls back row, effects, events and response together.
     let tx = database
         .begin()
         .await
@@ -238,16 +234,15 @@ where
         roll_back(tx).await;
         return Err(refusal);
     }
-    // After a failed commit the outcome may be unknown. The client asks again: if the row is there, it gets the stored response.
+    // After a failed commit the outcome may be unknown. If the row was committed, the retry gets
+    // the stored response.
     tx.commit().await.map_err(|error| in_trouble("commit", &error))?;
-    // After a crash from here on, the client asks again and gets the stored response.
     if recorded {
         wake::notify();
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-/// Calls the handler and reads its response, within the time limit, and catches panics.
 async fn call<S>(
     settings: &Settings,
     mut service: S,
@@ -280,7 +275,7 @@ where
             }
         }
     };
-    // Unwind safety: after a panic no value of the handler is used again, and its transaction is rolled back.
+    // Unwind safety: after a panic no value of the handler is used again.
     match timeout(settings.handler_timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
@@ -305,7 +300,6 @@ fn in_use() -> Response {
     problem(StatusCode::CONFLICT, "a request with this key is being handled")
 }
 
-/// The answer to a failure. Its cause goes to the log, not to the client.
 fn failed() -> Response {
     problem(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")
 }

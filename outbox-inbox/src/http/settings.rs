@@ -1,6 +1,4 @@
-//! The settings of the layer, their checks, and the cached result of asking the database.
-//!
-//! Invariant: the database is asked only if the settings are valid, and only until it has answered once; from then on expired requests are purged.
+//! The settings of the layer, their checks, and the cached check of the database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +27,13 @@ pub enum MissingKey {
     /// The layer answers with 400.
     #[default]
     Refuse,
-    /// The handler runs in a transaction as usual, so that handlers need not tell the difference. A repeated request runs again. The layer asks for
-    /// no scope.
+    /// The handler runs in a transaction, as with a key. A repeated request runs again. The layer
+    /// needs no scope.
     PassThrough,
 }
 
-/// Returns the owner of a request.
 pub(super) type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
 
-/// The settings of a layer, and the state that its clones share.
 #[derive(Clone)]
 pub(super) struct Settings {
     db: DatabaseConnection,
@@ -55,12 +51,11 @@ pub(super) struct Settings {
     pub(super) checked: OnceCell<Checked>,
 }
 
-/// Facts about the database, asked once.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub(super) database: Database,
     pub(super) sql: RequestSql,
-    /// Purges as long as somebody keeps this.
+    /// The purge runs until the last clone is dropped.
     _purging: Arc<DropGuard>,
 }
 
@@ -83,7 +78,7 @@ impl Settings {
         }
     }
 
-    /// The facts about the database, which is asked on the first call with valid settings, and again if it could not answer.
+    /// Checks the database until a check succeeds once.
     pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
         self.checked
             .get_or_try_init(|| async {

@@ -1,7 +1,7 @@
-//! The SQL statements of the table of requests, one text per database, and how a request claims its key with them.
+//! The SQL of the table of requests, and how a request claims its key.
 //!
-//! Invariants: the row is inserted in the transaction of its effect, and every row visible to others has a response. The primary key is the
-//! guarantee; the query before the insert only saves the second of two requests from waiting for the first. Not here: HTTP, see [`super::service`].
+//! Invariants: the row is inserted in the transaction of its effect, and every row visible to other
+//! transactions has a response. The primary key guarantees uniqueness.
 
 use std::time::Duration;
 
@@ -13,24 +13,18 @@ use super::response::Stored;
 use crate::database::{Trouble, trouble};
 use crate::dedup::sql::InboxSql;
 
-/// Maximum number of characters in the columns that people read.
 const TEXT_CHARS_MAX: usize = 255;
 
-/// How often a claim looks again when rows disappear between two statements.
+/// Attempts of a claim when rows disappear between two statements.
 const LOOKS_MAX: u32 = 3;
 
-/// The answer to a claim.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// The transaction has claimed the key and holds its row.
     Mine,
-    /// Another open transaction holds the key.
     Running,
-    /// The key was used, and this response is stored.
     Done(Stored),
 }
 
-/// Statements for one database and one set of names.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestSql {
     inbox: InboxSql,
@@ -45,8 +39,6 @@ impl RequestSql {
         }
     }
 
-    /// Claims the key for the transaction, unless the key is used or in use.
-    ///
     /// On SQLite only one transaction writes at a time, so no key can be in use.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<Claimed, DbErr> {
         match self.is_free(tx, &claim.id).await {
@@ -59,22 +51,23 @@ impl RequestSql {
             match self.insert(tx, claim).await {
                 Ok(true) => return Ok(Claimed::Mine),
                 Ok(false) => {}
-                // On MySQL and MariaDB: another request came between the query and the insert, and ran longer than `innodb_lock_wait_timeout`.
+                // On MySQL and MariaDB: another request was inserted after the query, and ran
+                // longer than `innodb_lock_wait_timeout`.
                 Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
                 Err(error) => return Err(error),
             }
             if let Some(stored) = self.find(tx, &claim.id).await? {
                 return Ok(Claimed::Done(stored));
             }
-            // The row has expired or was purged meanwhile. The delete is part of this transaction, so a rollback restores the row.
+            // The row has expired or was purged meanwhile. A rollback restores the row.
             self.delete_expired(tx, &claim.id).await?;
         }
         Ok(Claimed::Running)
     }
 
-    /// Whether no open transaction has claimed the key; never waits. On PostgreSQL the answer also locks the key until the transaction ends (an
-    /// advisory lock on the table's oid and 32 bits of the id). On MySQL and MariaDB it locks an existing row (primary key). Two transactions that
-    /// find no row at the same moment meet at the insert, where the second waits for the first.
+    /// Never waits. On PostgreSQL this also locks the key until the transaction ends (an advisory
+    /// lock on the table's oid and 32 bits of the id). On MySQL and MariaDB it locks an existing
+    /// row. If two transactions find no row, the second waits for the first at the insert.
     async fn is_free(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<bool, DbErr> {
         match self.inbox.backend() {
             DbBackend::Postgres => {
@@ -98,7 +91,6 @@ impl RequestSql {
         }
     }
 
-    /// Inserts the row without a response, unless it exists (primary key).
     async fn insert(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<bool, DbErr> {
         let mut sql = self.inbox.sql(format!("INSERT INTO {}", self.table));
         sql.push(
@@ -115,7 +107,6 @@ impl RequestSql {
         self.inbox.insert_once(tx, sql).await
     }
 
-    /// Reads a response that has not expired (primary key).
     async fn find(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<Option<Stored>, DbErr> {
         let headers = match self.inbox.backend() {
             DbBackend::Postgres => "headers::text",
@@ -151,9 +142,9 @@ impl RequestSql {
         tx.execute_raw(sql.statement()).await.map(drop)
     }
 
-    /// Adds the response to the claimed row, or deletes the row if no response is to be stored (primary key). Returns whether the transaction still
-    /// held the row. It loses the row through a database error that the handler swallowed: PostgreSQL then answers `COMMIT` with a rollback that no
-    /// driver reports, and MySQL has already rolled back the victim of a deadlock.
+    /// Returns whether the transaction still held the row, which is lost if the handler swallowed a
+    /// database error. PostgreSQL then answers `COMMIT` with a rollback that no driver reports.
+    /// MySQL has already rolled back the victim of a deadlock.
     pub(crate) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -178,12 +169,13 @@ impl RequestSql {
             None => self.inbox.sql(format!("DELETE FROM {}", self.table)),
         };
         push_id(&mut sql, id);
-        // If this transaction has lost its row, another request may have claimed the key. That row has a response once it is visible here.
+        // If this transaction has lost its row, another request may have claimed the key and stored
+        // its response.
         sql.push(" AND status IS NULL");
         Ok(tx.execute_raw(sql.statement()).await?.rows_affected() == 1)
     }
 
-    /// A query that returns no rows and fails if the table is missing or may not be read.
+    /// Fails if the table is missing or may not be read.
     pub(crate) fn probe(&self) -> Statement {
         self.inbox
             .sql(format!(
@@ -193,7 +185,7 @@ impl RequestSql {
             .statement()
     }
 
-    /// Reads and locks the ids of expired rows (index on `expires_at`). Skips rows that a request is replacing.
+    /// Locks the rows; skips rows that a request is replacing.
     pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
         let rows = tx.query_all_raw(self.expired_ids(limit)).await?;
         rows.iter().map(|row| row.try_get("", "id")).collect()
@@ -202,7 +194,7 @@ impl RequestSql {
     pub(crate) fn expired_ids(&self, limit: u32) -> Statement {
         let (force, lock) = match self.inbox.backend() {
             DbBackend::Postgres => ("", " FOR UPDATE SKIP LOCKED"),
-            // Without the order of this index, MySQL would lock every row that it sorts.
+            // Without this index, MySQL would lock every row that it sorts.
             DbBackend::MySql => (
                 " FORCE INDEX (inbox_requests_expires_at)",
                 " FOR UPDATE SKIP LOCKED",
@@ -218,7 +210,7 @@ impl RequestSql {
         sql.statement()
     }
 
-    /// Deletes rows (primary key), at least one.
+    /// `ids` must not be empty.
     pub(crate) async fn delete(&self, tx: &DatabaseTransaction, ids: Vec<Vec<u8>>) -> Result<u64, DbErr> {
         let mut sql = self.inbox.sql(format!("DELETE FROM {} WHERE id IN ", self.table));
         sql.bind_rows([ids.into_iter().map(Value::from)]);
@@ -230,7 +222,7 @@ fn push_id(sql: &mut Sql, id: &Digest) {
     sql.push(" WHERE id = ").bind(id.to_vec());
 }
 
-/// Shortens a text and removes NUL, which PostgreSQL's text cannot hold.
+/// PostgreSQL's text cannot hold NUL.
 fn readable(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(TEXT_CHARS_MAX).collect()
 }

@@ -1,7 +1,7 @@
 //! The request's transaction, as a handler sees it.
 //!
-//! Invariant: everything written through [`RequestTx`] commits together with the stored response, or not at all. A handler can neither commit nor
-//! roll back; the layer does so after the handler has responded.
+//! Invariant: everything written through [`RequestTx`] commits together with the stored response,
+//! or not at all. A handler can neither commit nor roll back.
 
 use std::fmt;
 use std::ops::Deref;
@@ -19,14 +19,16 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResul
 
 use super::response::problem;
 
-/// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an extractor. Write every effect through it:
-/// `.insert(&tx)`, `insert_with_events(&tx, …)`, `record(&tx, …)`.
+/// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an
+/// extractor. Write every effect through it: `.insert(&tx)`, `insert_with_events(&tx, …)`,
+/// `record(&tx, …)`.
 ///
-/// **Return database errors** as a 5xx (any status that is not 2xx or 3xx will do); do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
-/// went on regardless, and answers 500. To survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
+/// **Return database errors** as a 5xx (any status except 2xx and 3xx works). PostgreSQL aborts a
+/// transaction at the first error, and the layer answers 500 if a handler continues after it. To
+/// survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500. Until the last clone is dropped, the
-/// connection and the key stay in use, and retries get 409.
+/// Do not keep it after the response, for example in a spawned task: the layer would answer 500.
+/// Until the last clone is dropped, the connection and the key stay in use, and retries get 409.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 
@@ -38,12 +40,9 @@ struct Open {
     integrity: Integrity,
 }
 
-/// The transaction after the handler has ended.
 pub(crate) struct Closed {
     pub(crate) transaction: DatabaseTransaction,
-    /// Events may have been recorded in it.
     pub(crate) recorded: bool,
-    /// A handler has extracted it.
     pub(crate) taken: bool,
     pub(crate) integrity: Integrity,
 }
@@ -65,7 +64,7 @@ impl RequestTx {
         }))
     }
 
-    /// Takes back the transaction. `None` if a clone still exists.
+    /// `None` if a clone still exists.
     pub(crate) fn close(self) -> Option<Closed> {
         let open = Arc::into_inner(self.0)?;
         Some(Closed {
@@ -80,8 +79,8 @@ impl RequestTx {
         Watched::new(&self.0.transaction, &self.0.integrity)
     }
 
-    /// Opens a nested transaction (a savepoint) for a part that may fail. It records into the same outbox, and a rollback of it undoes its events
-    /// too.
+    /// Opens a nested transaction (a savepoint) for a part that may fail. Its rollback also undoes
+    /// its events.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl Transactional for RequestTx {
     }
 
     fn config(&self) -> &OutboxConfig {
-        // Called by code that is about to record; the commit then wakes the relays.
+        // Called by code that is about to record. The commit then wakes the relays.
         self.0.recorded.store(true, Ordering::Relaxed);
         &self.0.outbox
     }
@@ -118,7 +117,8 @@ impl Transactional for RequestTx {
 
 outbox_sea_orm::__connection!(RequestTx, |this| this.watched());
 
-/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+/// Rows one by one. Other statements of the same transaction wait until the stream ends or is
+/// dropped.
 impl StreamTrait for RequestTx {
     type Stream<'s> = BoxStream<'s, Result<QueryResult, DbErr>>;
 
@@ -135,12 +135,14 @@ impl StreamTrait for RequestTx {
 }
 
 outbox_sea_orm::__begins!(
-    /// Nested transactions (savepoints), as from [`RequestTx::begin`]. They refuse an isolation level or access mode of their own.
+    /// Nested transactions (savepoints), as from [`RequestTx::begin`]. An isolation level or access
+    /// mode is rejected.
     RequestTx,
     |tx, options| outbox_sea_orm::begin_nested(tx, options)
 );
 
-/// Fails if there is no transaction, because the route is not behind the layer or the layer passes its method through. The rejection answers 500.
+/// Answers 500 if there is no transaction: the route is not behind the layer, or the layer passes
+/// its method through.
 impl<S: Sync> FromRequestParts<S> for RequestTx {
     type Rejection = Response<Body>;
 
