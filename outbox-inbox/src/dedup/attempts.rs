@@ -1,9 +1,10 @@
-//! Counts the attempts at a message, and dead-letters the message when its last attempt has failed.
+//! Counts the attempts of a message, and dead-letters the message when its last attempt has failed.
 //!
-//! There is one row per (consumer, event) for every strategy, and only after something has gone wrong. It is written outside the handler's
-//! transaction, which would roll it back. The good path pays nothing: a first delivery is counted when it has failed, a later delivery before it
-//! runs. So a message whose handler kills the process reaches its limit too, one run late because the first run was not recorded. Invariant: the dead
-//! letter is written in the transaction that makes the row dead. Not here: when the next attempt is due, see [`crate::runtime`].
+//! Failed messages have one row per (consumer, event), written outside the handler's transaction,
+//! which would roll it back. A first delivery is counted after it fails, a redelivery before it
+//! runs. So a handler that kills its process also reaches the limit, one attempt late.
+//!
+//! Invariant: the dead letter is written in the transaction that makes the row dead.
 
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use super::sql::{InboxSql, Key, Status};
 use crate::database::{Database, finish};
 use crate::dead_letter::{self, NewDeadLetter};
 
-/// The attempts at one event of one consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempts<'a> {
     pub(crate) sql: &'a InboxSql,
@@ -24,29 +24,28 @@ pub(crate) struct Attempts<'a> {
     pub(crate) consumer: &'a str,
     pub(crate) event_id: EventId,
     pub(crate) attempts_max: u32,
-    /// Longest run of a handler.
     pub(crate) run_max: Duration,
 }
 
-/// How a failure changes the number of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// It adds one.
     Add,
-    /// [`Attempts::start`] has already counted the attempt, under this number. The row may hold a higher number if other attempts have started since.
+    /// The number that [`Attempts::start`] returned. Later attempts may have raised the number in
+    /// the row.
     Counted(u32),
-    /// It adds nothing, because no handler ran.
+    /// No handler ran.
     Nothing,
 }
 
-/// The result of recording a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The message may be tried again. `attempts`: failed attempts so far.
-    Retry { attempts: u32 },
-    /// The message is now a dead letter.
-    Buried { attempts: u32 },
-    /// Another process has handled or dead-lettered the message meanwhile.
+    Retry {
+        attempts: u32,
+    },
+    Buried {
+        attempts: u32,
+    },
+    /// Another process has handled or dead-lettered the message.
     Done,
 }
 
@@ -58,49 +57,45 @@ impl Attempts<'_> {
         }
     }
 
-    /// Counts an attempt that is about to start, and returns its number. Only repeated deliveries need this.
-    ///
-    /// Call it only from tasks that are never aborted, as everything here that begins a transaction.
+    /// Counts an attempt of a redelivery that is about to start, and returns its number. Call only
+    /// in tasks that are never aborted.
     pub(crate) async fn start(&self) -> Result<Result<u32, Outcome>, DbErr> {
-        // Several statements without a transaction: the next delivery can continue from the state after each of them.
+        // No transaction: the next delivery can continue from the state after each statement.
         let (db, key) = (self.database.pool(), self.key());
         loop {
             let counted = self.sql.count(db, key, self.attempts_max).await?
-                // If there is no row, the first delivery ended before it could write one.
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
-            // A crash here costs this attempt: it is counted and did not run.
+            // A crash here loses this attempt: it is counted and did not run.
             return Ok(match self.sql.row(db, key).await? {
                 Some(row) if row.status == Status::Handled => Err(Outcome::Duplicate),
                 Some(row) if row.status == Status::Dead => Err(Outcome::Buried),
                 Some(row) if counted => Ok(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
-                    // Deliveries of one message that start at the same moment in several processes are each counted. A young row means that one of
-                    // them may still run, so it must not count as ended with its process.
+                    // Several processes may have started the message at once. A young row may
+                    // belong to an attempt that still runs.
                     if self.sql.is_older(db, key, self.run_max).await? {
                         Err(exhausted(row.attempts, row.last_error.as_deref()))
                     } else {
                         Err(Outcome::postponed(self.run_max))
                     }
                 }
-                // Another process recorded a failure in between, or the row was purged.
                 _ => continue,
             });
         }
     }
 
-    /// Subtracts the attempt that [`Self::start`] counted, because an outage or a shutdown prevented the run.
     pub(crate) async fn take_back(&self) -> Result<(), DbErr> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Marks a counted row as handled after its message has taken effect. It is one statement that commits by itself. A crash before it is harmless:
-    /// the next delivery finds the effect again.
+    /// Call after the effect. A crash before it is harmless: the next delivery detects the effect
+    /// again.
     pub(crate) async fn end(&self) -> Result<(), DbErr> {
         self.sql.claim(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Records a failed attempt after its transaction was rolled back. At the limit, or if `fatal`, it also writes the dead letter in the same
-    /// transaction, unless the strategy knows that the message took effect.
+    /// Call after the rollback of the attempt. At the limit, or if `fatal`, also writes the dead
+    /// letter in the same transaction, unless the strategy finds an effect of the message.
     pub(crate) async fn fail(
         &self,
         count: Count,
@@ -126,7 +121,7 @@ impl Attempts<'_> {
         let (key, add) = (self.key(), count == Count::Add);
         let ran = u32::from(count != Count::Nothing);
         let fail = || self.sql.fail(tx, key, letter.error, add);
-        // A row may appear between the first `fail` and the `insert`, so that neither of them changes anything. The second `fail` finds it.
+        // A row may appear between `fail` and `insert`. The second `fail` finds it.
         let recorded = fail().await?
             || self
                 .sql
@@ -136,7 +131,7 @@ impl Attempts<'_> {
         let row = match self.sql.row(tx, key).await? {
             Some(row) if row.status != Status::Failed => return Ok(Failure::Done),
             Some(row) if recorded => row,
-            // The caller tries again. The answer `Done` would acknowledge a message that is not done.
+            // The caller retries. `Done` would acknowledge an unfinished message.
             _ => return Err(DbErr::RecordNotUpdated),
         };
         let attempts = match count {

@@ -1,4 +1,4 @@
-//! Statements for the messages of a batch, which take effect in one transaction.
+//! Statements for the messages of a batch, which are applied in one transaction.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,7 @@ use uuid::Uuid;
 
 use super::sql::{FAILED, HANDLED, InboxSql, Key, Status};
 
-/// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`InboxSql::insert`] does, in the
-/// order of the ids. One statement on PostgreSQL, which plans it once for any number of rows; elsewhere one per row.
+/// Inserts handled rows unless they exist; returns the inserted ids. Locks in the order of `ids`.
 pub(crate) async fn insert_all<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,
@@ -47,7 +46,7 @@ pub(crate) async fn insert_all<C: ConnectionTrait>(
         .collect()
 }
 
-/// Whether one of these rows is failed or missing (primary key).
+/// Failed or missing (primary key).
 pub(crate) async fn any_failed<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,

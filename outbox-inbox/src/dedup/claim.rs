@@ -1,7 +1,7 @@
 //! Claims a message for a transaction, by strategy, and checks the claim before the commit.
 //!
-//! Invariants: the record of an effect is written in the effect's transaction, before the effect; a transaction that lost its claim is not committed.
-//! Not here: failures, see [`super::attempts`]; stores outside the database.
+//! Invariants: the record of an effect is written in the effect's transaction, before the effect. A
+//! transaction that lost its claim is not committed.
 
 use outbox_core::Message;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
@@ -13,24 +13,22 @@ use super::sql::{InboxSql, Key, Row, Status};
 use super::{Outcome, batch};
 use crate::handler::Strategy;
 
-/// A message that is about to take effect at a consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimant<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) consumer: &'a str,
     pub(crate) message: &'a Message,
-    /// The service that recorded the message.
     pub(crate) source: &'a str,
     pub(crate) strategy: Strategy,
-    /// Id of the row that records the effect, if the strategy keeps one: the event id, or an id derived from the business key.
+    /// The event id, or an id derived from the business key.
     pub(crate) id: Uuid,
 }
 
-/// Name of the savepoint that shows whether a transaction is intact, on databases that accept statements outside of one after an error.
+/// For databases that accept statements outside of a transaction after an error.
 const ALIVE: &str = "outbox_alive";
 
 impl Claimant<'_> {
-    /// Claims the message for the transaction. `counted`: a row of a failed attempt exists.
+    /// `counted`: a row of a failed attempt exists.
     pub(crate) async fn claim(
         &self,
         tx: &DatabaseTransaction,
@@ -38,7 +36,6 @@ impl Claimant<'_> {
         gaps: Gaps,
     ) -> Result<Outcome, DbErr> {
         if counted {
-            // The row of the attempts becomes the row of the effect, or shows that the message is done.
             let claim = self.claim_counted(tx).await?;
             if claim != Outcome::Claimed || matches!(self.strategy, Strategy::MessageId) {
                 return Ok(claim);
@@ -68,8 +65,8 @@ impl Claimant<'_> {
         }
     }
 
-    /// To be called before a handler runs in a transaction in which a claim was not ours: such a claim may have written no row, and so not restored how long the
-    /// session waits for locks.
+    /// Call it before a handler runs after an unsuccessful claim, which may not have restored the
+    /// session's lock limit.
     pub(crate) async fn restore_lock_limit(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         self.sql.lock_limit.restore(tx).await
     }
@@ -86,8 +83,7 @@ impl Claimant<'_> {
         })
     }
 
-    /// Claims the message of a dead letter for the transaction, after the caller has claimed its inbox row. `was_dead`: that row was dead, so the
-    /// message did not take effect.
+    /// `was_dead`: the inbox row, claimed by the caller, was dead, so the message had no effect.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -104,14 +100,17 @@ impl Claimant<'_> {
         }
     }
 
-    /// Whether the strategy can tell without running the handler that a message took effect.
+    /// Whether the strategy detects an effect without running the handler.
     pub(crate) fn can_tell(&self) -> bool {
         matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
-    /// Whether the transaction still holds its claim. It loses the claim through a database error that the handler swallowed. PostgreSQL then answers
-    /// `COMMIT` with a rollback that no driver reports, and MySQL has already rolled back the victim of a deadlock; the message would be acknowledged
-    /// without its effect. The check is one look-up by primary key. An error of the kind that a broken transaction gives also means no.
+    /// Whether the transaction still holds its claim. An error that only a broken transaction
+    /// returns also means no.
+    ///
+    /// The claim is lost if the handler swallowed a database error. PostgreSQL then answers
+    /// `COMMIT` with a rollback that no driver reports. MySQL has already rolled back the victim of
+    /// a deadlock. Without this check the message would be acknowledged without its effect.
     pub(crate) async fn still_holds(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::MessageId | Strategy::Key(_) => Ok(self
@@ -134,12 +133,10 @@ impl Claimant<'_> {
         }
     }
 
-    /// The row that records the effect, for strategies that keep one.
     pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C) -> Result<Option<Row>, DbErr> {
         self.sql.row(db, self.key()).await
     }
 
-    /// Records that the message will be tried again: later ones of its aggregate wait for it in all processes.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, db: &C) -> Result<(), DbErr> {
         match self.place() {
             Some(place) => place.note_failing(db).await,
@@ -147,22 +144,20 @@ impl Claimant<'_> {
         }
     }
 
-    /// Records that the message is dead-lettered, so that later messages need not wait for it. Returns false and changes nothing if the strategy
-    /// knows that the message took effect. For [`Strategy::MessageId`] the row that the caller holds has already answered this; strategies without
-    /// rows cannot tell.
+    /// Returns false and changes nothing if the strategy finds an effect of the message.
     pub(super) async fn dead_letter(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::Sequence { .. } => match self.place() {
                 Some(place) => place.pass(tx).await,
                 None => Ok(true),
             },
-            // Another copy may take effect at the same time. The dead letter written here then ends without an effect, because its retry asks again.
+            // Another copy may be applied at the same time. The retry of this dead letter checks
+            // again.
             Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
             _ => Ok(true),
         }
     }
 
-    /// The message's place in its aggregate, if the strategy keeps sequences.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         matches!(self.strategy, Strategy::Sequence { .. }).then_some(())?;
         Some(Place {
@@ -189,19 +184,18 @@ impl Claimant<'_> {
     }
 }
 
-/// The answer to a claim that found a row, from the status of that row.
 fn over(row: Option<&Row>) -> Outcome {
     match row.map(|row| row.status) {
         Some(Status::Handled) => Outcome::Duplicate,
         Some(Status::Dead) => Outcome::Buried,
-        // Failed before, or purged in between: counting the attempt resolves either case.
+        // Failed, or purged meanwhile: counting the attempt resolves both cases.
         Some(Status::Failed) | None => Outcome::Uncounted,
     }
 }
 
-/// Claims several messages of strategies that keep rows, in one statement where the database can. None of them may have failed before. Returns for
-/// each message whether this transaction has the claim; if not, it took effect before or is a duplicate within the list. `None`: one of them failed
-/// before, and the caller must claim them one by one.
+/// Claims messages without failed attempts. Returns for each whether this transaction has the
+/// claim; otherwise it is a duplicate. `None`: a message has failed before, and the caller must
+/// claim one by one.
 pub(crate) async fn claim_all(
     tx: &DatabaseTransaction,
     claimants: &[Claimant<'_>],
@@ -210,7 +204,7 @@ pub(crate) async fn claim_all(
         return Ok(Some(Vec::new()));
     };
     let (sql, consumer) = (first.sql, first.consumer);
-    // Sorted, because two transactions that lock the same rows in different orders would deadlock.
+    // Lock order: ascending ids. Different orders in two transactions would deadlock.
     let mut ids: Vec<Uuid> = claimants.iter().map(|claimant| claimant.id).collect();
     ids.sort_unstable();
     ids.dedup();

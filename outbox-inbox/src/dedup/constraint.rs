@@ -1,14 +1,16 @@
-//! Strategy *constraint*: a unique violation of a constraint that the handler named means a duplicate.
+//! Strategy *constraint*: a unique violation of a constraint that the handler named means a
+//! duplicate.
 //!
-//! Invariant: only an error that the database itself calls a unique violation counts, and only by the exact name of its constraint. In doubt the
-//! error is no duplicate, because a failure is visible and a lost effect is not. Not here: the rollback, see [`crate::runtime`].
+//! Invariant: in doubt the error is a failure, because a failure is visible and a lost effect is
+//! not.
 //!
-//! | database | a violation is reported by | so a name is |
+//! | database | reports | name |
 //! |---|---|---|
 //! | PostgreSQL | constraint or unique index | `reservations_pkey` |
-//! | MySQL | table and key | `reservations.PRIMARY`, or `PRIMARY` for that of any table |
-//! | MariaDB | key alone | `PRIMARY` for that of any table; better a unique key with a name of its own |
-//! | SQLite | columns; index, if it is over expressions | `reservations.order_id, reservations.line`; `reservations_lower` |
+//! | MySQL | table and key | `reservations.PRIMARY`, or `PRIMARY` of any table |
+//! | MariaDB | key only | `PRIMARY` of any table; better a named unique key |
+//! | SQLite | columns | `reservations.order_id, reservations.line` |
+//! | SQLite, index over expressions | index | `reservations_lower` |
 
 use std::error::Error;
 
@@ -18,7 +20,6 @@ use {
     std::sync::Arc,
 };
 
-/// Whether an error or one of its causes is a unique violation of one of these constraints.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn violated(error: &(dyn Error + 'static), names: &[&str]) -> bool {
     let mut next = Some(error);
@@ -35,13 +36,13 @@ pub(crate) fn violated(error: &(dyn Error + 'static), names: &[&str]) -> bool {
         .is_some_and(|violation| names.iter().any(|name| violation.is_of(name)))
 }
 
-/// Without a driver there are no database errors to recognize.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 pub(crate) fn violated(_: &(dyn Error + 'static), _: &[&str]) -> bool {
     false
 }
 
-/// The driver's error at this level of the chain. SeaORM does not return it from `source`, and a transparent wrapper hides SeaORM's outer type.
+/// SeaORM does not return the driver's error from `source`, and a transparent wrapper hides
+/// SeaORM's outer type.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
     let runtime = match error.downcast_ref::<DbErr>() {
@@ -56,7 +57,6 @@ pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a s
     }
 }
 
-/// A violation as a database reports it.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[derive(Debug, PartialEq, Eq)]
 enum Violation<'a> {
@@ -80,10 +80,8 @@ fn violation<'a>(constraint: Option<&'a str>, message: &'a str) -> Option<Violat
     key_of_duplicate(message).map(Violation::Key)
 }
 
-/// The key name in a duplicate-key message of MySQL or MariaDB, in any language. The protocol has the
-/// name only in this message.
-///
-/// In each language the quoted value comes first and the quoted key last. The value may contain quotes.
+/// In any language of MySQL or MariaDB. The protocol has the key only in this message: the quoted
+/// value comes first, the quoted key last. The value may contain quotes.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn key_of_duplicate(message: &str) -> Option<&str> {
     if message.starts_with("Duplicate entry") {
@@ -137,7 +135,7 @@ mod tests {
         let mysql = |message, name, expected| check(None, message, name, expected);
         let old = "Duplicate entry '7' for key 'PRIMARY'";
         mysql(old, "PRIMARY", true);
-        // The key may be of any table. A visible failure is better than a lost effect.
+        // The key may belong to any table.
         mysql(old, "reservations.PRIMARY", false);
         let new = "Duplicate entry '7' for key 'reservations.PRIMARY'";
         mysql(new, "PRIMARY", true);
@@ -168,7 +166,7 @@ mod tests {
         check(None, "something else", "something else", false);
     }
 
-    /// Reservations with a primary key, a unique key of two columns, and a check constraint that must not count.
+    /// The check constraint must not count.
     const TABLE: &str = "CREATE TABLE reservations (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL CHECK (order_id > 0), \
                          line BIGINT NOT NULL, CONSTRAINT one_per_line UNIQUE (order_id, line))";
 

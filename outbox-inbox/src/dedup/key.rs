@@ -1,14 +1,11 @@
 //! Strategy *key*: derives the id of an inbox row from a business key instead of the event.
 //!
-//! Invariant: a key gives the same id in all versions of this crate, because ids are stored. The consumer is not part of the id; it is the other
-//! column of the row's primary key. Not here: how a handler computes the key, and its bounds.
+//! Invariant: a key has the same id in all versions of this crate, because ids are stored.
 
 use uuid::Uuid;
 
-/// UUID namespace of the ids. It never changes, because the ids are stored.
 const BUSINESS_KEYS: Uuid = Uuid::from_u128(0x1d6f_3a52_8c0b_5e94_a7d3_40e9_6b1c_f825);
 
-/// The id that stands for a business key.
 pub(crate) fn id(business_key: &str) -> Uuid {
     Uuid::new_v5(&BUSINESS_KEYS, business_key.as_bytes())
 }
@@ -17,7 +14,7 @@ pub(crate) fn id(business_key: &str) -> Uuid {
 mod tests {
     use super::*;
 
-    /// The ids are stored in users' tables. If this test fails, every key takes effect again after an upgrade.
+    /// If this test fails, every key is applied again after an upgrade.
     #[test]
     fn ids_are_frozen() {
         let ids = ["", "4711", "ü"].map(|key| id(key).to_string());

@@ -1,7 +1,9 @@
-//! Strategy *sequence*: one row per (consumer, aggregate, source) holds the last number that took effect, and the handler's transaction advances it.
+//! Strategy *sequence*: one row per (consumer, aggregate, source) holds the last applied number.
+//! The handler's transaction advances it.
 //!
-//! Each number takes effect exactly once and in ascending order, across all processes, for as long as the row exists. A concurrent duplicate waits
-//! for the row lock and then sees the new number. A number whose turn has not come is early and waits outside the database.
+//! Invariant: each number is applied exactly once and in ascending order, across all processes,
+//! while the row exists. A concurrent duplicate waits for the row lock and then reads the new
+//! number.
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
@@ -11,11 +13,10 @@
 //!                        accept: mine, last = 8, missing 5 to 7
 //! ```
 //!
-//! The good path is one statement, or two for the first message of an aggregate where gaps are normal. Transactions must read committed data
-//! ([`crate::database::Database::begin`]). A producer that numbers anew, such as a restored database, sends other events under numbers that are done. They
-//! are recognised by the id of the last event, and by the time at which they were recorded; so they are not taken for copies.
-//!  On MySQL, duplicates of an aggregate's first message can deadlock; the runtime tries them again. Not here:
-//! how long to wait for a gap, and the handling of late messages, see [`crate::runtime`].
+//! Transactions must read committed data ([`crate::database::Database::begin`]). If a producer
+//! reuses numbers, for example after a restore, its events are not copies: event id or recording
+//! time differ. On MySQL, duplicates of an aggregate's first message can deadlock; the runtime
+//! retries them.
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
@@ -27,25 +28,21 @@ use super::sql::InboxSql;
 /// Maximum number of missing ranges recorded per aggregate.
 const MISSING_MAX: usize = 64;
 
-/// A message's place in the order of its aggregate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) consumer: &'a str,
     pub(crate) aggregate: &'a Aggregate,
-    /// The service that numbers the aggregate's events.
     pub(crate) source: &'a str,
     pub(crate) event: NumberedEvent,
 }
 
-/// How a claim treats missing numbers before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gaps {
-    /// The claim answers [`Outcome::Early`], so the message waits.
     Wait,
-    /// The claim goes on without them and records them as missing.
+    /// Continues without the missing numbers and records them.
     Accept,
-    /// Gaps are normal: the claim goes on and records nothing. A number that arrives after a higher one is stale.
+    /// Gaps are normal and not recorded. A number that arrives after a higher number is stale.
     Ignore,
 }
 
@@ -62,16 +59,16 @@ impl Place<'_> {
         self.event.sequence
     }
 
-    /// Whether the number was done by another event. A copy of the event that did it has the same id, and was recorded no later than the latest.
+    /// Whether another event was applied under this number. A copy of the applied event has the
+    /// same id, and was recorded no later than the latest event.
     fn is_taken(&self, state: &SequenceState) -> bool {
         let is_last = self.sequence() == state.last;
         is_last && state.last_event.is_some_and(|id| id != self.event.id)
             || self.sequence() <= state.last && self.event.recorded_at > state.last_recorded_at
     }
 
-    /// Takes the turn if it has come.
-    ///
-    /// [`Gaps::Accept`] still answers `Early` if an earlier message is known to fail, or if too many ranges are already missing.
+    /// [`Gaps::Accept`] still returns `Early` while an earlier message is failing, or if too many
+    /// ranges are already missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Outcome, DbErr> {
         let first = SequenceState {
             last: self.sequence(),
@@ -98,8 +95,8 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// Takes the turn for a dead letter that is retried. A number up to the last one took effect, unless it is recorded as missing or was passed as a
-    /// dead letter. `was_dead` tells the latter: the inbox row records it, the sequence does not. A number that takes its turn is no longer missing.
+    /// For a retried dead letter. `was_dead`: its number was dead-lettered, which only the inbox
+    /// row records.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -121,32 +118,34 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// Whether the transaction still holds its claim. It loses the claim if the handler swallowed an error that made the database roll back. One
-    /// look-up by primary key.
+    /// False if the handler swallowed an error that made the database roll back.
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
         let state = self.sql.sequence_state(tx, self.key(), false).await?;
         Ok(state
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
-    /// Records that this message failed and will be tried again, so that later messages wait for it instead of taking its absence for a gap. The
-    /// smallest failing number is kept. A mark that is not renewed for a day is ignored, because its message does not come again.
+    /// Later messages wait for this message and do not treat it as a gap. The smallest failing
+    /// number is kept. A mark older than a day is ignored, because its message is never
+    /// redelivered.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence()),
             ..SequenceState::default()
         };
-        // A row may appear between the first update and the insert, so that neither changes anything. The second update finds it.
+        // A row may appear between the first update and the insert. The second update finds it.
         let _ = self.sql.mark_failing(tx, self.key(), self.sequence()).await?
             || self.sql.insert_sequence(tx, self.key(), &marked).await?
             || self.sql.mark_failing(tx, self.key(), self.sequence()).await?;
         Ok(())
     }
 
-    /// Advances past this message; the caller writes its dead letter in the same transaction. Earlier numbers that are missing are recorded as
-    /// missing. Beyond the maximum number of ranges, the numbers between two ranges are recorded too; a copy of such a message becomes a dead letter
-    /// instead of being dropped. Returns false and changes nothing if the number took effect. To know that, it waits for a transaction that holds the
-    /// sequence.
+    /// Advances past this message and records earlier absent numbers as missing. The caller writes
+    /// the dead letter in the same transaction. Returns false and changes nothing if the number was
+    /// applied; to check this, it waits for a transaction that holds the sequence.
+    ///
+    /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too. A
+    /// copy of such a message becomes a dead letter instead of being dropped.
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
@@ -167,7 +166,6 @@ impl Place<'_> {
         Ok(passed)
     }
 
-    /// Decides whether the number has its turn, and if so advances the state.
     fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Outcome {
         let expected = state.last + 1;
         if self.sequence() < expected {
@@ -201,11 +199,11 @@ impl Place<'_> {
         state.failing = state.failing.filter(|failing| *failing > self.sequence());
     }
 
-    /// Changes or creates the row if `change` returns true. The first look takes no lock: most callers change nothing and must not wait for a running
-    /// handler or for each other.
+    /// The first read takes no lock: most callers change nothing and must not wait for a running
+    /// handler.
     ///
-    /// It needs a transaction, because the row is read under a lock and then written. Without one the lock would end in between, and two processes
-    /// would overwrite each other's state. After a look with a lock the session's [lock limit](super::lock_limit) is restored.
+    /// Needs a transaction: otherwise the lock would end between read and write. After a locking
+    /// read the session's [lock limit](super::lock_limit) is restored.
     async fn change(
         &self,
         tx: &DatabaseTransaction,

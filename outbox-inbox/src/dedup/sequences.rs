@@ -1,7 +1,8 @@
-//! The rows of strategy *sequence*, which record a consumer's progress in an aggregate; one statement per operation.
+//! The rows of strategy *sequence*, which record a consumer's progress in an aggregate.
 //!
-//! Invariants: a row is changed only by the holder of its lock, or by a statement that compares its value. The lock is that of the primary key and
-//! lasts until the transaction ends. Numbers never decrease. Not here: whose turn it is, see [`super::sequence`].
+//! Invariants: a row is changed only by the holder of its lock (primary key, until the transaction
+//! ends), or by a statement that compares its value. Numbers never decrease. Statements wait for
+//! locks within the [lock limit](super::lock_limit).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -12,20 +13,17 @@ use uuid::Uuid;
 
 use super::sql::{InboxSql, changed};
 
-/// Age in seconds at which a failing mark is ignored. Its message does not come again, because its stream was purged or recreated. It is longer than
-/// any delay between two attempts.
+/// Age in seconds at which a failing mark is ignored, because its stream was purged or recreated.
+/// Longer than any delay between two attempts.
 const MARK_SECS: u32 = 24 * 3600;
 
-/// The primary key of a row in `inbox_sequences`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SequenceKey<'a> {
     pub(super) consumer: &'a str,
     pub(super) aggregate: &'a Aggregate,
-    /// The service that numbers the aggregate's events.
     pub(super) source: &'a str,
 }
 
-/// An event with its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedEvent {
     /// Counted from 1.
@@ -36,7 +34,6 @@ pub(crate) struct NumberedEvent {
 }
 
 impl NumberedEvent {
-    /// `None`: the message has no number.
     pub(crate) fn of(message: &Message) -> Option<Self> {
         let recorded_at = message.created_at.unix_timestamp_nanos() / 1000;
         Some(Self {
@@ -47,17 +44,16 @@ impl NumberedEvent {
     }
 }
 
-/// The state in a row. The default stands for no row: nothing is done yet.
+/// The default is the state of a missing row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SequenceState {
-    /// This number and all earlier ones are done, except the missing ones.
+    /// This number and all earlier numbers are done, except the missing ones.
     pub(super) last: u64,
-    /// The event with that number.
     pub(super) last_event: Option<Uuid>,
-    /// When the latest of the done events was recorded. Numbers and times grow together, so an event with a number that is done and a later time is
-    /// another one.
+    /// Of all done events. Numbers and times grow together, so an event with a done number and a
+    /// later time is a different event.
     pub(super) last_recorded_at: i64,
-    /// A later number that failed and will be tried again. `None` also if the mark is too old.
+    /// A later number that will be retried. `None` also if the mark is too old.
     pub(super) failing: Option<u64>,
     /// Numbers that the consumer stopped waiting for.
     pub(super) missing: Missing,
@@ -78,14 +74,13 @@ impl Missing {
         self.0.len()
     }
 
-    /// Adds a range after all others.
+    /// The range must come after all others.
     pub(super) fn push(&mut self, range: RangeInclusive<u64>) {
         if !range.is_empty() {
             self.0.push((*range.start(), *range.end()));
         }
     }
 
-    /// Removes a number; returns whether it was there.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let Some(index) = self
             .0
@@ -102,7 +97,7 @@ impl Missing {
         true
     }
 
-    /// Joins the two ranges with the smallest distance. The numbers between them count as missing too.
+    /// The numbers between the two ranges count as missing too.
     pub(super) fn join_closest(&mut self) {
         let gaps = self.0.windows(2).map(|pair| pair[1].0 - pair[0].1);
         if let Some((index, _)) = gaps.enumerate().min_by_key(|&(_, gap)| gap) {
@@ -118,8 +113,7 @@ impl Missing {
 }
 
 impl InboxSql {
-    /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
-    /// key), as long as the [lock limit](super::lock_limit) allows.
+    /// Returns whether the row was absent. Waits for a concurrent transaction with the same key.
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -143,9 +137,9 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Advances to an event's number from its predecessor, or with `tolerant` from any earlier number if no smaller number is failing; returns whether that
-    /// was possible. Waits for a concurrent open transaction that has advanced the row, as long as the [lock limit](super::lock_limit) allows, and then
-    /// compares the committed number (primary key, read committed).
+    /// Advances from the predecessor, or with `tolerant` from any earlier number if no smaller
+    /// number is failing. Waits for a concurrent transaction that has advanced the row, and then
+    /// compares the committed number (read committed).
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -182,7 +176,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Writes a row. The caller holds its lock.
+    /// The caller holds the row's lock.
     pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -202,8 +196,8 @@ impl InboxSql {
         changed(db, sql).await.map(drop)
     }
 
-    /// Marks a number after the last one as failing, unless a smaller number is marked; renews a mark of the same number. Returns whether it did. Waits as long
-    /// as the [lock limit](super::lock_limit) allows, and restores nothing, because no handler runs in its transaction.
+    /// Marks a number after the last one, unless a smaller number is marked; renews its own mark.
+    /// Does not restore the lock limit, because no handler runs in its transaction.
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -223,8 +217,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Reads the row (primary key); `lock` also locks it until the transaction ends, and waits for that as long as the [lock limit](super::lock_limit) allows,
-    /// which the caller restores. On SQLite the transaction already holds the only write lock.
+    /// `lock` locks the row until the transaction ends; the caller restores the lock limit. On
+    /// SQLite the transaction already holds the only write lock.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -259,8 +253,8 @@ impl InboxSql {
         }))
     }
 
-    /// The last numbers of several aggregates of a source each, read without a lock. Those without a row are missing from the result. One statement per
-    /// aggregate type and source, with a look-up in the primary key for each aggregate.
+    /// Read without a lock. Pairs without a row are absent. One statement per aggregate type and
+    /// source.
     pub(crate) async fn last_sequences<'a, C: ConnectionTrait>(
         &self,
         db: &C,
@@ -310,7 +304,6 @@ impl InboxSql {
         sql.push(" AND source = ").bind(self.key(key.source));
     }
 
-    /// Whether the failing mark of a row is too old to count.
     pub(crate) fn is_forgotten(&self) -> String {
         let now = self.now();
         match self.backend() {

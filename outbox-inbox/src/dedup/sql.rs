@@ -1,8 +1,11 @@
 //! The inbox's SQL statements, one text per database.
 //!
-//! SeaORM's `on_conflict_do_nothing` is not used: on MySQL and MariaDB it reports a duplicate as inserted, so every duplicate would take effect.
-//! `INSERT IGNORE` is not used either, because it also hides truncated and missing values. Invariant: only validated names and literals of this crate
-//! become SQL text; every value is bound. Times come from the database's clock.
+//! On MySQL and MariaDB, SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, and
+//! `INSERT IGNORE` hides truncated values. Neither is used.
+//!
+//! Invariants: only validated names and literals of this crate become SQL text, and every value is
+//! bound. Times come from the database's clock. Statements on inbox rows use the primary key and
+//! wait for locks within the [`LockLimit`].
 
 use std::time::Duration;
 
@@ -12,14 +15,10 @@ use uuid::Uuid;
 
 use super::lock_limit::LockLimit;
 
-/// The message failed and will be tried again.
 pub(crate) const FAILED: i16 = 0;
-/// The message took effect.
 pub(super) const HANDLED: i16 = 1;
-/// The message is dead-lettered.
 pub(crate) const DEAD: i16 = 2;
 
-/// State of an inbox row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Failed,
@@ -37,7 +36,6 @@ impl Status {
     }
 }
 
-/// The contents of an inbox row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) status: Status,
@@ -45,7 +43,6 @@ pub(crate) struct Row {
     pub(crate) last_error: Option<String>,
 }
 
-/// The primary key of an inbox row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) consumer: &'a str,
@@ -53,7 +50,6 @@ pub(crate) struct Key<'a> {
     pub(crate) id: Uuid,
 }
 
-/// Statements for one database and one set of names.
 #[derive(Debug, Clone)]
 pub(crate) struct InboxSql {
     backend: DbBackend,
@@ -83,12 +79,11 @@ impl InboxSql {
         Self::new(db.get_database_backend(), names, Duration::ZERO)
     }
 
-    /// With a limit to how long claims wait for locks.
     pub(crate) fn limited(self, lock_limit: LockLimit) -> Self {
         Self { lock_limit, ..self }
     }
 
-    /// The expression of a row that is written outside of transactions, in a statement that waits for locks no longer than the [`LockLimit`] allows.
+    /// For a row written outside of transactions.
     pub(crate) fn limited_value(&self, expression: &str) -> String {
         self.lock_limit.set_in(expression)
     }
@@ -113,8 +108,7 @@ impl InboxSql {
         &self.pauses
     }
 
-    /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
-    /// key), as long as the [`LockLimit`] allows.
+    /// Returns whether the row was absent. Waits for a concurrent transaction with the same key.
     pub(crate) async fn insert<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -139,13 +133,13 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Turns a failed row into a handled one; returns whether there was a failed row. Waits for a concurrent transaction that has locked the row, and
-    /// then compares the committed status (primary key). It waits as long as the [`LockLimit`] allows.
+    /// Failed to handled; false if there was no failed row. Waits for a concurrent transaction that
+    /// has locked the row, and then compares the committed status.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, FAILED).await
     }
 
-    /// Turns a dead row into a handled one, as [`Self::claim`] does with a failed one. A handler may follow.
+    /// Dead to handled, like [`Self::claim`]. A handler may follow.
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, DEAD).await
     }
@@ -159,8 +153,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Adds an attempt to a failed row that has attempts left; returns whether there was such a row (primary key). Waits for a concurrent transaction that has
-    /// locked the row as long as the [`LockLimit`] allows, as all that follow. No handler runs in its transaction, so nothing is restored.
+    /// False if there is no failed row with attempts left. No handler runs in its transaction, so
+    /// the lock limit is not restored; the same holds for the methods below.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -175,7 +169,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Subtracts an attempt that was counted and did not run (primary key).
     pub(crate) async fn uncount<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let attempts = self.lock_limit.set_in("attempts - 1");
         let mut sql = self.update(key, FAILED, |sql| {
@@ -185,7 +178,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Records the error of an attempt in a failed row, and with `count` adds the attempt; returns whether there was a failed row (primary key).
+    /// False if there was no failed row.
     pub(crate) async fn fail<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -201,7 +194,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Turns a failed row into a dead one; returns whether there was a failed row (primary key).
+    /// False if there was no failed row.
     pub(crate) async fn bury<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -215,7 +208,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Reads the row (primary key).
     pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<Option<Row>, DbErr> {
         let mut sql = self.sql("SELECT status, attempts, last_error FROM ");
         sql.push(&self.messages);
@@ -240,7 +232,7 @@ impl InboxSql {
         }))
     }
 
-    /// Whether the row was last changed longer than `age` ago (primary key).
+    /// By the last change.
     pub(crate) async fn is_older<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -262,7 +254,6 @@ impl InboxSql {
         Ok(db.query_one_raw(sql.statement()).await?.is_some())
     }
 
-    /// Ids of the messages that a consumer handled, oldest first.
     #[cfg(feature = "testing")]
     pub(crate) fn handled(&self, consumer: &str) -> Statement {
         let mut sql = self.sql("SELECT id FROM ");
@@ -273,7 +264,7 @@ impl InboxSql {
         sql.statement()
     }
 
-    /// Queries that return no rows and fail if a table is missing or may not be read.
+    /// Fail if a table is missing or may not be read.
     pub(crate) fn probe(&self) -> [Statement; 3] {
         let probe = |table: &str, column: &str| {
             self.sql(format!("SELECT {column} FROM {table} WHERE 1 = 0"))
@@ -286,11 +277,11 @@ impl InboxSql {
         ]
     }
 
-    /// Runs an insert whose key may exist; returns whether it inserted.
+    /// Returns whether the row was absent.
     pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
         if self.backend == DbBackend::MySql {
-            // A duplicate is an error here, and the transaction stays usable after it. The number of affected rows would not tell, because the driver
-            // asks for matched rows instead of changed ones.
+            // A duplicate is an error here, and the transaction stays usable. The driver counts
+            // matched rows instead of changed rows, so affected rows are no evidence.
             return match db.execute_raw(sql.statement()).await {
                 Ok(_) => Ok(true),
                 Err(error) if is_duplicate_key(&error) => Ok(false),
@@ -315,7 +306,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Changes the row with this key and status (primary key).
     fn update(&self, key: Key<'_>, from: i16, assign: impl FnOnce(&mut Sql)) -> Sql {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(" SET ");
@@ -325,7 +315,6 @@ impl InboxSql {
         sql
     }
 
-    /// The time of a change, and the end of the row's retention.
     fn push_times(&self, sql: &mut Sql) {
         let now = self.lock_limit.set_in(self.now());
         sql.push(&format!(", processed_at = {now}, expires_at = "));
@@ -342,7 +331,6 @@ impl InboxSql {
         sql.push(&self.expiry(&keep));
     }
 
-    /// The time from which a row that is written now may be purged.
     fn expiry(&self, keep_secs: &str) -> String {
         let now = self.now();
         match self.backend {
@@ -363,8 +351,8 @@ impl InboxSql {
         }
     }
 
-    /// The database's clock when the statement began. Use it to compare with a column of many rows: PostgreSQL evaluates `clock_timestamp()` per row,
-    /// so no index can serve the comparison.
+    /// Use it to compare with a column of many rows: PostgreSQL evaluates `clock_timestamp()` per
+    /// row, so no index can serve the comparison.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -372,7 +360,7 @@ impl InboxSql {
         }
     }
 
-    /// A consumer's name as a parameter. On MySQL it is bytes, because MySQL's text types treat `A` and `a` as equal.
+    /// Bytes on MySQL, because its text types treat `A` and `a` as equal.
     pub(crate) fn key(&self, consumer: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(consumer.as_bytes().to_vec())),
@@ -380,7 +368,7 @@ impl InboxSql {
         }
     }
 
-    /// An aggregate's or event's name or id as a parameter; bytes on MySQL, as in [`Self::key`].
+    /// Bytes on MySQL, as in [`Self::key`].
     pub(crate) fn name(&self, name: Option<&str>) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(name.map(|name| name.as_bytes().to_vec())),

@@ -57,7 +57,6 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
     }
 }
 
-/// Another process handles the message between the check and the decision of the process that dead-letters it.
 async fn what_took_effect_is_not_buried(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
@@ -83,13 +82,12 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
     db.close().await;
 }
 
-/// Two processes have the message. One records a failure and waits for the other, which counts its own attempt. The row that appears must not be
-/// taken for the row of a done message, or the message would be acknowledged.
+/// The new row must not be mistaken for a done message, or the message would be acknowledged.
 async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let first = attempts(&db, &sql, &message);
     let Some((pid, waiting)) = who_waits(sql.backend()) else {
-        // SQLite has one writer at a time, so nothing can come in between.
+        // SQLite has one writer at a time, so no race is possible.
         return db.close().await;
     };
     let other = db.database.begin().await.unwrap();
@@ -104,9 +102,9 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let pid: i64 = pid.await.unwrap().unwrap().try_get_by_index(0).unwrap();
     let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
     let go_on = async {
-        // Asked outside the transaction, which would only see the sessions that were connected at its first look.
+        // Outside the transaction, which would only see the sessions connected at its first query.
         while db.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
-            // InnoDB answers from a cache that it refreshes only after a tenth of a second without a query.
+            // InnoDB refreshes this table only after 100 ms without a query.
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
         other.commit().await.unwrap();
@@ -118,7 +116,6 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     db.close().await;
 }
 
-/// SQL by which a transaction learns its own name, and SQL that finds the sessions waiting for it.
 fn who_waits(backend: DbBackend) -> Option<(&'static str, &'static str)> {
     match backend {
         DbBackend::Postgres => Some((

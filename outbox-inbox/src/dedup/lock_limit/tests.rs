@@ -1,4 +1,4 @@
-//! PostgreSQL only: the other databases never wait without end.
+//! PostgreSQL only: the other databases never wait without limit.
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture, join_all};
 use outbox_core::{Aggregate, Incoming, Message, MessageId};
@@ -17,13 +17,13 @@ use crate::dedup::{Outcome, batch};
 use crate::handler::Strategy;
 use crate::tests::database::{Kind, TestDb, message};
 
-/// The value of the sessions, which is neither the limit nor PostgreSQL's default. It is so long that no statement ends because of it.
+/// Neither the limit nor PostgreSQL's default, and long enough that no statement ends because of
+/// it.
 const SESSION: &str = "1h";
 
-/// Much longer than the limit. What waits for longer has lost it.
+/// Much longer than the limit: a longer wait has no limit.
 const WITHOUT_LIMIT: Duration = Duration::from_secs(60);
 
-/// A database whose sessions have a limit of their own, and statements that know it.
 async fn open() -> Option<(TestDb, InboxSql)> {
     let of_session = |options: &mut sea_orm::ConnectOptions| {
         options.map_sqlx_postgres_opts(|options| options.options([("lock_timeout", SESSION)]));
@@ -54,7 +54,6 @@ async fn lock_timeout(tx: &DatabaseTransaction) -> String {
     row.try_get("", "lock_timeout").unwrap()
 }
 
-/// Each way to a claim, those that need several statements included.
 #[tokio::test]
 async fn a_handler_runs_with_the_limit_of_its_session() {
     let Some((db, sql)) = open().await else {
@@ -73,7 +72,6 @@ async fn a_handler_runs_with_the_limit_of_its_session() {
             assert_eq!(lock_timeout(&tx).await, SESSION, "{gaps:?}, {sequence}");
             tx.commit().await.unwrap();
         }
-        // A dead letter that is retried has its turn in another way.
         let tx = db.database.begin().await.unwrap();
         let again = place(&sql, &aggregate, 1).claim_again(&tx, true, gaps).await;
         assert_eq!(again.unwrap(), Outcome::Claimed);
@@ -82,7 +80,6 @@ async fn a_handler_runs_with_the_limit_of_its_session() {
     }
     let messages: Vec<Message> = (0..3).map(|_| message()).collect();
     let claimants: Vec<_> = messages.iter().map(|message| claimant(&sql, message)).collect();
-    // The last of them took effect before.
     for (claimants, mine) in [
         (&claimants[2..], vec![true]),
         (&claimants[..], vec![true, true, false]),
@@ -127,7 +124,6 @@ fn key(id: u128) -> Key<'static> {
 
 type Wait<'a> = (&'static str, LocalBoxFuture<'a, Result<(), DbErr>>);
 
-/// Runs all at the same time: each ends with the limit of claims, long before that of its session.
 async fn all_end_in_time(waits: Vec<Wait<'_>>) {
     let waits = waits
         .into_iter()
@@ -139,7 +135,6 @@ async fn all_end_in_time(waits: Vec<Wait<'_>>) {
     }
 }
 
-/// A frozen process holds a row that failed, one that is dead, and one that it inserted.
 #[tokio::test]
 async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
     let Some((db, sql)) = open().await else {
@@ -188,7 +183,6 @@ async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
     db.close().await;
 }
 
-/// A frozen process holds a sequence that it advanced, and one that it made.
 #[tokio::test]
 async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() {
     let Some((db, sql)) = open().await else {
@@ -226,7 +220,6 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
     db.close().await;
 }
 
-/// A frozen process holds a dead letter that is marked, and one that is open. Another one is before them in their aggregate.
 #[tokio::test]
 async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds() {
     let Some((db, sql)) = open().await else {

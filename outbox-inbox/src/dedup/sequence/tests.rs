@@ -1,4 +1,4 @@
-//! Tests of strategy *sequence*. Each function runs on every database, with one transaction per claim as in the runtime.
+//! Tests of strategy *sequence*, on every database.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use Outcome::{Claimed, Duplicate, Early, Late, Taken};
 
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// The operations of a test on one aggregate of one consumer.
 struct Lane<'a> {
     db: &'a TestDb,
     sql: InboxSql,
@@ -26,7 +25,7 @@ struct Lane<'a> {
     source: &'a str,
 }
 
-/// The event that has this number, unless a producer numbers anew. Numbers and times grow together.
+/// Numbers and times grow together, unless a producer reuses numbers.
 fn event(sequence: u64) -> NumberedEvent {
     NumberedEvent {
         sequence,
@@ -68,7 +67,6 @@ impl<'a> Lane<'a> {
         self.db.database.begin().await.unwrap()
     }
 
-    /// Claims and commits.
     async fn claim(&self, sequence: u64, gaps: Gaps) -> Outcome {
         let tx = self.begin().await;
         let turn = self.at(sequence).claim(&tx, gaps).await.unwrap();
@@ -84,7 +82,6 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// As [`Self::claim_again_of`], for a number that was dead-lettered.
     async fn claim_again(&self, sequence: u64) -> Outcome {
         self.claim_again_of(sequence, true).await
     }
@@ -167,7 +164,7 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
         tx.rollback().await.unwrap();
     }
     assert_eq!(lane.claim(2, Wait).await, Duplicate);
-    // Its dead letter is retried: it takes effect once, and is no longer missing afterwards.
+    // A retried dead letter is applied once, and is no longer missing.
     assert_eq!(lane.claim_again(4).await, Claimed);
     assert_eq!(lane.claim(4, Wait).await, Duplicate);
     assert_eq!(lane.claim(3, Wait).await, Late);
@@ -215,24 +212,22 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
 
 async fn a_failing_message_is_no_gap(db: TestDb) {
     let lane = Lane::new(&db);
-    // It is the first of its aggregate, so there is no row yet.
+    // There is no row yet.
     lane.fail(1).await;
     assert_eq!(lane.claim(2, Wait).await, behind(1));
     assert_eq!(lane.claim(2, Accept).await, behind(1), "nobody jumps over it");
     lane.claim_all([1]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     lane.claim_all([2]).await;
-    // In two processes at once, the smallest number is kept, whichever is written last.
+    // With two processes, the smallest number is kept, in any order of writes.
     lane.fail(5).await;
     lane.fail(4).await;
     lane.fail(6).await;
     assert_eq!(lane.row().await.unwrap().failing, Some(4));
     assert_eq!(lane.claim(7, Wait).await, behind(3));
-    // For 4 itself, 3 is merely missing.
     assert_eq!(lane.claim(4, Wait).await, gap(3));
     lane.claim_all([3, 4]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
-    // A number that was done meanwhile no longer counts as failing.
     lane.fail(2).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     db.close().await;
@@ -268,14 +263,12 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     assert_eq!(lane.row().await.unwrap().failing, None);
     assert_eq!(lane.claim(1, Wait).await, Duplicate);
     lane.claim_all([2]).await;
-    // 3 and 4 have not arrived yet.
     lane.pass(5).await;
     assert_eq!(lane.claim(4, Wait).await, Late);
     lane.claim_all([6]).await;
     assert!(lane.pass(3).await, "it is missing, so it did not take effect");
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
-    // An operator retries a dead letter whose turn has passed, and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Claimed);
     assert_eq!(lane.claim_again_of(6, false).await, Duplicate, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));

@@ -1,8 +1,8 @@
-//! Several producers of one aggregate, and one that numbers its events anew.
+//! Several producers of one aggregate, and a producer that reuses numbers.
 
 use super::*;
 
-/// An event that a restored producer, or a second one, records later under a number that was used.
+/// Recorded later under a used number, by a restored or a second producer.
 fn later_event(sequence: u64) -> NumberedEvent {
     NumberedEvent {
         sequence,
@@ -40,7 +40,7 @@ async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
     db.close().await;
 }
 
-/// Its database was restored after the number 7, to a time before the number 4.
+/// The database was restored after number 7, to a time before number 4.
 async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all(1..=7).await;
@@ -52,7 +52,6 @@ async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
             "a copy of {sequence}"
         );
     }
-    // It becomes a dead letter, whose retry takes effect, and disturbs nobody.
     let again = lane.of_event(later_event(5));
     let tx = lane.begin().await;
     assert!(again.pass(&tx).await.unwrap());
@@ -64,7 +63,7 @@ async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
     db.close().await;
 }
 
-/// Two producers whose clocks show the same, or the wrong time.
+/// Two producers with equal or wrong clocks.
 async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all([1, 2]).await;
@@ -77,7 +76,6 @@ async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
     db.close().await;
 }
 
-/// A clock that went back between two events makes none of them another one.
 async fn copies_are_known_although_a_clock_went_back(db: TestDb) {
     let lane = Lane::new(&db);
     let ahead = NumberedEvent {

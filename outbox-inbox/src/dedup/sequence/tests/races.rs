@@ -1,4 +1,4 @@
-//! Claims of several processes at the same moment.
+//! Concurrent claims of several processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::database::{Trouble, trouble};
 
-/// Claims at the same moment, each in its own transaction. Conflicts are tried again, as in the runtime.
+/// Each claim has its own transaction. Conflicts are retried, as in the runtime.
 async fn race(
     db: &TestDb,
     sequences: impl IntoIterator<Item = u64>,
@@ -65,14 +65,12 @@ async fn race(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The first answer counts.
     AtOnce,
-    /// Tries again while the answer is early.
     WhenDone,
 }
 
 async fn of_concurrent_duplicates_one_runs(db: TestDb) {
-    // The first number, which creates the row; a number that follows; and a number that failed before.
+    // A first number, a next number, and a number that failed before.
     for (round, failed) in [(1, false), (2, false), (3, true)] {
         if failed {
             Lane::new(&db).fail(round).await;
@@ -120,7 +118,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
                 turn
             };
             tokio::pin!(duplicate);
-            // There can be no answer yet, because it depends on the outcome of the first transaction.
+            // No answer yet: it depends on the outcome of the first transaction.
             tokio::time::timeout(Duration::from_millis(200), &mut duplicate)
                 .await
                 .expect_err("the duplicate has decided too early");
@@ -131,7 +129,6 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
             }
             running.rollback().await.unwrap();
             assert_eq!(duplicate.await, Claimed);
-            // Restore the previous state.
             let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
             db.db.execute_unprepared(&back).await.unwrap();
         }
