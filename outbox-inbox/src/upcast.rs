@@ -1,7 +1,8 @@
-//! Upcasters: convert payloads of older event versions.
+//! Upcasters: convert the payload of an older event version to a version that has a handler, one
+//! step at a time.
 //!
-//! Invariant: a step changes only payload and version, never ids. The dead letter keeps the
-//! original message.
+//! Invariant: a step changes only the payload and the version of a message, never its ids. A failed
+//! conversion is fatal, and the dead letter keeps the original message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -24,13 +25,16 @@ use crate::start_error::Problem;
 type BoxError = Box<dyn Error + Send + Sync>;
 type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
-/// Conversion steps from version n of an event type to version n + 1, for
+/// Conversion steps from version n of an event type to version n + 1. Pass them to
 /// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
-/// If a consumer does not handle the version of a message, the steps convert it to the lowest later
-/// handled version. The stream and dead letters keep the original. Steps read JSON, and CBOR with
-/// the feature `cbor`; the handler receives JSON. A message with another codec is dead-lettered. A
-/// missing, duplicate or unused step is an error at the start.
+/// If a consumer has no handler for the version of a message, the steps convert it to the lowest
+/// later version with a handler. The message on the stream and a dead letter keep the old version.
+/// A missing, duplicate or unused step is an error at the start.
+///
+/// The steps read JSON, and CBOR with the feature `cbor`. The handler receives JSON. A payload of
+/// another codec cannot be upcast: its message becomes a dead letter, unless the old version has
+/// its own handler.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -57,6 +61,7 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 #[derive(Clone, Default)]
 pub struct Upcasters {
     steps: Vec<Step>,
+    /// Pairs of types that form no step.
     mismatches: Vec<Problem>,
 }
 
@@ -76,14 +81,15 @@ impl fmt::Debug for Upcasters {
 }
 
 impl Upcasters {
-    /// Creates an empty set.
+    /// No steps.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a step between two types for versions n and n + 1 of one event type. Any other pair is
-    /// an error at the start. For enums, use [`Self::json`] once per variant.
+    /// Adds a step between two types that describe one event type in versions n and n + 1. Any
+    /// other pair is reported as a problem at the start. For enums, use [`Self::json`] once per
+    /// variant.
     #[must_use]
     #[track_caller]
     pub fn step<Old, New>(self, convert: impl Fn(Old) -> New + Send + Sync + 'static) -> Self
@@ -94,8 +100,8 @@ impl Upcasters {
         self.try_step(move |old| Ok::<New, BoxError>(convert(old)))
     }
 
-    /// As [`Self::step`], for a fallible conversion. An error is fatal: the message is
-    /// dead-lettered.
+    /// As [`Self::step`], for a conversion that can fail. An error is fatal: the message becomes a
+    /// dead letter.
     #[must_use]
     #[track_caller]
     pub fn try_step<Old, New, E>(
@@ -130,7 +136,7 @@ impl Upcasters {
     }
 
     /// Adds a step on JSON from version `from` to the next one, for versions without a Rust type.
-    /// An error is fatal. Integers beyond 64 bits lose digits.
+    /// An error is fatal: the message becomes a dead letter. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(
@@ -164,7 +170,7 @@ impl Upcasters {
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
             to_json(&new).map_err(|error| {
-                // The text of a serde_json error may quote the payload.
+                // serde_json may quote the payload.
                 let reason = match error.downcast_ref() {
                     Some(error) => json_reason(error),
                     None => error.to_string(),
@@ -239,6 +245,7 @@ impl Upcasters {
         problems
     }
 
+    /// The first handled version, or the last version that the steps reach.
     fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
@@ -249,6 +256,7 @@ impl Upcasters {
         version
     }
 
+    /// The message's own version, or the first later handled version that the steps reach.
     pub(crate) fn reaches<T>(
         &self,
         event_type: &str,
@@ -258,7 +266,8 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// Errors are fatal; keep the original for the dead letter.
+    /// To a version that [`Self::reaches`] returned. Errors are fatal; keep the original for the
+    /// dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_serde(&message.content_type) {

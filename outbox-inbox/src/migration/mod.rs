@@ -1,9 +1,9 @@
 //! The tables, as migrations and as plain SQL.
 //!
-//! The same forms as in [`outbox_sea_orm::migration`]: [`migrate`] at start-up, `migrations` inside the application's own migrator and
-//! `InboxMigrator` for SeaORM's command line (feature `migrator`), [`sql`] for database administrators. A service that only consumes needs these tables; one
-//! whose handlers record follow-up events also needs the tables of the outbox. Invariant: a migration that was released is never edited; a
-//! change is a new one.
+//! Same forms as in [`outbox_sea_orm::migration`]: [`migrate`] at start-up, `migrations` inside the
+//! application's own migrator, `InboxMigrator` for SeaORM's command line (feature `migrator`), and
+//! [`sql`] for database administrators. Handlers that record follow-up events also need the outbox
+//! tables. Invariant: a released migration is never edited; a change is a new migration.
 
 use outbox_sea_orm::migration::{Migrations, SqlMigration, SqlTemplates};
 use outbox_sea_orm::{__templates as templates, NameError, TableNames};
@@ -13,7 +13,6 @@ use sea_orm::DynIden;
 #[cfg(feature = "migrator")]
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-/// Creates and drops the first tables, the table of pauses, and the table of operations.
 const FIRST: [SqlTemplates; 2] = [templates!("inbox", ".sql"), templates!("inbox", ".down.sql")];
 const PAUSES: [SqlTemplates; 2] = [templates!("pauses", ".sql"), templates!("pauses", ".down.sql")];
 const OPERATIONS: [SqlTemplates; 2] = [
@@ -27,10 +26,11 @@ const TABLES: Migrations = Migrations {
     all,
 };
 
-/// The migrations of the inbox with default table names, as a migrator of its own. It remembers in the table `inbox_migrations` which of
-/// them were applied.
+/// A migrator of the inbox tables with default names. It records applied migrations in the table
+/// `inbox_migrations`.
 ///
-/// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the same work under a lock.
+/// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the
+/// same work under a lock.
 #[cfg(feature = "migrator")]
 #[derive(Debug, Clone, Copy)]
 pub struct InboxMigrator;
@@ -48,7 +48,7 @@ impl MigratorTrait for InboxMigrator {
 
 outbox_sea_orm::__migrations!(TABLES);
 
-/// The migrations as plain SQL, for those who apply it by hand.
+/// The migrations as plain SQL, for manual use.
 ///
 /// # Errors
 ///

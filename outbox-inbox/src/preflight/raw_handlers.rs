@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(found.len(), 1);
     }
 
-    /// To a handler that counts, the messages that another one takes would be missing.
+    /// Messages taken by another handler would look missing to a counting handler.
     #[test]
     fn everything_and_numbers_do_not_go_together() {
         let found = texts(&[counting(handler("audit", "rest", EVERYTHING))]);

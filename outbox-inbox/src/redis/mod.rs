@@ -1,11 +1,13 @@
-//! A deduplication store in Redis, for handlers whose effects live outside the database.
+//! A deduplication store in Redis, for handlers with effects outside the database.
 //!
-//! Redis holds one string per (consumer, event): `c:<token>` for a claim, with its lease as time to live, or `d:<token>` for a recorded effect, with
-//! its retention as time to live. Each operation is one script over one key. The server runs a script alone, so a claim is exclusive; the token
-//! fences it. Invariant: every key has a time to live. Not here: clusters; a script uses one key, but this client speaks to one server.
+//! Redis holds one string per (consumer, event): `c:<token>` for a claim, with its lease as time to
+//! live, or `d:<token>` for a recorded effect, with its retention as time to live. Each operation
+//! is one atomic script over one key; the token fences the claim. Invariant: every key has a time
+//! to live. Clusters are not supported.
 //!
-//! An event whose key Redis loses takes effect again. Redis loses writes that have not reached its disk (`appendonly`), writes that were not
-//! replicated before a failover, and keys that it evicts (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
+//! If Redis loses a key, its event is applied again. Redis loses writes that have not reached its
+//! disk (`appendonly`), writes that were not replicated before a failover, and keys that it evicts
+//! (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
 
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use uuid::Uuid;
 /// The client of the crate `redis`, in the version that this crate was built with.
 pub use redis::Client as RedisClient;
 
-/// Time limit of every method, including reconnecting.
+/// Includes reconnecting.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns 0 for a new claim, 1 if the effect is recorded, 2 if another claim is in progress.
@@ -27,7 +29,8 @@ if redis.call('SET', KEYS[1], 'c:' .. ARGV[1], 'NX', 'PX', ARGV[2]) then return 
 if string.sub(redis.call('GET', KEYS[1]), 1, 2) == 'd:' then return 1 end
 return 2";
 
-/// Records the effect. Returns 1 if the effect is now recorded under this token, 0 if another token has recorded it or holds the claim.
+/// Returns 1 if the effect is now recorded under this token, 0 if another token has recorded it or
+/// holds the claim.
 const COMPLETE: &str = "
 local value = redis.call('GET', KEYS[1])
 if value == 'd:' .. ARGV[1] then return 1 end
@@ -39,9 +42,11 @@ const RELEASE: &str = "
 if redis.call('GET', KEYS[1]) == 'c:' .. ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0";
 
-/// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`, or `redis-tls` for `rediss://`.
+/// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`, or `redis-tls` for
+/// `rediss://`.
 ///
-/// Each method is one round trip and ends within 5 s. The first use connects, and a broken connection is reopened. Clones share the connection.
+/// Each method is one round trip and ends within 5 s. The first use connects, and a broken
+/// connection is reopened. Clones share the connection.
 ///
 /// ```no_run
 /// use outbox_inbox::redis::RedisDedupStore;
@@ -60,7 +65,7 @@ pub struct RedisDedupStore {
 
 impl std::fmt::Debug for RedisDedupStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The client is left out, because it contains the password.
+        // Without the client, which contains the password.
         f.debug_struct("RedisDedupStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -90,7 +95,8 @@ impl RedisDedupStore {
         }
     }
 
-    /// Sets the prefix of each key, so that services can share a server: `<prefix>:<consumer>:<event id>`. Default: `outbox-dedup`.
+    /// Sets the prefix of each key, so that services can share a server:
+    /// `<prefix>:<consumer>:<event id>`. Default: `outbox-dedup`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -182,7 +188,6 @@ impl DedupStore for RedisDedupStore {
         })
     }
 
-    /// Redis keeps a key for its full time to live, so `retention` needs no check.
     fn preflight(&self, _: Duration) -> DedupFuture<'_, Vec<String>> {
         Box::pin(self.info())
     }
@@ -202,7 +207,8 @@ fn failure(error: RedisError) -> DedupStoreError {
     DedupStoreError::unavailable("redis did not answer as it should", Some(error.into()))
 }
 
-/// Clamps a time to live to the range that Redis accepts: it refuses zero, and values that overflow when added to the time of day.
+/// Clamps a time to live to the range of Redis, which rejects zero and values that overflow when
+/// added to the current time.
 fn millis(time: Duration) -> u64 {
     const YEARS: u64 = 100 * 366 * 24 * 3600 * 1000;
     u64::try_from(time.as_millis())
@@ -210,7 +216,6 @@ fn millis(time: Duration) -> u64 {
         .clamp(1, YEARS)
 }
 
-/// Warnings about server settings that let Redis forget keys.
 fn warnings(info: &str) -> Vec<String> {
     let value = |name: &str| {
         info.lines()

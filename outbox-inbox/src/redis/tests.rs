@@ -31,7 +31,6 @@ fn key() -> DedupKey {
     DedupKey::new("billing", outbox_core::MessageId::fresh().into())
 }
 
-/// The conformance suite cannot check on every store that no key stays for ever.
 #[tokio::test]
 async fn every_key_has_a_time_to_live() {
     let Some(Fixture([store, other])) = Fixture::new() else {

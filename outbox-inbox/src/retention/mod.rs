@@ -1,9 +1,8 @@
-//! Deletes inbox rows that have expired.
+//! Deletes expired inbox rows.
 //!
-//! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only while nobody holds it. A claim that has the row keeps it; one
-//! that comes later finds no row and takes effect, as for a message that was never seen. Each attempt moves the expiry of a failed row, so a row is deleted only if its
-//! message is no longer tried. Dead rows stay as long as their dead letter. Sequences are never deleted. Not here: the retention, see
-//! [`InboxConfig::retention`](crate::InboxConfig#structfield.retention).
+//! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only
+//! while no transaction holds it. Each attempt extends the expiry of a failed row. Dead rows stay
+//! as long as their dead letter. Sequences are never deleted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,13 +18,13 @@ use crate::dedup::sql::{DEAD, InboxSql};
 use crate::handler::describe;
 use crate::operate::interval::Rounds;
 
-/// Rows per transaction.
 pub(crate) const BATCH: u32 = 1_000;
 
-/// By how much the expiry of a dead row is put off while its dead letter exists, so that it does not stand first among the expired ones.
+/// Seconds by which the expiry of a dead row is postponed while its dead letter exists. Otherwise
+/// it would stay first among the expired rows.
 const PUT_OFF: &str = "86400";
 
-/// Deletes expired rows, at most so many; the second value says whether there may be more.
+/// The second value: whether there may be more.
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
@@ -36,14 +35,14 @@ pub(crate) async fn purge_batch(
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        // Requests (feature `http`) are deleted by their layer, because a service may have them without an inbox.
+        // Requests (feature `http`) are deleted by their layer.
         tx.commit().await?;
         Ok((messages, expired >= batch as usize))
     })
     .await
 }
 
-/// Returns how many rows it deleted, and how many had expired.
+/// Deleted rows and expired rows.
 async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) -> Result<(u64, usize), DbErr> {
     let rows = tx.query_all_raw(expired(sql, batch)).await?;
     let (mut doomed, mut dead): (Groups, BTreeMap<Uuid, (Value, Uuid)>) = Default::default();
@@ -77,7 +76,6 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
             .filter(|id| !kept.contains(&(name.clone(), *id)))
             .collect();
         for ids in ids.chunks(LIST_MAX) {
-            // Primary key; all of them are locked.
             let mut delete = sql.sql(format!("DELETE FROM {} WHERE consumer = ", sql.messages()));
             delete.bind(name.clone()).push(" AND id IN ");
             delete.bind_rows([ids.iter().copied().map(Value::from)]);
@@ -87,13 +85,13 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
     Ok((deleted, rows.len()))
 }
 
-/// Reads and locks rows that have expired, the oldest first: a range of the index on `expires_at`, which ends at the first row that has not. Row locks
-/// without waiting: whoever is claiming a row moves its expiry. SQLite's transaction has the only write lock.
+/// Oldest first (index on `expires_at`). Skips locked rows, because a claim extends the expiry of
+/// its row. SQLite's transaction has the only write lock.
 pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     let mut expired = sql.sql(format!(
         "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
         sql.messages(),
-        // Without its order all that is sorted would be locked.
+        // Without this index, MySQL would lock every row that it sorts.
         if sql.backend() == DbBackend::MySql {
             " FORCE INDEX (inbox_messages_expires_at)"
         } else {
@@ -107,11 +105,10 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     expired.statement()
 }
 
-/// Ids by consumer.
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// Those of the dead rows, by the keys of their dead letters, whose dead letter exists (primary key, no lock: whoever deletes a dead letter does not need the row, or holds
-/// it).
+/// The dead rows with an existing dead letter. Needs no lock: the deletion of a dead letter does
+/// not need the row, or holds it.
 async fn with_letters(
     tx: &DatabaseTransaction,
     sql: &InboxSql,
@@ -138,7 +135,6 @@ fn later(sql: &InboxSql) -> String {
     }
 }
 
-/// Purges the inbox every so often until `stop`, each time only if `may_forget` says so.
 pub(crate) async fn run<F: Future<Output = bool>>(
     db: DatabaseConnection,
     sql: InboxSql,
@@ -155,9 +151,9 @@ pub(crate) async fn run<F: Future<Output = bool>>(
     repeat("inbox_messages", batch, every, stop).await;
 }
 
-/// Purges a table every so often until `stop`: all that has expired, with a pause as long as the work after each batch. The time in between is drawn anew each
-/// time, from half to one and a half of `every`, so that processes that start together do not purge together. `batch` returns how many rows it deleted, and
-/// whether there may be more.
+/// Purges a table until `stop`. After each batch it pauses for as long as the batch took. The
+/// interval between purges is random, 0.5 to 1.5 times `every`, so that processes started together
+/// do not purge together.
 pub(crate) async fn repeat<F>(
     table: &'static str,
     batch: impl Fn() -> F,

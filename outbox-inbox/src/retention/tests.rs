@@ -1,4 +1,4 @@
-//! The rows that a purge deletes, and those that it leaves, on every database, also beside handlers.
+//! Which rows a purge deletes and which it keeps, on every database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,7 @@ impl TestDb {
         assert!(self.sql.insert(&self.db, key(id), status, 0, None).await.unwrap());
     }
 
-    /// Moves the expiry of a row into the past.
     async fn expire(&self, id: u128) {
-        // The SQL of `later`, with a time in the past.
         let mut sql = self.sql.sql(format!(
             "UPDATE {} SET expires_at = {} WHERE id = ",
             self.sql.messages(),
@@ -65,7 +63,7 @@ async fn only_what_has_expired_is_deleted() {
             test.insert_row(id + 10, status).await;
             test.expire(id).await;
         }
-        // Another attempt moves the expiry of a failed row.
+        // Another attempt extends the expiry of a failed row.
         assert!(test.sql.count(&test.db, key(2), 10).await.unwrap());
         assert_eq!(test.purge().await, 2);
         assert_eq!(test.status(1).await, None);
@@ -112,7 +110,6 @@ async fn a_dead_row_stays_as_long_as_its_dead_letter() {
         dead_letter::insert(&test.db, &test.sql, &letter).await.unwrap();
         assert_eq!(letter.id().unwrap(), id_of_message("billing", id.as_uuid()));
         test.insert_row(7, Status::Dead).await;
-        // One whose dead letter was discarded, of the same consumer.
         test.insert_row(8, Status::Dead).await;
         test.expire(7).await;
         test.expire(8).await;
@@ -152,7 +149,7 @@ async fn more_than_a_batch_is_deleted_in_several() {
     }
 }
 
-/// A handler holds an expired row: neither waits for the other, and the row is the handler's. (SQLite has one writer.)
+/// SQLite has one writer.
 #[tokio::test]
 async fn a_row_that_is_being_claimed_is_passed_over() {
     for test in TestDb::open_all().await {
@@ -175,8 +172,7 @@ async fn a_row_that_is_being_claimed_is_passed_over() {
     }
 }
 
-/// Copies of a message whose row has expired arrive while it is purged. After the purge the message is a new one: it takes effect once more at
-/// most, never twice.
+/// Copies of a message arrive while its expired row is purged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_that_meet_a_purge_take_effect_once_at_most() {
     for test in TestDb::open_all().await {
@@ -195,7 +191,6 @@ async fn copies_that_meet_a_purge_take_effect_once_at_most() {
                                     tx.commit().await.unwrap();
                                     return inserted;
                                 }
-                                // What the runtime does: roll back, try again.
                                 Err(error) => {
                                     assert_eq!(trouble(&error), Trouble::Conflict, "{error}");
                                     tx.rollback().await.unwrap();
@@ -218,7 +213,6 @@ async fn copies_that_meet_a_purge_take_effect_once_at_most() {
             assert!(effects <= purged, "{effects} effects after {purged} purges");
             let remembered = test.status(round).await.is_some();
             assert_eq!(remembered, effects == 1 || purged == 0, "an effect was forgotten");
-            // What was passed over would be purged in the next round.
             let rest = format!("DELETE FROM {}", test.sql.messages());
             test.db.execute_unprepared(&rest).await.unwrap();
         }
@@ -232,7 +226,6 @@ async fn the_loop_purges_if_it_may_and_ends() {
     test.expire(1).await;
     let stop = CancellationToken::new();
     let every = Duration::from_millis(1);
-    // The stream forbids it at first.
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
     let allowed = Arc::new(AtomicBool::new(false));
     let may_forget = {

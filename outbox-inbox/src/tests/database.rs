@@ -1,4 +1,5 @@
-//! Databases for tests of private parts: SQLite in a file, and PostgreSQL and MariaDB if their environment variables are set.
+//! Databases for tests of private parts: SQLite in a file, and PostgreSQL and MariaDB if their
+//! environment variables are set.
 
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ pub(crate) enum Kind {
     MariaDb,
 }
 
-/// A schema, database or file of its own with the inbox tables.
 pub(crate) struct TestDb {
     pub(crate) database: Database,
     pub(crate) db: DatabaseConnection,
@@ -37,7 +37,6 @@ impl TestDb {
         Self::open_with(kind, |_| {}).await
     }
 
-    /// As [`Self::open`], with further options of the sessions.
     pub(crate) async fn open_with(kind: Kind, configure: impl FnOnce(&mut ConnectOptions)) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("d{}", &id[14..]);
@@ -94,7 +93,6 @@ impl TestDb {
         })
     }
 
-    /// One on each database.
     pub(crate) async fn open_all() -> Vec<Self> {
         let mut all = Vec::new();
         for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {
@@ -107,7 +105,6 @@ impl TestDb {
         self.database.begin().await.unwrap()
     }
 
-    /// Drops the schema or database from the shared server.
     pub(crate) async fn close(self) {
         self.db.close().await.unwrap();
         if let Some((url, sql)) = self.drop {
@@ -116,7 +113,6 @@ impl TestDb {
     }
 }
 
-/// A message of an order, the first of its aggregate.
 pub(crate) fn message() -> Message {
     Message {
         id: MessageId::fresh(),
@@ -141,7 +137,7 @@ async fn administer(url: &str, sql: &str) {
     db.close().await.unwrap();
 }
 
-/// Makes one test per database from each function, which takes a [`TestDb`].
+/// Each function takes a [`TestDb`].
 macro_rules! on_every_database {
     ($($test:ident),* $(,)?) => {
         $crate::tests::database::on_every_database!(@one sqlite, Sqlite, [$($test),*]);

@@ -1,4 +1,4 @@
-//! Databases for tests of private parts, and tests of what statements read.
+//! Databases for tests of private parts, and tests of query plans.
 
 pub(crate) mod database;
 mod plans;

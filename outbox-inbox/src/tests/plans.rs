@@ -1,7 +1,5 @@
-//! Checks that a purge reads expired rows and no others, with and without table statistics. What is read of dead letters: [`dead_letters`].
-//!
-//! Each table holds a few expired rows between many that have not expired. These tests are not in `tests/`, because they examine the statements
-//! themselves.
+//! Checks that a purge reads expired rows only, with and without table statistics. Examines private
+//! statements, so it is not in `tests/`.
 
 mod dead_letters;
 
@@ -13,17 +11,15 @@ use crate::tests::database::TestDb;
 const LIVING: u32 = 50_000;
 const EXPIRED: u32 = 50;
 
-/// A table that is purged, and the statement that finds its expired rows.
 struct Purge {
     table: String,
     index: &'static str,
-    /// All columns except `expires_at`, and their values. The values are made from a number `n` and a text that differs per insert.
+    /// Without `expires_at`. Built from a number `n` and a text that differs per insert.
     columns: &'static str,
     values: fn(DbBackend, &str) -> String,
     expired: Statement,
 }
 
-/// SQL for a key made from the text and `n`.
 fn key(backend: DbBackend, text: &str) -> String {
     match backend {
         DbBackend::Postgres => format!("md5('{text}' || n)"),
@@ -79,7 +75,7 @@ async fn a_purge_reads_what_has_expired_only() {
             }
             tx.commit().await.unwrap();
             for statistics in ["none", "fresh"] {
-                // One connection, so that the counters are those of this session.
+                // The counters belong to one session.
                 let tx = test.begin().await;
                 if statistics == "fresh" {
                     analyze(&tx, &purge.table).await;
@@ -122,7 +118,7 @@ async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
         find(&plan, &|node| node.get("Rows Removed by Filter").is_some()).is_none(),
         "rows are read in vain: {plan:#}"
     );
-    // Locking writes to each row found. The rows of one insert lie together.
+    // Locking writes to each row found. The rows of one insert are adjacent.
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| plan[0]["Plan"][key].as_i64().unwrap());
     let pages: i64 = pages.iter().sum();
     assert!(
@@ -146,7 +142,7 @@ async fn check_mysql(tx: &DatabaseTransaction, purge: &Purge) {
     );
 }
 
-/// Index entries and rows that this session has read on MariaDB since `FLUSH STATUS`.
+/// By this session on MariaDB since `FLUSH STATUS`.
 async fn entries_read(tx: &DatabaseTransaction) -> i64 {
     let read = Statement::from_string(
         DbBackend::MySql,
@@ -166,7 +162,6 @@ async fn check_sqlite(tx: &DatabaseTransaction, purge: &Purge) {
     );
 }
 
-/// SQLite's plan, a line for each table.
 async fn query_plan(tx: &DatabaseTransaction, statement: Statement) -> Vec<String> {
     let explained = with_prefix(statement, "EXPLAIN QUERY PLAN");
     let rows = tx.query_all_raw(explained).await.unwrap();
@@ -190,7 +185,6 @@ async fn fill(tx: &DatabaseTransaction, purge: &Purge, count: u32, hours: i32) {
     tx.execute_unprepared(&insert).await.unwrap();
 }
 
-/// A table of the numbers from 1.
 fn numbers(backend: DbBackend, count: u32) -> String {
     match backend {
         DbBackend::Postgres => format!("generate_series(1, {count}) AS numbers (n)"),
@@ -223,7 +217,6 @@ async fn explain(tx: &DatabaseTransaction, statement: Statement, prefix: &str) -
     })
 }
 
-/// The first node of a plan that matches, depth first.
 fn find<'p>(node: &'p Value, matches: &dyn Fn(&Value) -> bool) -> Option<&'p Value> {
     if matches(node) {
         return Some(node);

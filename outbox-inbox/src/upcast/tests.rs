@@ -171,7 +171,6 @@ fn the_lowest_handled_version_is_reached() {
 #[test]
 fn complete_chains_are_no_problem() {
     let upcasters = one_to_two().step(three);
-    // One consumer still handles the old version.
     let handlers = [
         handler("books", V3::DESCRIPTORS),
         handler("stock", V2::DESCRIPTORS),
@@ -201,7 +200,6 @@ fn a_missing_link_is_named() {
     );
 }
 
-/// The one problem of these steps.
 #[track_caller]
 fn problem(upcasters: &Upcasters, handlers: &[Registration], part: &str) {
     let found = texts(upcasters, handlers);

@@ -1,21 +1,19 @@
-//! Checks that a poll for dead letters reads about as many entries as it returns letters, and that one that fails again reads its own aggregate only. Both would
-//! grow with what an operator has marked otherwise, and a poll comes every five seconds.
+//! Checks that a poll for dead letters reads about as many entries as it returns, and that a
+//! repeated failure reads its own aggregate only.
 
 use outbox_core::Aggregate;
 
 use super::*;
 use crate::dead_letter::{DeadLetterSelection, DeadLetterStatus, count_selected, retry};
 
-/// Letters that are marked.
 const MARKED: u32 = 20_000;
-/// Letters per poll.
 const POLLED: u32 = 100;
-/// Each letter of a poll may read those before it.
+/// Each polled letter may read the letters before it.
 const READ_MAX: f64 = (POLLED * POLLED) as f64;
-/// Letters per aggregate, where there are many aggregates. Each that is changed takes some pages of five indexes.
+/// Letters per aggregate. Each changed letter takes some pages of five indexes.
 const OF_ONE: u32 = 10;
 
-/// Letters that are open, in the order of the stream. `aggregate`: SQL for the id of the aggregate of letter `n`.
+/// `aggregate`: SQL for the aggregate id of letter `n`.
 async fn fill_letters(test: &TestDb, aggregate: &str) {
     let backend = test.sql.backend();
     let (id, cast) = match backend {
@@ -38,7 +36,7 @@ async fn set_status(tx: &DatabaseTransaction, test: &TestDb, status: i16) {
     tx.execute_unprepared(&update).await.unwrap();
 }
 
-/// Marks all letters. `stale`: the statistics are of the time before.
+/// `stale`: the statistics were collected before the letters were marked.
 async fn mark(tx: &DatabaseTransaction, test: &TestDb, statistics: &str) {
     set_status(tx, test, 0).await;
     if statistics == "stale" {
@@ -50,7 +48,7 @@ async fn mark(tx: &DatabaseTransaction, test: &TestDb, statistics: &str) {
     }
 }
 
-/// Runs a statement on PostgreSQL or MariaDB, and checks that it has read no more than `max`.
+/// Not on SQLite.
 async fn check_reads(tx: &DatabaseTransaction, statement: Statement, max: f64, what: &str) {
     if tx.get_database_backend() == DbBackend::MySql {
         tx.execute_unprepared("FLUSH STATUS").await.unwrap();
@@ -76,7 +74,6 @@ async fn check_reads(tx: &DatabaseTransaction, statement: Statement, max: f64, w
     );
 }
 
-/// The rows that all nodes of a plan have given or thrown away.
 fn rows_read(node: &Value) -> f64 {
     match node {
         Value::Array(nodes) => nodes.iter().map(rows_read).sum(),
@@ -90,13 +87,12 @@ fn rows_read(node: &Value) -> f64 {
     }
 }
 
-/// All are of one aggregate.
 #[tokio::test]
 async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
     for test in TestDb::open_all().await {
         fill_letters(&test, "'1'").await;
         for statistics in ["none", "stale", "fresh"] {
-            // One connection, so that the counters are those of this session.
+            // The counters belong to one session.
             let tx = test.begin().await;
             mark(&tx, &test, statistics).await;
             for (name, statement) in [
@@ -130,7 +126,8 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
     }
 }
 
-/// One of an old stream holds all others of its aggregate back: each of them is read and looked up once while it is marked, and read once while it is in memory.
+/// A letter of an old stream blocks all others of its aggregate. Each is read and looked up once
+/// while marked, and read once while in memory.
 #[tokio::test]
 async fn a_poll_reads_what_is_held_back_once() {
     for test in TestDb::open_all().await {
@@ -164,7 +161,6 @@ async fn a_poll_reads_what_is_held_back_once() {
     }
 }
 
-/// Many aggregates have letters that are to be tried.
 #[tokio::test]
 async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
     for test in TestDb::open_all().await {
