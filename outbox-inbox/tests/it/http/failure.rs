@@ -10,7 +10,6 @@ use super::shop::{Shop, Step, books, by_ann};
 use crate::on_every_backend;
 use crate::support::{Backend, TestDb};
 
-/// The first request fails with the status and leaves nothing, the second takes effect, and the third gets the second's response.
 async fn check(
     test: &TestDb,
     step: Step,
@@ -26,9 +25,8 @@ async fn check(
         assert!(!first.text().contains("no_such_table"), "{}", first.text());
     }
     assert_eq!((shop.runs(), books(test, 1).await), (1, (0, 0, 0)));
-    // The default layer, without the change, which may be a short time-out.
     let client = shop.serve(Shop::layer(&test.db)).await;
-    // PostgreSQL answers that it refuses a commit before it has rolled back, and the key is in use until then.
+    // PostgreSQL reports a rejected commit before it has rolled back. Until then the key is in use.
     let second = loop {
         let second = client.order(1, "k").await;
         if second.status != 409 {
@@ -64,7 +62,6 @@ async fn a_refusal_is_rolled_back_and_its_retry_runs(test: TestDb) {
     assert_eq!(books(&test, 1).await, (1, 1, 1));
 }
 
-/// What is refused before the handler runs can be put right and sent again with the same key, inside the layer as outside of it.
 async fn a_refusal_before_the_handler_is_not_stored(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -147,7 +144,8 @@ async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
     let client = shop.serve(Shop::layer(&test.db)).await;
     client.order(1, "k").await.assert_problem(500);
     shop.let_go();
-    // The connection rolls back before its next use. Other sessions on a server may read before that.
+    // The connection rolls back before its next use. Other sessions on a server may read before
+    // that.
     let answer = loop {
         let answer = client.order(1, "k").await;
         if answer.status != 409 {

@@ -22,7 +22,6 @@ async fn a_request_without_a_key_may_pass_through(test: TestDb) {
     let client = shop
         .serve(Shop::layer(&test.db).with_missing_key(MissingKey::PassThrough))
         .await;
-    // No scope is given and none is needed. The effect is in a transaction all the same.
     for (status, effects) in [(201, 1), (500, 1), (201, 2), (500, 2)] {
         let answer = client.send("POST /orders/1", &[], b"tea").await;
         assert_eq!((answer.status, answer.is_replayed()), (status, false));
@@ -91,7 +90,6 @@ async fn a_key_for_another_request_is_refused(test: TestDb) {
     );
 }
 
-/// The same bytes mean something else.
 async fn a_key_for_another_content_type_is_refused(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -173,7 +171,6 @@ async fn other_methods_pass_through(test: TestDb) {
     let client = shop.serve(Shop::layer(&test.db)).await;
     let answer = client.send("GET /plain", &[], b"").await;
     assert_eq!((answer.status, answer.text()), (200, "plain".to_owned()));
-    // A handler that takes `RequestTx` is told that there is none.
     client.send("GET /orders/1", &[], b"").await.assert_problem(500);
     assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
     for (order, method) in (2..).zip(["POST", "PUT", "PATCH", "DELETE"]) {

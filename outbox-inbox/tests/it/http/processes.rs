@@ -8,7 +8,6 @@ use crate::on_every_backend;
 use crate::orders::crash_after;
 use crate::support::TestDb;
 
-/// Repeats a request until the status is not 409.
 async fn insist(client: &Client, id: u64, key: &str) -> Answer {
     loop {
         let answer = client.order(id, key).await;
@@ -19,7 +18,6 @@ async fn insist(client: &Client, id: u64, key: &str) -> Answer {
     }
 }
 
-/// Sends a hundred requests at once, to several servers in turn.
 async fn a_hundred_ask(test: &TestDb, shop: &Shop, clients: &[Client]) {
     let asking = (0..100).map(|n| {
         let client = clients[n % clients.len()].clone();
@@ -73,7 +71,6 @@ async fn a_hundred_at_several_processes_take_effect_once(test: TestDb) {
     a_hundred_ask(&test, &shop, &clients).await;
 }
 
-/// The process crashes while its handler runs.
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let connect = test.connector();
     crash_after(move || async move {
@@ -96,7 +93,6 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
 on_every_backend!(without memory: a_hundred_at_several_processes_take_effect_once, a_crash_before_the_commit_leaves_nothing);
 
-/// The second process answers while the first still runs its handler.
 async fn another_process_is_refused_at_once(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Gate]), Shop::new([]));
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -116,7 +112,6 @@ async fn another_process_is_refused_at_once(test: TestDb) {
     );
 }
 
-/// The same holds if the row exists and has expired.
 async fn another_process_is_refused_while_an_expired_key_is_replaced(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Created, Step::Gate]), Shop::new([]));
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -138,7 +133,6 @@ async fn another_process_is_refused_while_an_expired_key_is_replaced(test: TestD
     );
 }
 
-/// A purge does not wait for a request that replaces an expired row.
 async fn a_purge_waits_for_no_request(test: TestDb) {
     let shop = Shop::new([Step::Created, Step::Created, Step::Gate]);
     let client = shop.serve(Shop::layer(&test.db)).await;

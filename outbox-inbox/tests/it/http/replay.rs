@@ -42,7 +42,6 @@ async fn a_replay_is_the_first_response(test: TestDb) {
     assert_eq!(test.int(&secrets).await, 0);
 }
 
-/// Code that is generic over SeaORM's traits begins savepoints and streams in the request's transaction.
 async fn a_library_records_in_the_transaction_of_the_request(test: TestDb) {
     let shop = Shop::new([Step::Library]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -51,7 +50,6 @@ async fn a_library_records_in_the_transaction_of_the_request(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 2, 1)));
 }
 
-/// Each response is stored, replayed, and its effect committed.
 async fn are_stored(test: &TestDb, steps: &[(Step, u16)]) {
     let shop = Shop::new(steps.iter().map(|(step, _)| *step));
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -72,7 +70,7 @@ async fn successes_and_redirections_are_stored(test: TestDb) {
     are_stored(&test, &statuses.map(|status| (Step::Status(status), status))).await;
 }
 
-/// A layer inside leads to a login page.
+/// An inner layer redirects to a login page.
 async fn a_redirect_before_the_handler_is_not_stored(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -129,7 +127,6 @@ async fn an_expired_key_is_a_new_one(test: TestDb) {
         (1, 1, 1),
         "rolled back, and the expired row is still there"
     );
-    // Another request may use the key too, because no record shows its earlier use.
     let second = client.order(2, "k").await;
     assert_eq!((second.status, second.is_replayed()), (201, false));
     assert_ne!(first.body, second.body);

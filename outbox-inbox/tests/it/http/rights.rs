@@ -9,7 +9,6 @@ use super::shop::{Shop, Step, books};
 use crate::rights::{Login, documented, log_in};
 use crate::support::{Backend, TestDb};
 
-/// What the handlers do is the shop's business: an effect, and an event of the outbox.
 static SHOP: Login = Login {
     name: "outbox_test_shop",
     roles: &["writer"],

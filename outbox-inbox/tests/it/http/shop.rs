@@ -22,38 +22,31 @@ use tokio::sync::Semaphore;
 
 use crate::support::{OrderBooked, SOON, TestDb, as_a_library};
 
-/// The first bytes of the response's body: no UTF-8, and a NUL.
+/// Prefix of the response's body: invalid UTF-8, and a NUL.
 pub(super) const BYTES: &[u8] = b"\xff\x00order ";
 
-/// How a handler ends after it has written its effect and its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Created,
     Status(u16),
-    /// Responds with this status, and says that its effect is to be committed.
     Committed(u16),
-    /// Responds with this many bytes.
+    /// Body size of the response.
     Bytes(usize),
     Panic,
-    /// Never ends.
     Hang,
     /// Waits for [`Shop::release`].
     Gate,
-    /// Causes a database error and does not return it.
     Swallow,
-    /// Loses its transaction, as a deadlock victim does.
+    /// Loses its transaction, like a deadlock victim.
     Undo,
-    /// Loses its connection.
     Kill,
     /// Writes a row that a deferred constraint refuses at the commit.
     Orphan,
-    /// Keeps the transaction beyond the response.
+    /// Keeps the transaction after the response.
     Keep,
-    /// Calls a library for SeaORM, which records another event.
     Library,
 }
 
-/// The script of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(super) struct Shop(Arc<Inner>);
 
@@ -68,7 +61,6 @@ struct Inner {
 }
 
 impl Shop {
-    /// Plays the given steps, then `Created` for every further run.
     pub(super) fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         Self(Arc::new(Inner {
             steps: Mutex::new(steps.into_iter().collect()),
@@ -84,27 +76,23 @@ impl Shop {
         self.0.runs.load(Ordering::SeqCst)
     }
 
-    /// Waits until another handler has written its effect.
     pub(super) async fn started(&self) {
         soon(self.0.running.acquire()).await.unwrap().forget();
     }
 
-    /// Waits until the server has answered or dropped another request.
     pub(super) async fn ended(&self) {
         soon(self.0.ended.acquire()).await.unwrap().forget();
     }
 
-    /// Releases a handler that waits at [`Step::Gate`].
     pub(super) fn release(&self) {
         self.0.gate.add_permits(1);
     }
 
-    /// Drops the transaction that [`Step::Keep`] has kept.
     pub(super) fn let_go(&self) {
         self.0.kept.lock().unwrap().take();
     }
 
-    /// A layer with default settings. It reads the scope from two headers, which a real service would never trust.
+    /// Default settings. The scope comes from two headers, which a real service must not trust.
     pub(super) fn layer(db: &DatabaseConnection) -> IdempotencyLayer {
         IdempotencyLayer::new(db.clone(), |request| {
             let part = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
@@ -112,7 +100,6 @@ impl Shop {
         })
     }
 
-    /// Serves the shop behind a layer; returns its address.
     pub(super) async fn serve(&self, layer: IdempotencyLayer) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -133,7 +120,6 @@ impl Shop {
     }
 }
 
-/// Gives a request its message context, and reports its end, including the end by a client that hangs up.
 async fn watch(State(shop): State<Shop>, request: Request, next: Next) -> Response {
     struct Guard(Shop);
     impl Drop for Guard {
@@ -153,7 +139,6 @@ async fn watch(State(shop): State<Shop>, request: Request, next: Next) -> Respon
     context.scope(next.run(request)).await
 }
 
-/// A handler without a transaction.
 async fn plain() -> &'static str {
     "plain"
 }
@@ -221,7 +206,7 @@ struct Order {
     units: u32,
 }
 
-/// A handler whose arguments may be refused, the body after the transaction was taken.
+/// The body may be refused after the transaction was taken.
 async fn checked(
     State(shop): State<Shop>,
     Path(id): Path<u64>,
@@ -231,7 +216,6 @@ async fn checked(
     order(State(shop), Path(id), tx, asked.units.to_string().into()).await
 }
 
-/// Stands for a layer inside of the idempotent one that refuses requests.
 async fn authorize(request: Request, next: Next) -> Response {
     let refusal = request.headers().get("x-refuse");
     match refusal.and_then(|code| code.to_str().ok()?.parse::<u16>().ok()) {
@@ -244,13 +228,11 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("it happens soon")
 }
 
-/// An HTTP client with one connection per request.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     address: String,
 }
 
-/// An HTTP response as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -269,7 +251,6 @@ impl Answer {
         self.header("idempotency-replayed") == Some(b"true")
     }
 
-    /// Checks that this is an answer of the layer itself.
     #[track_caller]
     pub(super) fn assert_problem(&self, status: u16) {
         assert_eq!(self.status, status, "{}", self.text());
@@ -293,7 +274,7 @@ impl Answer {
 }
 
 impl Client {
-    /// Sends a request and reads the answer. `what`: method and path. `headers`: header lines.
+    /// `what`: method and path. `headers`: header lines.
     pub(super) async fn send(&self, what: &str, headers: &[&str], body: &[u8]) -> Answer {
         let mut connection = self.begin(what, headers, body).await;
         let mut bytes = Vec::new();
@@ -301,7 +282,6 @@ impl Client {
         parse(&bytes)
     }
 
-    /// Sends a request and returns the open connection.
     pub(super) async fn begin(&self, what: &str, headers: &[&str], body: &[u8]) -> TcpStream {
         let mut connection = TcpStream::connect(&self.address).await.unwrap();
         let mut head = format!("{what} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n");
@@ -319,14 +299,12 @@ impl Client {
         connection
     }
 
-    /// Places an order under a key, always as the same user of the same tenant.
     pub(super) async fn order(&self, id: u64, key: &str) -> Answer {
         self.send(&format!("POST /orders/{id}"), &by_ann(key), b"tea")
             .await
     }
 }
 
-/// Headers of a request by user Ann of tenant Acme.
 pub(super) fn by_ann(key: &str) -> [&str; 3] {
     let line: &'static str = Box::leak(format!("idempotency-key: {key}").into_boxed_str());
     [line, "x-tenant: acme", "x-user: ann"]
@@ -355,7 +333,6 @@ fn parse(bytes: &[u8]) -> Answer {
     }
 }
 
-/// Counts the effects and events of an order, and the stored requests.
 pub(super) async fn books(test: &TestDb, id: u64) -> (i64, i64, i64) {
     (
         test.effects("http", id).await,

@@ -9,7 +9,6 @@ use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-/// A line of an account.
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "account", name = "noted")]
 pub(super) struct LineNoted {
@@ -25,15 +24,13 @@ impl LineNoted {
     }
 }
 
-/// The traits in which strategies differ.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traits {
     pub(super) name: &'static str,
-    /// A message that comes too early waits.
     pub(super) ordered: bool,
-    /// Another event with the same key is a duplicate.
     pub(super) by_key: bool,
-    /// The effect is outside the database, and another process can claim it only when the lease has passed.
+    /// The effect is outside the database, and another process can claim it only after the lease
+    /// has expired.
     pub(super) leased: bool,
 }
 
@@ -48,17 +45,13 @@ impl Traits {
     }
 }
 
-/// The instructions for the handlers, and the effects of handlers with strategy `external`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    /// Lines by account, of effects outside the database.
     pub(super) outside: Mutex<HashMap<u64, Vec<u64>>>,
-    /// Lines that fail.
     pub(super) poison: u64,
-    /// Lines whose handler never ends.
     pub(super) hang: u64,
     pub(super) hanging: Semaphore,
 }
@@ -75,7 +68,6 @@ impl Default for Inner {
 }
 
 impl Notes {
-    /// Instructions for a process that crashes in the middle of this line.
     pub(super) fn that_hang_at(line: u64) -> Self {
         Self(Arc::new(Inner {
             hang: line,
@@ -95,7 +87,7 @@ impl Notes {
     }
 }
 
-/// Writes an effect that shows a repetition.
+/// A repeated effect is visible.
 async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), HandlerError> {
     let LineNoted { account, line } = event;
     let effect =
@@ -104,7 +96,6 @@ async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), Handl
     notes.go_on(event).await
 }
 
-/// Another consumer of the same events.
 #[idempotent_handler(consumer = "elsewhere")]
 pub(super) async fn note_elsewhere(event: Event<LineNoted>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let LineNoted { account, line } = &*event;
@@ -142,7 +133,6 @@ pub(super) async fn note_by_key(
     note(&event, &tx, &notes).await
 }
 
-/// Sets a state that stays the same however often it is set.
 #[idempotent_handler(consumer = "naturally", strategy = natural)]
 pub(super) async fn note_naturally(
     event: Event<LineNoted>,
@@ -156,7 +146,6 @@ pub(super) async fn note_naturally(
     notes.go_on(&event).await
 }
 
-/// The unique key of its own table recognizes a repeated line.
 #[idempotent_handler(
     consumer = "by_constraint",
     strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
@@ -173,7 +162,6 @@ pub(super) async fn note_by_constraint(
     note(&event, &tx, &notes).await
 }
 
-/// The effect is outside the database.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 pub(super) async fn note_by_external(
     event: Event<LineNoted>,

@@ -14,20 +14,16 @@ use super::handlers::{LineNoted, Notes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// Looks whether the message was handled, and records it after the effect.
     ChecksThenActs,
-    /// Records the message before the effect, in a transaction of its own, as an acknowledgement does.
     AcknowledgesFirst,
-    /// Records the message for all consumers together.
     ForgetsConsumer,
 }
 
-/// The inbox, or one with a mistake, over one pool.
 pub(super) struct Process {
     harness: Harness,
     db: DatabaseConnection,
     notes: Notes,
-    /// Where two deliveries meet that have both looked.
+    /// Meeting point of two deliveries after their check.
     meeting: Arc<Barrier>,
     mistake: Option<Mistake>,
 }
@@ -91,7 +87,8 @@ impl Process {
         }
         match mistake {
             Mistake::ChecksThenActs => {
-                // Of those that have looked, two act together; one that comes alone acts alone.
+                // After the check, two deliveries act together. A single delivery continues after
+                // the timeout.
                 let _ = tokio::time::timeout(Duration::from_millis(100), self.meeting.wait()).await;
             }
             Mistake::AcknowledgesFirst => drop(self.db.execute_unprepared(&record).await.unwrap()),

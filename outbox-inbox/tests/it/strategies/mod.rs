@@ -1,7 +1,7 @@
 //! One suite for every strategy: duplicate, concurrent duplicate, crash, reorder, poison.
 //!
-//! Each handler notes a line of an account in the way of its strategy. [`Traits`] names the differences between the strategies. The suite also runs on
-//! databases whose default isolation is stricter, with a login that has the documented rights of a consumer, and finds inboxes with planted mistakes.
+//! [`Traits`] names the differences between the strategies. The suite also runs with stricter
+//! isolation levels and with the documented rights of a consumer, and must find planted mistakes.
 
 mod handlers;
 mod mistakes;
@@ -70,7 +70,7 @@ async fn store(test: TestDb) {
 
 on_every_backend!(without memory: message_id, sequence, natural, key, constraint, store);
 
-/// Every strategy; the first four write in a transaction and claim rows.
+/// The first four write in a transaction and claim rows.
 const SUITES: [(&str, Suite); 6] = [
     ("message_id", |test| message_id(test).boxed()),
     ("sequence", |test| sequence(test).boxed()),
@@ -80,7 +80,6 @@ const SUITES: [(&str, Suite); 6] = [
     ("store", |test| store(test).boxed()),
 ];
 
-/// Runs suites on databases that `open` opens.
 async fn run_each(suites: &[(&'static str, Suite)], open: impl AsyncFn(&'static str) -> Option<TestDb>) {
     for (name, suite) in suites {
         let Some(test) = open(name).await else {
@@ -92,7 +91,6 @@ async fn run_each(suites: &[(&'static str, Suite)], open: impl AsyncFn(&'static 
     }
 }
 
-/// Runs the suite where transactions read a snapshot, or are serializable, unless somebody says otherwise.
 async fn at_isolation(backend: Backend, level: &'static str) {
     run_each(&SUITES[..4], async |name| {
         TestDb::open_at(backend, name, level).await
@@ -120,7 +118,7 @@ async fn mariadb_at_serializable() {
     at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// Settings with which statements mean the same, and their plans are the worst ones.
+/// Settings that keep the meaning of statements and force the worst plans.
 const ODD_POSTGRES: &[&str] = &[
     "SET standard_conforming_strings = off; SET backslash_quote = off; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; \
      SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; SET extra_float_digits = -15; SET transform_null_equals = on; \
@@ -129,7 +127,6 @@ const ODD_POSTGRES: &[&str] = &[
      SET enable_nestloop = off; SET force_parallel_mode = on",
 ];
 
-/// As [`ODD_POSTGRES`].
 const ODD_MARIADB: &[&str] = &[
     "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,\
      NO_UNSIGNED_SUBTRACTION,ONLY_FULL_GROUP_BY,STRICT_ALL_TABLES,IGNORE_SPACE,NO_AUTO_VALUE_ON_ZERO,TIME_ROUND_FRACTIONAL,REAL_AS_FLOAT', \
@@ -137,7 +134,6 @@ const ODD_MARIADB: &[&str] = &[
      auto_increment_increment = 7, auto_increment_offset = 3, collation_connection = utf8mb4_general_ci, foreign_key_checks = 0",
 ];
 
-/// Runs the suite with sessions whose settings have odd values.
 async fn with_odd_sessions(backend: Backend, statements: &'static [&'static str]) {
     run_each(&SUITES, async |name| {
         TestDb::open_with(backend, name, statements).await
@@ -155,14 +151,12 @@ async fn mariadb_with_odd_sessions() {
     with_odd_sessions(Backend::MariaDb, ODD_MARIADB).await;
 }
 
-/// With exactly the documented rights of a consumer, and those on its own tables.
 static CONSUMER: Login = Login {
     name: "outbox_test_consumer",
     roles: &["consumer"],
     own: &["INSERT ON effects", "INSERT ON markers"],
 };
 
-/// Runs the suite with a login of its own for the processes.
 async fn with_the_documented_rights(backend: Backend) {
     run_each(&SUITES, async |name| {
         TestDb::open_for(backend, name, &CONSUMER).await
@@ -180,7 +174,7 @@ async fn every_strategy_needs_no_more_than_the_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
-/// `says`: a part of what the assertion says that the mistake breaks. Anything else that panics has found nothing.
+/// `says`: a part of the text of the expected assertion. Other panics do not count.
 async fn assert_found(mistake: Mistake, says: &str) {
     let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
     let failure = suite::failure(&test, mistake).await;

@@ -17,7 +17,6 @@ use super::mistakes::{Mistake, Process};
 use crate::orders::crash_after;
 use crate::support::{SOON, TestDb, quick, slow};
 
-/// Accounts, one for each case.
 const DUPLICATE: u64 = 1;
 const CONCURRENT: u64 = 2;
 const CRASH: u64 = 3;
@@ -28,17 +27,14 @@ const CONSUMERS: u64 = 7;
 
 struct Suite<'a> {
     test: &'a TestDb,
-    /// Of a process.
     pool: DatabaseConnection,
     traits: Traits,
     notes: Notes,
     store: MemoryDedupStore,
-    /// `None`: the inbox itself.
     mistake: Option<Mistake>,
     meeting: Arc<Barrier>,
 }
 
-/// Runs all cases for one handler.
 pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
     let suite = Suite::prepare(test, traits, None).await;
     suite.a_duplicate_has_no_second_effect::<H>().await;
@@ -52,7 +48,6 @@ pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
     }
 }
 
-/// What the case for a mistake says when it fails. `None`: it passes.
 pub(super) async fn failure(test: &TestDb, mistake: Mistake) -> Option<String> {
     let suite = Suite::prepare(test, Traits::new("message_id"), Some(mistake)).await;
     test.execute("CREATE TABLE seen (consumer TEXT, id TEXT)").await;
@@ -117,7 +112,7 @@ impl<'a> Suite<'a> {
         self.process(self.pool.clone())
     }
 
-    /// How often each line of an account took effect, in sequence where the strategy keeps one.
+    /// Applied lines of an account, in sequence if the strategy keeps it.
     async fn effects(&self, account: u64) -> Vec<u64> {
         if self.traits.leased {
             let outside = self.notes.0.outside.lock().unwrap();
@@ -154,10 +149,9 @@ impl<'a> Suite<'a> {
         let (harness, message) = (self.own(), message(DUPLICATE, 1));
         let outcome = harness.redeliver_message::<H>(&message, 1).await.unwrap();
         assert_eq!(outcome, Outcome::Handled);
-        // First as a copy that the broker does not recognize, then as a delivery that it repeats.
         for delivery in [1, 2, 3] {
             let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
-            // Strategy `natural` leaves a row only for a repeated delivery, whose attempts are counted.
+            // Strategy `natural` leaves a row only for a redelivery, which is counted.
             let expected = if self.traits.name == "natural" && delivery < 3 {
                 Outcome::Handled
             } else {
@@ -168,7 +162,7 @@ impl<'a> Suite<'a> {
         assert_eq!(self.effects(DUPLICATE).await, [1]);
     }
 
-    /// 16 deliveries of each of several messages over two pools, which the database sees as two processes.
+    /// 16 deliveries of each of several messages over two pools, like two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
         let pools = [self.pool.clone(), self.test.connect_again().await];
         let harnesses = pools.map(|db| Arc::new(self.process(db)));
@@ -179,7 +173,7 @@ impl<'a> Suite<'a> {
                 tokio::spawn(async move {
                     loop {
                         let outcome = harness.deliver_message::<H>(&message).await.unwrap();
-                        // Another task is handling the message. A broker would deliver it again.
+                        // Another task is handling the message. A broker would redeliver it.
                         if outcome != Outcome::Later {
                             return outcome;
                         }
@@ -201,7 +195,6 @@ impl<'a> Suite<'a> {
         assert_eq!(effects, [1, 2, 3, 4, 5]);
     }
 
-    /// A process crashes while the handler runs, after the handler has written its effect.
     async fn a_crash_before_the_commit_leaves_nothing<H: Handler>(&self) {
         let message = message(CRASH, 1);
         let (connect, notes, store) = (self.test.connector(), Notes::that_hang_at(1), self.store.clone());
@@ -216,7 +209,8 @@ impl<'a> Suite<'a> {
         assert!(self.effects(CRASH).await.is_empty());
         let outcome = self.own().redeliver_message::<H>(&message, 2).await.unwrap();
         if self.traits.leased {
-            // The claim of the crashed process lasts until its lease has passed; the suite of the deduplication stores shows the rest.
+            // The claim of the crashed process lasts until its lease expires; the suite of the
+            // deduplication stores covers the rest.
             assert_eq!(outcome, Outcome::Later);
             return;
         }
@@ -227,7 +221,8 @@ impl<'a> Suite<'a> {
     async fn what_comes_in_another_order_takes_effect_once<H: Handler>(&self) {
         let harness = self.own();
         let messages: Vec<_> = (1..=4).map(|line| message(REORDER, line)).collect();
-        // The sequence 3 1 3 2 4 1 3 4 has messages that are too early, in turn, repeated, and repeated late.
+        // The sequence 3 1 3 2 4 1 3 4 has messages that are early, in turn, repeated, and repeated
+        // late.
         let mut handled = Vec::new();
         for line in [3, 1, 3, 2, 4, 1, 3, 4] {
             let outcome = harness.deliver_message::<H>(&messages[line - 1]).await.unwrap();
@@ -284,7 +279,6 @@ impl<'a> Suite<'a> {
         );
         assert_eq!(letters[0].raw_payload(), poison.payload);
         assert!(self.effects(POISON).await.is_empty());
-        // The dead letter blocks no message, not even in its own account.
         let next = message(POISON, 2);
         let outcome = harness.redeliver_message::<H>(&next, 1).await.unwrap();
         assert_eq!(outcome, Outcome::Handled);
@@ -306,7 +300,6 @@ impl<'a> Suite<'a> {
             harness.deliver_message::<H>(&message(KEY, 1)).await.unwrap(),
             Outcome::Handled
         );
-        // Another producer recorded it once more: another event with the same number.
         for delivery in [1, 2] {
             let outcome = harness
                 .redeliver_message::<H>(&message(KEY, 1), delivery)
