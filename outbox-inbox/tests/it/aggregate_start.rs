@@ -1,4 +1,4 @@
-//! Which messages begin their aggregate on a stream that has forgotten older ones, by a question to the broker.
+//! Detection of the first message of an aggregate on a stream without its older messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,10 +17,9 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, within};
 use crate::support::{OrderPlaced, SOON, TestDb, slow};
 
-// Waits for a gap longer than any test runs.
+// Longer than any test runs.
 noting!(note, consumer = "latecomer", strategy = sequence(gap = "1h"));
 
-/// Counts the questions for predecessors.
 #[derive(Debug)]
 struct Counting<T> {
     inner: T,
@@ -94,7 +93,6 @@ impl Delivery for Counting<MemoryDelivery> {
 
 type Questions = Arc<AtomicU32>;
 
-/// The inbox of one process, and the questions that it asks.
 fn inbox<H: Handler>(
     db: DatabaseConnection,
     broker: &MemoryBroker,
@@ -112,7 +110,7 @@ fn inbox<H: Handler>(
     (inbox, questions)
 }
 
-/// Puts messages onto the stream, and forgets those of lines that are not `left`.
+/// Publishes messages, then removes all lines from the stream that are not in `left`.
 async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
     let mut forgotten = Vec::new();
     for line in 1..=last {
@@ -143,7 +141,6 @@ async fn an_aggregate_that_begins_late_costs_one_question(test: TestDb) {
     assert_eq!(questions.load(Ordering::SeqCst), 20);
 }
 
-/// A gap behind the beginning of an aggregate is one like any other.
 async fn what_is_missing_behind_a_late_beginning_is_waited_for(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -174,7 +171,8 @@ async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
 }
 
-/// Another process was given the beginning of an aggregate, and gives it back without having handled it. This one gets the next message first.
+/// Another process receives the first message of an aggregate and returns it unhandled. This
+/// process receives the next message first.
 async fn what_another_process_was_given_is_waited_for(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -192,7 +190,6 @@ async fn what_another_process_was_given_is_waited_for(test: TestDb) {
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
 }
 
-/// What the inbox of another process asks for.
 fn latecomer() -> ConsumerSpec {
     ConsumerSpec {
         name: "latecomer".to_owned(),

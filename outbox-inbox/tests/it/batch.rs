@@ -1,4 +1,5 @@
-//! Batches: either all messages of a batch take effect once in one transaction, or each message is handled by itself.
+//! Batches: all messages of a batch are applied once in one transaction, or each message is handled
+//! separately.
 
 use outbox_core::codec;
 use outbox_inbox::{
@@ -54,7 +55,7 @@ noting!(
     batch = 10
 );
 
-/// One job at a time, so that the contents of each batch are known.
+/// One job at a time, so that the contents of each batch are predictable.
 fn one_by_one() -> InboxConfig {
     slow().concurrency(1).attempts_max(3)
 }
@@ -73,7 +74,6 @@ async fn drain<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders
     within(inbox::<H>(test, broker, orders).drain()).await.unwrap()
 }
 
-/// Publishes lines 1 to `lines` of orders 0 to `orders`, line by line.
 async fn publish(broker: &MemoryBroker, orders: u64, lines: u32) {
     for line in 1..=lines {
         for order_id in 0..orders {
@@ -127,7 +127,6 @@ async fn many_messages_share_a_transaction(test: TestDb) {
     }
 }
 
-/// The same message is on the stream more than once: twice within one batch, and again in a later batch.
 async fn a_copy_within_a_batch_takes_effect_once(test: TestDb) {
     prepare(&test).await;
     copies::<note_several>(&test).await;
@@ -151,7 +150,6 @@ async fn copies<H: Handler>(test: &TestDb) {
         "{report:?}"
     );
     assert_each_once(test, H::REGISTRATION.consumer, 8, 1).await;
-    // The copies were found before the handler ran, so no run was rolled back.
     assert_eq!(orders.seen().runs.len(), 8, "{}", H::REGISTRATION.consumer);
 }
 
@@ -182,7 +180,7 @@ async fn with_poison<H: Handler>(test: &TestDb) {
     for order_id in 0..10 {
         let poison = order_id == POISON;
         assert_eq!(lines(test, consumer, order_id).await.len(), usize::from(!poison));
-        // Once in the batch that was rolled back, which uses no attempt, and once by itself.
+        // Once in the batch that was rolled back, which uses no attempt, and once separately.
         let together = usize::from(order_id <= POISON);
         let alone = if poison { 3 } else { 1 };
         assert_eq!(
@@ -209,7 +207,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     garbage.payload = "no JSON".into();
     let (headers, payload) = garbage.received();
     broker.inject("events.order.4.placed", headers, payload);
-    // A number of another order; a gap in this order would be waited for.
+    // Another order, because a gap in this order would make it wait.
     put(&broker, &numbered(5, 1)).await;
     let report = drain::<H>(test, &broker, &orders).await;
     assert_eq!(
@@ -224,7 +222,6 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 5).await, [1]);
 }
 
-/// A failing order holds back its own later lines, in its batch and in later batches.
 async fn the_order_of_an_aggregate_is_kept_across_batches(test: TestDb) {
     prepare(&test).await;
     in_order::<note_several>(&test).await;
@@ -253,7 +250,6 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 4, 15).await;
 }
 
-/// Two processes run several batches at a time, and every message is on the stream twice. So batches in both processes hold the same messages.
 async fn copies_in_two_processes_take_effect_once(test: TestDb) {
     prepare(&test).await;
     in_two_processes::<note_several>(&test).await;
@@ -306,7 +302,6 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     }
 }
 
-/// The database ends the session while a batch runs. No message is at fault, so no attempt is used.
 async fn a_lost_session_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     lose_session::<note_several>(&test).await;
@@ -335,7 +330,6 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
-/// No claim succeeds for a while, on any database.
 async fn an_outage_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -381,7 +375,7 @@ async fn crash_in<H: Handler>(test: &TestDb) {
         orders_there
             .until("order 5 runs", |state| state.runs_of(5) > 0)
             .await;
-        // Not dropped, because dropping would end the run in an orderly way.
+        // Dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;
@@ -396,7 +390,6 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
-/// A batch that failed is handled message by message. None of them begins after the stop.
 async fn a_stop_ends_a_batch_that_failed(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

@@ -1,4 +1,4 @@
-//! Handlers of an enum: batches with events of several types, and variants that look alike.
+//! Handlers of an enum: batches with events of several types, and variants with equal shapes.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,6 @@ enum TillEvent {
     },
 }
 
-/// The events of each call.
 type Calls = Mutex<Vec<Vec<TillEvent>>>;
 
 #[idempotent_handler(consumer = "tills", batch = 100)]
@@ -54,7 +53,6 @@ async fn count_cash(
     Ok(())
 }
 
-/// One call and one transaction for both types, with those of each aggregate in their order.
 async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb) {
     test.execute("CREATE TABLE cash (cents BIGINT)").await;
     let broker = MemoryBroker::new();
@@ -91,7 +89,7 @@ async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb
     }
 }
 
-/// Untagged, serde reads each payload as the first variant, whose fields all of them have.
+/// Untagged: serde decodes each payload as the first variant, because all variants have its fields.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "door")]
 #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! Pauses as the broker's driver sees them.
+//! Pauses from the view of the broker's driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,6 @@ use crate::pause::{is_paused, until_paused};
 use crate::runtime::{stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, slow};
 
-/// Counts the subscriptions that are flushed, and lets each of them begin when it has a permit.
 #[derive(Debug, Clone)]
 struct Watched {
     subscriber: MemorySubscriber,
@@ -73,7 +72,7 @@ async fn tell(_event: Event<OrderPlaced>, _orders: HandlerState<Orders>) -> Resu
     Ok(())
 }
 
-/// What ended during the pause was answered, and what waited is given back: both must have arrived before the process ends.
+/// Acknowledgements and returned messages must reach the broker before the process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     let test = TestDb::open(Backend::Sqlite, "flushed_pause").await.unwrap();
@@ -102,7 +101,7 @@ async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 1);
 }
 
-/// A paused consumer has nothing to do. One that goes on has, even if it has received nothing yet.
+/// A resumed consumer has work, even if it has received nothing yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_waits_for_a_consumer_whose_pause_has_ended() {
     let test = TestDb::open(Backend::Sqlite, "drained_pause").await.unwrap();

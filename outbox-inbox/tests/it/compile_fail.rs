@@ -1,15 +1,15 @@
-//! Incorrect events, saves and handlers do not compile, and get the checked-in messages. The correct ones in `pass/` are programs of their own, see the
-//! `Cargo.toml` of each crate.
+//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages. The
+//! programs in `pass/` are test targets in the `Cargo.toml` of each crate.
 //!
-//! All are compiled here, because the dependencies are checked once for each crate that has such tests, and this crate depends on the others.
-//! `tests/ui/README.md` says how to bless new messages.
+//! All are compiled here, because dependencies are checked once for each crate with such tests, and
+//! this crate depends on the others. `tests/ui/README.md` explains how to bless new messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outbox_testing::programs_that_do_not_compile;
 
-/// The compiler runs in processes of their own, which share a folder. Each of them takes over the lock of `trybuild` from one that stands still for more than
-/// a second, and then they would spoil each other's programs. So they run one after the other.
+/// Compiler processes share a folder. A process takes over the lock of `trybuild` after one second
+/// without progress, and would corrupt the programs of the other. So the tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

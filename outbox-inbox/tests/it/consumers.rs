@@ -1,4 +1,4 @@
-//! How far consumers are behind, while they stand still as well.
+//! The lag of consumers, also while they are paused.
 
 use outbox_inbox::{Consumers, ConsumersError, DeadLetterSelection, DeadLetters, PausedConsumers, Router};
 use outbox_testing::MemoryBroker;
@@ -37,7 +37,6 @@ async fn a_consumer_that_stands_still_tells_how_far_it_is_behind(test: TestDb) {
     assert!(on_stream.oldest_age.is_some());
     assert_eq!((behind.dead_letters_open, behind.dead_letters_marked), (0, 1));
     assert_eq!(behind.paused.as_deref(), Some("stocktaking"));
-    // Paused ones are told of unasked; one that nobody knows has nothing.
     let all = consumers.lags(["nobody"]).await.unwrap();
     assert_eq!(all.keys().collect::<Vec<_>>(), ["books", "nobody"]);
     assert_eq!(
@@ -67,7 +66,6 @@ mod gauges {
     use super::*;
     use crate::support::Backend;
 
-    /// Of consumer `books`. What is not known is `None`.
     fn gauges(snapshotter: &Snapshotter) -> HashMap<String, Option<f64>> {
         let mut gauges = HashMap::new();
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {

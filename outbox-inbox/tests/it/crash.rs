@@ -1,7 +1,6 @@
-//! Crashes of a process: after a crash at any point, the next delivery completes the message, which takes effect once.
-//!
-//! A crash is a Tokio runtime that is dropped with all its tasks. No line of the inbox runs any more, its connections end, and the server rolls back.
-//! Each test brings a handler to a point, crashes, and then lets a healthy process continue.
+//! After a crash at any point, the next delivery completes the message, which is applied once. A
+//! crash is a Tokio runtime that is dropped with all its tasks: its connections end, and the server
+//! rolls back.
 
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use crate::support::{
     Script, Step, TestDb, book, delivered, message, placed, publish, quick, slow, with_ack_wait,
 };
 
-/// Runs an inbox in a process of its own, which crashes as soon as the handler has written its effect.
 async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
     let script = Script::new([], Step::Hang);
     let (connect, broker, crashing) = (test.connector(), broker.clone(), script.clone());
@@ -36,7 +34,6 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
     assert_eq!(script.runs(), 1);
 }
 
-/// Row, effect and follow-up event are written, and nothing is committed.
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
@@ -55,8 +52,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     assert_eq!(script.runs(), 1);
 }
 
-/// A message that kills the process each time reaches its limit. The first delivery is not counted, each later delivery is counted before it runs. So
-/// it also crashes between the count and the run.
+/// The first delivery is not counted; each later delivery is counted before it runs.
 async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {
@@ -76,7 +72,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
         assert_eq!(test.row().await, (delivery > 1).then_some((0, counted)));
     }
     let script = Script::ok();
-    // The last attempt may still be running until the handler's time limit has passed.
+    // The last attempt may still run until the handler's time limit has passed.
     let harness = test.harness(&script).with_config(slow().attempts_max(2));
     delivered::<book>(&harness, &message, 4, Outcome::Later).await;
     assert_eq!(test.row().await, Some((0, 2)));
@@ -96,8 +92,6 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     assert_eq!(test.row().await, Some((2, 2)));
 }
 
-/// One process after another is killed while it handles the lines of several orders. Another process runs beside them to the end. Whatever the killed
-/// processes had counted, waited for or committed without an acknowledgement, no row afterwards says that its message will be tried again.
 async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -127,7 +121,6 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
                 .with_state(orders.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             let runs = orders.until("runs", |state| state.runs.len() >= 6);
-            // The other process may have handled everything first.
             let idle = broker.until_idle("lost_patient");
             futures_util::future::select(std::pin::pin!(runs), std::pin::pin!(idle)).await;
             std::mem::forget(run);
@@ -157,7 +150,6 @@ on_every_backend!(without memory:
     kills_leave_no_row_of_a_handled_message_failed,
 );
 
-/// The effect is committed, and the acknowledgement is lost or was never sent.
 async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.lose_consumer_acks(1);

@@ -1,4 +1,5 @@
-//! A database that is away for longer than `ack_wait`, while messages are in memory and on their way back to the broker.
+//! A database that is down for longer than `ack_wait`, while messages are in memory and on their
+//! way back to the broker.
 
 use outbox_inbox::{Inbox, Router};
 use outbox_testing::{MemoryBroker, eventually};
@@ -11,14 +12,15 @@ use crate::support::{Backend, SOON, TestDb, quick};
 
 noting!(note_in_any_order, consumer = "away", order = none);
 
-/// Somebody has the only connection of the inbox. The first message has lost it in an attempt that was counted: it goes back when the count is taken back. The
-/// second one wants to begin, and the others wait for a slot. On one thread, so that the clock can be paused while nothing happens.
+/// Another task holds the only connection of the inbox. The first message lost it in a counted
+/// attempt, and is returned after the count is subtracted. The second message waits for a
+/// transaction, the others for a slot. One thread, so that the clock can be paused.
 #[tokio::test]
 async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
-    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    // A file: a clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "away").await.unwrap();
     prepare(&test).await;
-    // Longer than the test waits, so that nobody gives up the wait for a connection.
+    // Longer than the test waits, so that no wait for a connection times out.
     let pool = test
         .connect_with(|options| {
             options.max_connections(1).acquire_timeout(SOON * 20);
@@ -39,7 +41,6 @@ async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
         .with_state(orders.clone());
     let (shutdown, run) = spawn(inbox);
     orders.until("a failure", |state| !state.runs.is_empty()).await;
-    // It comes again, and is counted before it runs.
     orders.rule(1, Rule::Lose);
     let failed = orders.seen().runs.len();
     orders
@@ -53,7 +54,7 @@ async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
         broker.deliveries("away") == before + 3
     })
     .await;
-    // This call waits for the connection that the handler has, and gets it next.
+    // This call waits for the handler's connection, and gets it next.
     let next_connection = tokio::spawn(async move { pool.begin().await.unwrap() });
     for _ in 0..10 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Databases that no inbox can work with are refused at the start.
+//! Databases that no inbox can use are refused at the start.
 
 use outbox_inbox::http::IdempotencyLayer;
 use outbox_inbox::{Inbox, InboxError, Router};
@@ -8,8 +8,6 @@ use uuid::Uuid;
 
 use crate::support::{Script, book};
 
-/// The problems with which an inbox over this database does not start. An idempotency layer is refused
-/// as well.
 async fn refused(db: sea_orm::DatabaseConnection) -> String {
     outbox_inbox::migrate(&db).await.unwrap();
     outbox_sea_orm::migrate(&db).await.unwrap();
@@ -25,7 +23,8 @@ async fn refused(db: sea_orm::DatabaseConnection) -> String {
     }
 }
 
-/// Each connection to it is a database of its own, and the pool closes its only one after a while.
+/// Each connection is a separate in-memory database, and the pool closes its only connection after
+/// a while.
 #[tokio::test]
 async fn pool_that_can_lose_its_database_is_refused() {
     let mut options = ConnectOptions::new("sqlite://refused?mode=memory");
@@ -34,7 +33,8 @@ async fn pool_that_can_lose_its_database_is_refused() {
     assert_eq!(problems, outbox_sea_orm::CAN_BE_LOST);
 }
 
-/// It cannot store the texts that a failing handler needs, so each failure would fail to be recorded.
+/// Such a database cannot store the error text of a failing handler, so no failure could be
+/// recorded.
 #[tokio::test]
 async fn database_that_is_not_utf8_is_refused() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -1,4 +1,5 @@
-//! Messages that cannot be handled: each is kept as a dead letter with its raw bytes and blocks no other message.
+//! Messages that cannot be handled: each is kept as a dead letter with its raw bytes and blocks no
+//! other message.
 
 use outbox_core::{DomainEvent, Incoming, codec};
 use outbox_inbox::testing::{Outcome, dead_letters};
@@ -13,7 +14,6 @@ use crate::support::{
     Script, TestDb, book, delivered, message, only_letter, placed, publish, quick, slow, with_ack_wait,
 };
 
-/// `order.placed` as a newer program writes it.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed", version = 2)]
 pub(crate) struct OrderPlacedV2 {
@@ -21,7 +21,6 @@ pub(crate) struct OrderPlacedV2 {
     pub(crate) order_id: u64,
 }
 
-/// An event type that the consumer does not handle.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "cancelled")]
 struct OrderCancelled {
@@ -32,13 +31,12 @@ struct OrderCancelled {
 async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let raw = vec![0_u8, 159, 146, 150, b'\n'];
-    // A foreign message: no headers at all, and a subject that PostgreSQL's text cannot hold.
+    // A foreign message: no headers, and a subject that PostgreSQL's text cannot hold.
     broker.inject(
         "foreign\0subject",
         vec![("X-Tenant".into(), "a\0b".into())],
         raw.clone(),
     );
-    // A malformed header.
     let mut malformed = codec::encode(&message(&placed(1)), "shop");
     for (name, value) in &mut malformed.headers {
         if name == "ce-id" {
@@ -47,7 +45,6 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     }
     let (headers, payload) = malformed.received();
     broker.inject("events.order.1.placed", headers, payload);
-    // Unknown version; undecodable payload; another content type.
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
     let mut undecodable = codec::encode(&message(&placed(3)), "shop");
     undecodable.payload = raw.clone().into();
@@ -104,7 +101,7 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     start(4, "content type is `application/protobuf`");
 }
 
-/// Payloads contain personal data. More people read the logs, tables and streams that errors go into.
+/// Payloads contain personal data. Errors go to logs, tables and streams with more readers.
 async fn errors_do_not_quote_the_payload(test: TestDb) {
     let harness = test.harness(&Script::ok());
     for payload in [
@@ -137,7 +134,6 @@ async fn errors_do_not_quote_the_payload(test: TestDb) {
     }
 }
 
-/// The dead letter is written and the acknowledgement is lost.
 async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.lose_consumer_acks(2);
@@ -175,7 +171,6 @@ async fn book_newer(event: Event<OrderPlacedV2>, tx: Tx<'_>) -> Result<(), Handl
     Ok(())
 }
 
-/// The older program sends back what the newer version has asked for.
 async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = slow().unknown_version(UnknownVersion::Retry);

@@ -52,7 +52,6 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> I
         .with_state(orders.clone())
 }
 
-/// Publishes lines of order 1 and waits until they are dead-lettered.
 async fn make_dead_letters<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
@@ -89,7 +88,6 @@ async fn retry(test: &TestDb, consumer: &str) -> u64 {
         .unwrap()
 }
 
-/// An operator marks dead letters while the inbox runs, and the inbox retries them between other messages.
 async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -104,7 +102,6 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     assert_eq!(retry(&test, consumer).await, 1);
     no_letters(&test, consumer).await;
     assert_eq!(lines(&test, consumer, 1).await, [1]);
-    // The message now counts as handled, for a copy too.
     let ids = handled(&test.db, consumer).await.unwrap();
     assert!(ids.contains(&messages[0].event_id), "{ids:?}");
     put(&broker, &copy(&messages[0])).await;
@@ -132,7 +129,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
         count(test, &marked).await == 0 && count(test, &DeadLetterSelection::consumer(consumer)).await == 3
     })
     .await;
-    // The inbox records the first failure a moment after it took the dead letter.
+    // The inbox records the first failure shortly after it took the dead letter.
     let letters = async || {
         let mut letters = dead_letters(&test.db, consumer).await.unwrap();
         letters.sort_by_key(|letter| letter.stream_sequence);
@@ -171,7 +168,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
-/// A dead letter that kills the process must not be retried again at every start of the program.
+/// A dead letter that kills the process must not be retried at every start.
 async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -190,7 +187,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         orders_there
             .until("the retry", |state| state.runs.len() > runs)
             .await;
-        // Not dropped, because dropping would end the run in an orderly way.
+        // Dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;
@@ -202,7 +199,6 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         .iter()
         .map(|letter| (letter.status, letter.attempts))
         .collect();
-    // The other retry had not begun, and the next process makes it.
     assert_eq!(state, [(DeadLetterStatus::Open, 2), (DeadLetterStatus::Retry, 1)]);
     let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
     eventually("the second letter", async || {
@@ -225,7 +221,6 @@ async fn again<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let messages = make_dead_letters::<H>(test, &broker, &orders, 2).await;
-    // A later message has taken effect meanwhile.
     put(&broker, &numbered(1, 3)).await;
     let report = within(inbox::<H>(test, &broker, &orders).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}");
@@ -233,7 +228,8 @@ async fn again<H: Handler>(test: &TestDb) {
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     no_letters(test, consumer).await;
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
-    // Strategy `natural` keeps no record, so a copy that the broker does not recognize is handled like a new message.
+    // Strategy `natural` keeps no record, so a copy that the broker does not recognize is handled
+    // like a new message.
     let remembers = consumer != "letters_natural";
     for message in messages.iter().filter(|_| remembers) {
         put(&broker, &copy(message)).await;
@@ -247,7 +243,6 @@ async fn again<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
-/// The consumer stopped waiting for the message. An operator makes it take effect now, after messages that it should have preceded.
 async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_sequence";
@@ -267,7 +262,6 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
 }
 
-/// A slow database answers after the broker has said that it has nothing more.
 #[tokio::test]
 async fn a_drain_does_not_end_before_it_has_looked_for_retries() {
     let Some(test) = TestDb::open(Backend::Postgres, "slow_look").await else {
@@ -294,12 +288,9 @@ async fn a_drain_does_not_end_before_it_has_looked_for_retries() {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-/// Attempts and error of a dead letter.
 type Failure = (u32, String);
-/// What a hook was told of an event, and the dead letter that it found then.
 type Told = (Option<EventId>, Failure, Option<Failure>);
 
-/// A hook that notes what it is told, and looks the dead letter up over a connection of its own.
 fn note_and_look_up(
     told: Arc<Mutex<Vec<Told>>>,
     db: DatabaseConnection,
@@ -319,7 +310,6 @@ fn note_and_look_up(
     }
 }
 
-/// The hook is called once per dead-lettered message, when the dead letter is visible, and once more after a failed retry.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";

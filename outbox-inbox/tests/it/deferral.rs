@@ -1,4 +1,5 @@
-//! Handlers that say *not yet*: rolled back, run again after the time that they ask for, and no attempt is used.
+//! Handlers that return *not yet*: rolled back, run again after the requested time, without using
+//! an attempt.
 
 use std::time::Duration;
 
@@ -15,9 +16,8 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 
-/// A wait that is over soon.
 const MOMENT: Duration = Duration::from_millis(10);
-/// A wait that no test sees the end of.
+/// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn number(event: &OrderPlaced) -> String {
@@ -101,7 +101,6 @@ async fn runs_again_until_it_succeeds<H: Handler>(test: &TestDb) {
     assert_eq!(test.int(&counted).await, 0, "{consumer}");
 }
 
-/// Asked for more often than there are attempts, with each strategy and order.
 async fn a_handler_that_says_not_yet_runs_again_and_uses_no_attempt(test: TestDb) {
     prepare(&test).await;
     runs_again_until_it_succeeds::<wait_by_message_id>(&test).await;
@@ -114,7 +113,6 @@ async fn a_handler_that_says_not_yet_runs_again_and_uses_no_attempt(test: TestDb
     runs_again_until_it_succeeds::<wait_strictly>(&test).await;
 }
 
-/// The message and those behind it wait, others do not. A stop does not wait, and the next process need not.
 async fn not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -173,7 +171,7 @@ async fn in_a_batch_only_the_one_that_is_not_ready_waits(test: TestDb) {
     one_of_a_batch_waits::<wait_in_sequenced_batch>(&test).await;
 }
 
-/// It cannot say which of its events it means, and the system that it calls asked to be left alone.
+/// The call cannot name the event it means, and the called system has requested a pause.
 async fn a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -227,7 +225,6 @@ async fn a_dead_letter_that_is_retried_may_wait_too(test: TestDb) {
     a_retried_letter_waits::<wait_unordered>(&test).await;
 }
 
-/// Two dead letters of an aggregate are tried again, and the first says *not yet*. The second waits behind it; a new message of the aggregate does not.
 async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -259,7 +256,6 @@ async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3], "{consumer}");
     assert_eq!(lines(test, consumer, 2).await, [1], "{consumer}");
     stop((shutdown, run)).await;
-    // They are marked again, for the next process.
     orders.line_rule((1, 1), None);
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     eventually("the end of the letters", async || {
@@ -276,7 +272,6 @@ async fn a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_onl
     others_pass_a_waiting_letter::<wait_strictly>(&test).await;
 }
 
-/// The first of 101 marked letters of an aggregate says *not yet*: more than a look for letters takes wait behind it, and before the letter of another one.
 async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -300,7 +295,6 @@ async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb
     stop((shutdown, run)).await;
 }
 
-/// The database refuses to take the attempt back, for a moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database_can() {
     let test = TestDb::open(Backend::SqliteMemory, "not_taken_back")
@@ -327,7 +321,7 @@ async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database
     assert_eq!(test.row().await.map(|(_, attempts)| attempts), Some(0));
 }
 
-/// Other processes must know that the number is not missing.
+/// Other processes must learn that the number is not missing.
 async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
     prepare(&test).await;
     let orders = Orders::default();

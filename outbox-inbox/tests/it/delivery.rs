@@ -1,4 +1,5 @@
-//! Deliveries: which process gets a message and when again, by mode of order, with several processes, and in silence.
+//! Deliveries: which process gets a message and when it is redelivered, by order, with several
+//! processes, and with a silent broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +30,7 @@ noting!(note_in_order, consumer = "ordered");
 
 noting!(note_by_number, consumer = "numbered", strategy = sequence);
 
-// This handler waits longer for a gap than any test runs.
+// Longer than any test runs.
 noting!(
     note_patiently,
     consumer = "patient",
@@ -48,7 +49,6 @@ fn inbox<H: Handler>(
         .with_state(orders.clone())
 }
 
-/// Allows so many attempts that a failing message never becomes a dead letter.
 fn stubborn(config: InboxConfig) -> InboxConfig {
     config.attempts_max(1_000_000)
 }
@@ -80,7 +80,6 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
     assert_eq!((lines.len(), lines.last()), (5, Some(&1)));
 }
 
-/// Two processes handle one message at a time between them.
 async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -117,7 +116,6 @@ async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
     assert_eq!(broker.deliveries("strict"), 6);
 }
 
-/// One message waits for its next attempt for longer than `ack_wait`, and another waits behind it. The inbox reports progress for both.
 async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -151,7 +149,7 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
         put(&broker, &numbered(1, line)).await;
     }
     orders.rule(1, Rule::Fail);
-    // Nothing happens by a timer before the test has failed.
+    // No timer fires before the test has failed.
     let hour = Duration::from_secs(3600);
     let config = slow().backoff(Backoff { min: hour, max: hour });
     let first = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config.clone());
@@ -172,8 +170,8 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
 }
 
-/// Each process handles one message at a time, so the next message of the aggregate is often in the other process. The failing message is waited for
-/// longer than a gap. Another aggregate shows before that both processes receive.
+/// Each process handles one message at a time, so the next message of the aggregate is often in the
+/// other process. Another aggregate first proves that both processes receive messages.
 async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -233,7 +231,6 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 2).await, warmed_up);
 }
 
-/// A process takes a message and ends. The message is delivered again after later messages of its aggregate, which wait for it.
 async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -270,7 +267,6 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
-    // The missing message arrives late, and must not take effect after its successors.
     let late = numbered(1, 2);
     put(&broker, &late).await;
     let report = within(inbox.drain()).await.unwrap();
@@ -281,7 +277,6 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
 }
 
-/// The process with the earlier messages is slow, and needs longer for all of them than a gap is waited for.
 async fn a_slow_process_leaves_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -314,7 +309,8 @@ async fn a_slow_process_leaves_no_gap(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
 }
 
-/// All event types of an aggregate share its numbers, so a consumer of one type receives the others too.
+/// All event types of an aggregate share its numbers, so a consumer of one type receives the others
+/// too.
 async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -360,15 +356,12 @@ async fn blocked_messages_are_kept_alive() {
     blocked_messages_are_not_delivered_again(test).await;
 }
 
-/// A subscriber whose first subscription never delivers anything, as after a failure that no error reports.
 #[derive(Debug)]
 struct Silent {
     subscriber: MemorySubscriber,
     subscriptions: Arc<AtomicU32>,
     stopped: Arc<AtomicU32>,
-    /// Told when the first subscription is stopped.
     stopping: Arc<Notify>,
-    /// How long the first subscription takes to end.
     ending: Duration,
 }
 
@@ -415,7 +408,6 @@ impl Subscription for SilentSubscription {
 
     async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
         if self.silent {
-            // The silent subscription fetches a message and does not deliver it.
             self.fetched.push(self.subscription.next().await?);
             std::future::pending::<()>().await;
         }
@@ -436,10 +428,10 @@ impl Subscription for SilentSubscription {
     outbox_testing::__forward!(double => double.subscription; backlog, flush);
 }
 
-/// On one thread, so that the clock can be paused while nothing happens.
+/// On one thread, so that the clock can be paused while the test is idle.
 #[tokio::test]
 async fn a_silent_subscription_is_opened_anew() {
-    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    // A file: a clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
@@ -472,10 +464,10 @@ async fn a_silent_subscription_is_opened_anew() {
     assert_eq!(stop((shutdown, run)).await.handled, 1);
 }
 
-/// Messages that the silent subscription had fetched used to return only after `ack_wait`, behind later messages of their aggregate.
+/// The fetched messages must not wait for `ack_wait`, behind later messages of their aggregate.
 #[tokio::test]
 async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
-    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    // A file: a clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent_stop").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
@@ -494,7 +486,8 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     let (shutdown, run) = spawn(inbox);
     until_delivered(&broker, "books", 1).await;
     tokio::time::pause();
-    // The clock goes again as soon as the subscription is stopped. A test that looked once a second would come too late.
+    // The clock resumes as soon as the subscription is stopped. Polling once a second would be too
+    // late.
     stopping.notified().await;
     assert_eq!(stop((shutdown, run)).await.handled, 0);
     assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "it subscribes no more");

@@ -1,4 +1,4 @@
-//! A drain beside a broker that does not say how much is left.
+//! A drain with a broker that does not report its backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,6 @@ use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubsc
 use crate::runtime::within;
 use crate::support::{Backend, Script, TestDb, book, placed, publish, slow};
 
-/// Never answers the first question how much is left.
 #[derive(Debug)]
 struct Reticent {
     subscriber: MemorySubscriber,

@@ -42,7 +42,6 @@ async fn every_message_delivered_twice_takes_effect_once(test: TestDb) {
     }
 }
 
-/// A message that is published twice, outside the broker's deduplication window, arrives as two first deliveries.
 async fn a_copy_on_the_stream_has_no_effect(test: TestDb) {
     let broker = MemoryBroker::new();
     let first = publish(&broker, &placed(1)).await;
@@ -82,8 +81,8 @@ on_every_backend!(
     stable_keys_reach_the_handler,
 );
 
-/// 32 tasks deliver one message over two pools, which the database sees as two processes. The first run fails on purpose: on MariaDB its rollback
-/// makes the waiting inserts deadlock.
+/// 32 tasks deliver one message over two pools, like two processes. The first run fails: on MariaDB
+/// its rollback makes the waiting inserts deadlock.
 async fn concurrent_duplicates_take_effect_once(test: TestDb) {
     for round in 0..5 {
         let script = Script::new([Step::Fail], Step::Ok);
@@ -102,7 +101,6 @@ async fn concurrent_duplicates_take_effect_once(test: TestDb) {
         let tasks: Vec<_> = (0..32)
             .map(|task| {
                 let (harness, message) = (harnesses[task % 2].clone(), message.clone());
-                // Half of the tasks deliver for the first time, half repeat.
                 let delivery_count = 1 + task as u64 % 4 / 2;
                 tokio::spawn(async move {
                     harness
@@ -133,7 +131,6 @@ async fn concurrent_duplicates_take_effect_once(test: TestDb) {
     }
 }
 
-/// Two inboxes of one consumer; each receives copies of the other's messages.
 async fn two_inboxes_share_a_consumer(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.duplicate_deliveries(usize::MAX);
@@ -155,8 +152,8 @@ async fn two_inboxes_share_a_consumer(test: TestDb) {
 
 on_every_backend!(without memory: concurrent_duplicates_take_effect_once, two_inboxes_share_a_consumer);
 
-/// On MariaDB SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, because the driver counts matched rows. The statement that replaces
-/// it must report the duplicate.
+/// On MariaDB SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, because the driver
+/// counts matched rows. The statement that replaces it must report the duplicate.
 #[tokio::test]
 async fn mariadb_duplicates_are_not_reported_as_new() {
     let Some(test) = TestDb::open(crate::support::Backend::MariaDb, "mariadb_duplicates").await else {
@@ -164,7 +161,8 @@ async fn mariadb_duplicates_are_not_reported_as_new() {
     };
     let insert = "INSERT INTO markers (id) VALUES (1) ON DUPLICATE KEY UPDATE id = id";
     for _ in 0..2 {
-        // SeaORM reports the second insert as inserted too. If that changes, this test fails, and SeaORM's statement can be used.
+        // SeaORM reports the second insert as inserted too. If this test fails, SeaORM's statement
+        // can be used.
         assert_eq!(
             test.db.execute_unprepared(insert).await.unwrap().rows_affected(),
             1

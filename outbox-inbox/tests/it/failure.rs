@@ -10,7 +10,8 @@ use sea_orm::ConnectionTrait as _;
 use crate::on_every_backend;
 use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick, take_effect};
 
-/// Guarantee G5: a message whose handler panics each time reaches its limit, and all other messages are handled.
+/// Guarantee G5: a message with a panicking handler reaches its limit, and all other messages are
+/// handled.
 async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let poison = publish(&broker, &placed(0)).await;
@@ -67,8 +68,8 @@ async fn book_or_panic(
     Ok(())
 }
 
-/// A conflict or a lost connection in a handler is tried again at once and uses no attempt. But the number of such tries is bounded: a message that
-/// causes one each time must reach its limit.
+/// Conflicts and lost connections are retried immediately without using an attempt. The number of
+/// these retries is bounded.
 async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
     let script = Script::new([Step::Interrupted; 3], Step::Ok);
     assert_eq!(
@@ -110,7 +111,6 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
         "{:?}",
         letter.headers
     );
-    // A dead letter is not handled again.
     delivered::<book>(&harness, &message, 2, Outcome::Duplicate).await;
     assert_eq!(script.runs(), 1);
 }
@@ -126,14 +126,15 @@ async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
         (test.effects("books", 1).await, test.row().await),
         (0, Some((0, 1)))
     );
-    // Without the short time-out, and without the script: its step is left if the time was over before the handler came to it.
+    // A new script: the old script still has its step if the time limit passed before the handler
+    // reached it.
     let harness = test.harness(&Script::ok());
     delivered::<book>(&harness, &message, 2, Outcome::Handled).await;
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// On PostgreSQL a handler that goes on after a database error has lost its transaction. `COMMIT` then answers with a rollback that no driver
-/// reports, and an acknowledgement would lose the message. The other databases keep the transaction, so there the handler's result counts.
+/// On PostgreSQL `COMMIT` after a database error answers with a rollback that no driver reports.
+/// The other databases keep the transaction, so the handler's result counts.
 async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
     let script = Script::new([Step::Swallow], Step::Ok);
     let harness = test.harness(&script);
@@ -148,7 +149,6 @@ async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
 }
 
-/// Adds the same address as before, and returns the error or panics with it.
 #[outbox_inbox::idempotent_handler(consumer = "people")]
 async fn register(
     _event: outbox_inbox::Event<crate::support::OrderPlaced>,
@@ -166,7 +166,7 @@ async fn register(
 
 const ADD_ADDRESS: &str = "INSERT INTO people (email) VALUES ('ann@example.com')";
 
-/// MySQL and MariaDB say which value is there already; the rest of the error stays.
+/// MySQL and MariaDB quote the existing value; the rest of the error stays.
 async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
     test.execute("CREATE TABLE people (email VARCHAR(99) UNIQUE)")
         .await;

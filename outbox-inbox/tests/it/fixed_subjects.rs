@@ -1,4 +1,5 @@
-//! Events with a fixed subject, where sequences are kept. They have numbers of the aggregate, and the broker gives them to those who ask for the subject.
+//! Events with a fixed subject under strategy `sequence`. They have numbers of the aggregate, and
+//! the broker delivers them only if the consumer's filter has the subject.
 
 use outbox_core::{
     ConsumerSpec, Delivery as _, DomainEvent, NewMessage, Subscriber, SubscriberError, Subscription,
@@ -14,7 +15,6 @@ use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::within;
 use crate::support::{TestDb, quick};
 
-/// No handler takes it.
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "archived", subject = "archive.orders")]
 struct OrderArchived {
@@ -22,14 +22,14 @@ struct OrderArchived {
     order_id: u64,
 }
 
-// This handler waits longer for a gap than any test runs.
+// Longer than any test runs.
 noting!(
     note_by_number,
     consumer = "whole",
     strategy = sequence(gap = "1h")
 );
 
-/// Keeps back what is on a fixed subject that the consumer does not ask for, as NATS does. The broker in memory selects by event types alone.
+/// Filters fixed subjects like NATS. The in-memory broker selects by event type only.
 #[derive(Debug)]
 struct BySubject(MemorySubscriber);
 

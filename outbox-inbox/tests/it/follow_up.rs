@@ -9,7 +9,6 @@ use outbox_testing::MemoryBroker;
 use crate::on_every_backend;
 use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, as_a_library, book, message, placed};
 
-/// The first run fails after it has recorded an event.
 async fn follow_ups_commit_and_roll_back_with_the_effect(test: TestDb) {
     let harness = test.harness(&Script::new([Step::Fail], Step::Ok));
     let cause = message(&placed(1));
@@ -55,7 +54,6 @@ async fn follow_ups_name_their_cause(test: TestDb) {
     assert_eq!(second.causation_id, Some(unlinked.id.to_string()));
 }
 
-/// Every function that takes a transaction accepts `&tx`.
 #[idempotent_handler(consumer = "through-tx")]
 async fn record_through_tx(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     outbox_sea_orm::record(
@@ -89,12 +87,10 @@ async fn call_a_library(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Han
     let effect = format!("INSERT INTO effects (consumer, order_id) VALUES ('library', {order_id})");
     tx.execute_unprepared(&effect).await?;
     assert_eq!(as_a_library(&tx, order_id).await?, 1);
-    // The stream has ended, so the transaction takes statements again.
     tx.execute_unprepared(&effect).await?;
     Ok(())
 }
 
-/// Code that is generic over SeaORM's traits begins savepoints and streams in the handler's transaction.
 async fn a_library_records_in_the_transaction_of_the_handler(test: TestDb) {
     let harness = test.harness(&Script::ok());
     let outcome = harness.deliver::<call_a_library>(&placed(1)).await.unwrap();
@@ -105,7 +101,6 @@ async fn a_library_records_in_the_transaction_of_the_handler(test: TestDb) {
     );
 }
 
-/// The limits of the application's outbox also apply in handlers.
 async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
     let limits = Limits::default().payload_bytes_max(5);
     let harness = test
@@ -153,7 +148,8 @@ on_every_backend!(
     a_chain_of_consumers_settles,
 );
 
-/// Events recorded in a savepoint must not go to the default outbox, where no relay would find them.
+/// Events recorded in a savepoint must not go to the default outbox, where no relay would find
+/// them.
 #[idempotent_handler(consumer = "nested")]
 async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let nested = tx.begin().await?;

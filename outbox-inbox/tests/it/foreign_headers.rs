@@ -1,7 +1,5 @@
-//! Hostile headers from foreign senders: each message ends as one dead letter with its raw bytes and blocks no other message.
-//!
-//! Each header of the table is sent once with a payload that the handler accepts, and once with a payload that it does not. The database columns for
-//! a message's fields cannot hold most of these values, so a consumer that trusted them would try for ever to store them.
+//! Hostile headers from foreign senders: each message ends as one dead letter with its raw bytes
+//! and blocks no other message. The database columns cannot hold most of these values.
 
 use std::time::Duration;
 
@@ -27,7 +25,6 @@ async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<
     Ok(())
 }
 
-/// Headers with values that no outbox records.
 fn hostile() -> Vec<(&'static str, String)> {
     let long = |length| "x".repeat(length);
     let mut cases: Vec<(&str, String)> = Vec::new();
@@ -81,7 +78,6 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
             inject(&broker, &message, "events.order.1.placed", header, value);
         }
     }
-    // Messages that are merely odd take effect.
     let good = [message(&placed(7)), message(&placed(8))];
     inject(
         &broker,
@@ -121,7 +117,6 @@ async fn by_sequence(test: TestDb) {
     hostile_headers_end_as_dead_letters(test, "ledger", Router::new().handler::<enter>()).await;
 }
 
-/// A foreign message whose subject is longer than the column.
 async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
     let broker = MemoryBroker::new();
     let subject = "\u{fc}\0".repeat(50_000);
@@ -137,7 +132,8 @@ async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
     assert_eq!(letters[0].raw_payload(), b"x");
 }
 
-/// Somebody who may publish on the subjects of carts writes the headers of an order. The order's own message comes later, under the same id.
+/// A publisher with access to the subjects of carts forges the headers of an order. The order's own
+/// message comes later, under the same id.
 async fn headers_of_another_subject_run_no_handler(test: TestDb) {
     let broker = MemoryBroker::new();
     let order = message(&placed(1));
@@ -178,7 +174,8 @@ on_every_backend!(
     an_endless_subject_ends_as_a_dead_letter,
 );
 
-/// MySQL and MariaDB refuse the payload. The dead letter says so, and a retry does not pass the incomplete message to the handler.
+/// MySQL and MariaDB refuse the payload. A retry must not pass the incomplete message to the
+/// handler.
 async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     let broker = MemoryBroker::new();
     let mut large = message(&placed(1));
@@ -188,7 +185,6 @@ async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     let (headers, payload) = codec::encode(&large, "shop").received();
     broker.inject("events.order.1.placed", headers, payload);
     publish(&broker, &placed(2)).await;
-    // The first run is that of the large message.
     let script = Script::new([Step::Fatal], Step::Ok);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())

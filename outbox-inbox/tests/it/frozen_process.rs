@@ -1,5 +1,5 @@
-//! A process that stands still in the middle of a transaction, while another one is given a message for the first time that it holds, as with two copies on
-//! the stream. PostgreSQL only: the other databases never wait without end.
+//! A process freezes in a transaction, while another process receives a copy of its message.
+//! PostgreSQL only: the other databases never wait without limit.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,6 @@ use crate::orders::{copy, numbered, put};
 use crate::runtime::{spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, int, placed, publish, slow};
 
-/// The row of a message, as a frozen process has written it.
 const HANDLED: &str = "INSERT INTO inbox_messages (consumer, id, status, attempts, processed_at, expires_at) \
                        VALUES ('books', '{id}', 1, 0, now(), now() + interval '1 hour')";
 
@@ -31,14 +30,14 @@ async fn a_message_that_failed_before_does_not_wait_for_a_frozen_process_without
     .await;
 }
 
-/// `before`: what was stored before the process froze. `frozen_in`: what it has done in its transaction. `attempt`: the one that takes effect.
+/// `before`: the rows before the process froze. `frozen_in`: its statements in the open
+/// transaction. `attempt`: the successful attempt.
 async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
     let Some(test) = TestDb::open(Backend::Postgres, "frozen").await else {
         return;
     };
     let broker = MemoryBroker::new();
     let message = publish(&broker, &placed(1)).await;
-    // What the frozen process has done so far.
     let frozen_pool = test.connect_again().await;
     let frozen = frozen_pool.begin().await.unwrap();
     let row = frozen
@@ -71,7 +70,6 @@ async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
         first > 0
     })
     .await;
-    // It gives up, and the message comes again.
     eventually("another claim that waits", async || {
         int(&test.db, &waits_since).await > first
     })
@@ -83,7 +81,6 @@ async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
     assert_eq!(script.attempts(), [attempt], "no attempt was used");
 }
 
-/// Messages of each batch, and how long its session waits for locks.
 #[derive(Debug, Clone, Default)]
 struct Waits(Arc<Mutex<Vec<(usize, String)>>>);
 
@@ -100,7 +97,7 @@ async fn note_wait(
     Ok(())
 }
 
-/// The claim of a message that took effect before writes no row, so it does not restore the session's value.
+/// The claim of an applied message writes no row, so it does not restore the session's value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_in_a_batch_does_not_limit_the_handler() {
     let Some(test) = TestDb::open(Backend::Postgres, "a_copy_in_a_batch").await else {

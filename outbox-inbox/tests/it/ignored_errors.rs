@@ -1,5 +1,5 @@
-//! Handlers that ignore an error: of a statement with which the database has undone the whole transaction, and of an event that was refused. Neither an effect nor
-//! an event of such a run is stored.
+//! Handlers that ignore an error after which the database has rolled back the transaction, or a
+//! refused event. No effect or event of such a run is stored.
 
 use std::time::Duration;
 
@@ -18,11 +18,10 @@ async fn effect(tx: &Tx<'_>, order_id: u64) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// Another pool, over which the database is made to undo the handler's transaction.
 #[derive(Clone)]
 struct Elsewhere(DatabaseConnection);
 
-/// Lets the database undo the handler's transaction: MariaDB to end a deadlock, SQLite by a trigger.
+/// MariaDB: by a deadlock; SQLite: by a trigger.
 async fn undo(tx: &Tx<'_>, elsewhere: &Elsewhere) {
     let Elsewhere(db) = elsewhere;
     let ours = "UPDATE locks SET n = 1 WHERE id = 1";
@@ -119,7 +118,6 @@ async fn handler_that_goes_on_in_an_undone_transaction_leaves_nothing() {
     }
 }
 
-/// An event that is invalid, if its id is empty.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "labelled")]
 struct OrderLabelled {
@@ -148,7 +146,6 @@ async fn ignored_invalid_event_fails_the_handler(test: TestDb) {
     assert_eq!(test.row().await, Some((0, 1)));
 }
 
-/// Statements that a database refuses with a message that quotes a value, and whether the error names the constraint.
 fn quoting(backend: DbBackend) -> Vec<(&'static str, bool)> {
     match backend {
         DbBackend::Postgres => vec![
@@ -216,7 +213,6 @@ async fn quote(
     Ok(())
 }
 
-/// Whatever the language of the server's messages.
 async fn errors_of_databases_do_not_quote_values(test: TestDb) {
     test.execute("CREATE TABLE people (email VARCHAR(40), age INTEGER, born DATE)")
         .await;
@@ -247,14 +243,13 @@ async fn errors_of_databases_do_not_quote_values(test: TestDb) {
         let error: String = row.try_get_by_index(0).unwrap();
         assert!(!error.contains("CANARY"), "{sql}: {error}");
         assert_eq!(error.contains("panicked"), panics, "{sql}: {error}");
-        // A panic has the name of the table wherever the server reports it in a field of its own.
+        // A panic contains the name of the table if the server reports it in a separate field.
         if !panics {
             assert_eq!(error.contains("people"), *is_named, "{sql}: {error}");
         }
     }
 }
 
-/// Writes through a pool of its own while its transaction is open.
 #[idempotent_handler(consumer = "elsewhere", attempts = 2)]
 async fn write_elsewhere(
     event: Event<OrderPlaced>,
@@ -267,7 +262,7 @@ async fn write_elsewhere(
     Ok(())
 }
 
-/// On SQLite the handler's transaction holds the only lock for writing.
+/// On SQLite the handler's transaction holds the only write lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn effect_over_another_connection_ends_as_a_dead_letter() {
     let test = TestDb::open(Backend::Sqlite, "elsewhere").await.unwrap();

@@ -1,4 +1,4 @@
-//! Failing messages cost the others only a bounded share of slots and memory, however many fail.
+//! Failing messages take only a bounded share of slots and memory, however many fail.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,6 @@ use crate::support::{Backend, OrderBooked, OrderPlaced, SOON, TestDb, publish, q
 /// Orders with this id or a higher one fail.
 const BAD: u64 = 1_000_000;
 
-/// Counts of the handlers' runs.
 #[derive(Debug, Clone, Default)]
 struct Runs(Arc<Counts>);
 
@@ -27,15 +26,11 @@ struct Runs(Arc<Counts>);
 struct Counts {
     good: AtomicU32,
     bad: AtomicU32,
-    /// Failing runs before each good one.
     bad_before: Mutex<Vec<u32>>,
-    /// Good runs wait while somebody holds it for writing.
+    /// Good runs wait while a test holds it for writing.
     gate: RwLock<()>,
-    /// Orders that have failed.
     failed: Mutex<HashSet<u64>>,
-    /// Lines of each order, in the sequence in which they took effect.
     lines: Mutex<HashMap<u64, Vec<u32>>>,
-    /// Lines that fail the first time.
     once: Mutex<Vec<(u64, u32)>>,
     changed: Notify,
 }
@@ -95,7 +90,6 @@ async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: HandlerState<Runs>) 
     Ok(())
 }
 
-/// A handler that waits for another system which never answers.
 #[idempotent_handler(consumer = "mixed")]
 async fn wait_for_ever(_event: Event<OrderPlaced>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     runs.0.0.bad.fetch_add(1, Ordering::SeqCst);
@@ -122,7 +116,6 @@ async fn placed(broker: &MemoryBroker, orders: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// More failing aggregates than fit into memory, none of which ever succeeds.
 async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 40).await;
@@ -141,7 +134,6 @@ async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
     stop((shutdown, run)).await;
 }
 
-/// All failing messages may be tried again all the time.
 async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 10_000).await;
@@ -155,13 +147,14 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
     let (shutdown, run) = spawn(inbox);
     let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
     runs.until_at_last("failures of all", 20 * SOON, all_failed).await;
-    // While nothing else is there, failing runs may have all slots: so the good ones begin when all of them are published.
+    // Without other messages, failing runs may use all slots. So the good runs begin after all of
+    // them are published.
     let gate = runs.0.gate.write().await;
     placed(&broker, 0..1_000).await;
     drop(gate);
     runs.until_at_last("the good orders", 4 * SOON, |runs| runs.good() == 1_000)
         .await;
-    // For the same reason the last good ones, behind which hardly any others wait, are left out.
+    // For the same reason the last good runs are excluded.
     let bad_before = runs.0.bad_before.lock().unwrap().clone();
     let bad = bad_before[900] - bad_before[0];
     assert!(bad < 450, "{bad} failing runs beside 900 others");
@@ -189,7 +182,6 @@ async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
     stop((shutdown, run)).await;
 }
 
-/// Starts two processes of a consumer that keeps sequences, and waits until they have handled the messages of one aggregate.
 async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfig, messages: u32) {
     prepare(test).await;
     let orders = Orders::default();
@@ -216,15 +208,15 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
     );
 }
 
-/// Each process handles one message at a time, so the next message of the aggregate is in the other process. Polling for the turn four times a second
-/// would take longer than the test waits.
+/// Each process handles one message at a time, so the next message of the aggregate is in the other
+/// process. Polling four times a second would take longer than the test waits.
 async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
     let config = quick().concurrency(1).in_flight_max(1);
     relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;
 }
 
-/// A process that receives messages as long as its first ones wait for those of another process ends with the last messages of the stream in memory, and
-/// returns most of them for want of room.
+/// Otherwise one process would end with the last messages of the stream in memory, and return most
+/// of them for lack of room.
 async fn a_process_does_not_run_ahead_of_the_others(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);
@@ -250,7 +242,6 @@ async fn ten_thousand_failing_aggregates() {
     }
 }
 
-/// Hundreds of messages of each aggregate wait while one message of it waits for its second attempt.
 async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: InboxConfig, orders: u64) {
     const LINES: u32 = 600;
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
@@ -285,7 +276,6 @@ async fn hot_aggregates_wait_in_memory_behind_a_failure() {
     hot_aggregates_go_on_at_once_after_a_failure(&test, second(), 2).await;
 }
 
-/// Messages that are returned to the broker for lack of room are delivered again together, not one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_aggregates_return_together_after_a_failure() {
     let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();

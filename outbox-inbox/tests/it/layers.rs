@@ -1,4 +1,4 @@
-//! Features around a handler: middleware, limits of its own, older event versions, metrics.
+//! Features around a handler: middleware, handler limits, older event versions, metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,6 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{stop, within};
 use crate::support::{OrderPlaced, Script, TestDb, book, only_letter, placed, publish, slow};
 
-/// A log of events in sequence.
 #[derive(Debug, Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +31,6 @@ impl Diary {
 struct Named {
     name: &'static str,
     diary: Diary,
-    /// Number of runs that the middleware fails although the handler succeeded.
     refusals: Mutex<u32>,
 }
 
@@ -199,7 +197,6 @@ async fn collect_together(bills: Vec<Event<Bill>>, tx: Tx<'_>) -> Result<(), Han
     Ok(())
 }
 
-/// Both versions are on the stream, and one old message cannot be converted.
 async fn old_versions_are_brought_up(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -213,7 +210,6 @@ async fn old_versions_are_brought_up(test: TestDb) {
         },
     )
     .await;
-    // This message means the same as the first.
     publish(
         &broker,
         &Bill {
@@ -287,7 +283,6 @@ mod metrics_of_an_inbox {
         let test = TestDb::open(Backend::SqliteMemory, "metrics").await.unwrap();
         prepare(&test).await;
         let (broker, orders) = (MemoryBroker::new(), Orders::default());
-        // One message succeeds after a failure, one fails for good, and one succeeds.
         let script = Script::new([Step::Fail, Step::Ok, Step::Fatal], Step::Ok);
         let message = publish(&broker, &placed(1)).await;
         publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;
@@ -298,7 +293,6 @@ mod metrics_of_an_inbox {
             .inbox(&broker, Router::new().handler::<book>())
             .with_state(script);
         within(inbox.drain()).await.unwrap();
-        // A gap that never fills.
         let (other, numbers) = (MemoryBroker::new(), [1, 3]);
         for number in numbers {
             put(&other, &numbered(7, number)).await;
@@ -338,7 +332,6 @@ mod metrics_of_an_inbox {
             ("inbox_lag_seconds books order.placed", 2),
             ("inbox_handled_total counted order.placed", 2),
             ("inbox_gaps_total counted order.placed", 1),
-            // Nothing is in memory after the end.
             ("inbox_in_flight books", 0),
             ("inbox_in_flight counted", 0),
             ("inbox_blocked books", 0),
@@ -349,7 +342,7 @@ mod metrics_of_an_inbox {
 
     noting!(note_shown, consumer = "shown");
 
-    /// What was shown of deliveries in memory, and of blocked ones among them, since the last call, which set both to zero.
+    /// Deliveries in memory, and blocked deliveries, since the last call, which reset both.
     fn in_memory(snapshotter: &Snapshotter) -> (f64, f64) {
         let mut shown = (0.0, 0.0);
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
@@ -362,7 +355,6 @@ mod metrics_of_an_inbox {
         shown
     }
 
-    /// At first no job has ended. Later one has, whose message waits for its next attempt; at its end that was not known yet.
     #[tokio::test]
     async fn what_is_in_memory_is_shown_while_no_job_ends() {
         let recorder = DebuggingRecorder::new();

@@ -1,4 +1,5 @@
-//! Lost acknowledgements: a message that took effect is neither dead-lettered nor handled again, and no row says that it failed.
+//! Lost acknowledgements: an applied message is neither dead-lettered nor handled again, and no row
+//! reports a failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +44,6 @@ handlers! {
     lost_external_tx: "lost_external_tx", external;
 }
 
-/// The unique key of its own table recognizes a repeated line.
 #[idempotent_handler(
     consumer = "lost_constraint",
     strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
@@ -59,7 +59,6 @@ pub(crate) async fn lost_constraint(
     orders.note("lost_constraint", &event, &tx).await
 }
 
-/// An effect outside the database.
 #[idempotent_handler(consumer = "lost_natural_outside", strategy = natural)]
 async fn lost_natural_outside(
     event: Event<OrderPlaced>,
@@ -73,7 +72,6 @@ async fn lost_external(event: Event<OrderPlaced>, orders: HandlerState<Orders>) 
     orders.follow(&event).await
 }
 
-/// Calls a generic function with each handler.
 macro_rules! with_every_handler {
     ($run:ident($($argument:expr),*)) => {
         $run::<lost_message_id>($($argument),*).await;
@@ -88,13 +86,11 @@ macro_rules! with_every_handler {
     };
 }
 
-/// Number of rows that say that a message will be tried again.
 pub(crate) async fn failed_rows(test: &TestDb) -> i64 {
     test.int("SELECT count(*) FROM inbox_messages WHERE status = 0")
         .await
 }
 
-/// Number of effects of a handler: in its table, or outside the database.
 async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     match consumer {
         "lost_natural_outside" | "lost_external" => orders.seen().runs_of(1),
@@ -128,7 +124,8 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
         .with_config(slow())
 }
 
-/// The default settings allow 12 attempts. The broker delivers more often than that, because it receives no acknowledgement.
+/// Without acknowledgements the broker delivers more often than the 12 attempts of the default
+/// settings.
 async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
@@ -160,7 +157,6 @@ async fn deliver_often<H: Handler>(test: &TestDb) {
     assert_eq!(failed_rows(test).await, 0, "{consumer}");
 }
 
-/// All consumers run in one inbox. The broker loses every acknowledgement until it has delivered each message more often than there are attempts.
 async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     prepare(&test).await;
     let consumers = [
@@ -189,8 +185,8 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     for line in 1..=3 {
         put(&broker, &numbered(1, line)).await;
     }
-    // The time limit of a handler is short, so that the last attempts soon count as ended. It is not shorter, because these handlers only insert a row:
-    // one that reaches the limit says that the machine is slow.
+    // Short, so that the last attempts soon count as ended. Not shorter, because a slow machine
+    // could time out an insert.
     let inbox = test
         .inbox(&broker, router)
         .with_config(with_ack_wait(8).attempts_max(2))
@@ -224,7 +220,6 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     }
 }
 
-/// The first process records the failure and ends, the second ends while its handler runs, the third handles the message.
 async fn a_failure_is_over_when_another_process_handles_the_message(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_elsewhere(&test));
@@ -243,7 +238,8 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
         "{consumer}"
     );
     drop(first);
-    // In an external store, the claim of a process that ended lasts until its lease has passed, which is longer than a test may wait.
+    // In an external store, the claim of an ended process lasts until its lease expires, which is
+    // longer than a test may wait.
     if !consumer.starts_with("lost_external") {
         let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
         orders.rule(1, Rule::Wait);
@@ -253,7 +249,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
             orders
                 .until("the second attempt", |state| state.runs.len() == 1)
                 .await;
-            // Not dropped, because dropping would end the run in an orderly way.
+            // Dropping would end the run in an orderly way.
             std::mem::forget(run);
         })
         .await;
@@ -276,7 +272,6 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
     assert_eq!(effects(test, consumer, &orders).await, 1, "{consumer}");
 }
 
-/// One process records the failure. A copy takes effect in another process, which does not use that row.
 async fn a_failure_is_over_when_a_copy_has_taken_effect(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_by_a_copy(&test));
@@ -311,7 +306,6 @@ async fn fail_and_succeed_by_a_copy<H: Handler>(test: &TestDb) {
     }
 }
 
-/// A message waits in one process after another, and each process is killed. No handler is ever started.
 async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (store, orders) = (MemoryDedupStore::new(), Orders::default());
@@ -332,8 +326,8 @@ async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
     assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
 }
 
-/// A process that does not know the version receives a message that another process has handled. A dead letter of that message would take effect
-/// again.
+/// A process without a handler for the version receives a message that another process has handled.
+/// A dead letter would repeat the effect.
 async fn an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
     handled_by_another_version::<lost_sequence>(&test).await;
@@ -353,7 +347,6 @@ async fn handled_by_another_version<H: Handler>(test: &TestDb) {
     assert_eq!(outcome, Outcome::Duplicate, "{}", H::REGISTRATION.consumer);
 }
 
-/// A store that loses the first completions.
 #[derive(Debug, Clone)]
 struct Deaf {
     store: MemoryDedupStore,
@@ -391,7 +384,7 @@ impl DedupStore for Deaf {
     }
 }
 
-/// The effect has happened and its claim lasts for seconds, so the completion is sent again.
+/// The claim still lasts for seconds, so the completion is sent again.
 async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     let (orders, message) = (Orders::default(), numbered(1, 1));
     let store = Deaf {
@@ -416,7 +409,6 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     assert_eq!((outcome, orders.seen().runs_of(1)), (Outcome::Duplicate, 1));
 }
 
-/// A correct dead letter, whose message takes effect in another way before an operator retries it.
 async fn a_dead_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
     prepare(&test).await;
     retry_what_is_there::<lost_key>(&test).await;
@@ -441,7 +433,6 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
     orders.rule(1, None);
-    // These strategies do not read the row that says that the event was dead-lettered.
     put(&broker, &copy(&message)).await;
     let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}: {report:?}");
@@ -464,7 +455,6 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let sql = format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND status <> 1");
     assert_eq!(test.int(&sql).await, 0, "{consumer}: its row says handled");
     match consumer {
-        // The handler finds out by its own insert.
         "lost_constraint" => assert_eq!(lines(test, consumer, 1).await, [1]),
         "lost_external" => assert_eq!(orders.seen().runs_of(1), effects),
         _ => assert_eq!(lines(test, consumer, 1).await, [1], "{consumer}"),

@@ -1,6 +1,8 @@
-//! Handlers that succeed although their transaction may be gone: however they lost it, the message is not acknowledged without its effect.
+//! Handlers that succeed although their transaction may be lost: the message is not acknowledged
+//! without its effect.
 //!
-//! As long as every statement succeeds, the inbox checks nothing before the commit. These handlers go on after a statement that did not succeed.
+//! While every statement succeeds, the inbox checks nothing before the commit. These handlers
+//! continue after a failed statement.
 
 use std::time::Duration;
 
@@ -28,7 +30,6 @@ async fn swallow(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerErr
     Ok(())
 }
 
-/// The handler drops a statement while the server executes it.
 #[idempotent_handler(consumer = "drops")]
 async fn drop_statement(event: Event<OrderPlaced>, tx: Tx<'_>, _key: StableKey) -> Result<(), HandlerError> {
     take_effect("drops", &event, &tx).await?;
@@ -37,7 +38,6 @@ async fn drop_statement(event: Event<OrderPlaced>, tx: Tx<'_>, _key: StableKey) 
     Ok(())
 }
 
-/// The handler uses SeaORM's transaction directly.
 #[idempotent_handler(consumer = "bypasses")]
 async fn bypass(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     take_effect("bypasses", &event, &tx).await?;

@@ -11,7 +11,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::support::{Backend, Script, Step, TestDb, book, placed};
 
-/// People without a migrator run `docs/sql`. `OUTBOX_BLESS=1` rewrites it.
+/// `OUTBOX_BLESS=1` rewrites `docs/sql`, for databases without a migrator.
 #[test]
 fn sql_files_are_up_to_date() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");

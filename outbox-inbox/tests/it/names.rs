@@ -1,4 +1,5 @@
-//! The roots of the crates can be imported together: no two of them use one name for different things.
+//! The roots of the crates can be imported together: no two crates use one name for different
+//! things.
 
 use outbox_core::*;
 use outbox_inbox::*;
@@ -7,13 +8,10 @@ use outbox_sea_orm::*;
 /// A glob import reports a clash only where the name is used, so this test uses the names.
 #[test]
 fn types_of_relay_and_inbox_have_names_of_their_own() {
-    // Selections of messages in the outbox, and of a consumer's dead letters.
     assert_eq!(Selection::dead_letters().status, Some(MessageStatus::Dead));
     assert_eq!(DeadLetterSelection::all().status, None::<DeadLetterStatus>);
-    // The state of a handler. Web frameworks have a `State` of their own.
     let HandlerState(state) = HandlerState(std::sync::Arc::new(7));
     assert_eq!(*state, 7);
-    // The configurations of relay, inbox and outbox.
     assert_ne!(RelayConfig::default().retention, Retention::Keep);
     assert!(!InboxConfig::default().retention.is_zero());
     assert!(OutboxConfig::default().names == TableNames::default());

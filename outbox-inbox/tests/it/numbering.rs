@@ -1,4 +1,5 @@
-//! Strategy `sequence` where numbers are not what they seem: aggregates whose beginning has left the stream, and producers that number anew.
+//! Strategy `sequence` with unusual numbers: aggregates without their first messages on the stream,
+//! and producers that reuse numbers.
 
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
@@ -21,14 +22,13 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> TestInbox {
         .with_state(orders.clone())
 }
 
-/// As a relay of the service publishes it that calls itself `source`.
+/// `source`: name of the publishing service.
 fn put_from(source: &str, broker: &MemoryBroker, message: &Message) {
     let (headers, payload) = codec::encode(message, source).received();
     let subject = format!("events.order.{}.placed", message.aggregate.id);
     broker.inject(subject, headers, payload);
 }
 
-/// The stream has forgotten the beginning of each aggregate. Of some, several messages are left, of which two processes get one each.
 async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -65,7 +65,6 @@ async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb)
     }
 }
 
-/// The producer's database was restored: other events have the numbers that were used.
 async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -89,7 +88,6 @@ async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb
         letters.iter().all(|letter| letter.error.contains("numbers anew")),
         "{letters:?}"
     );
-    // Copies of what is kept, and of what took effect, change nothing.
     for message in &restored {
         put(&broker, &crate::orders::copy(message)).await;
     }
@@ -107,7 +105,6 @@ async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb
     assert!(dead_letters(&test.db, "newcomer").await.unwrap().is_empty());
 }
 
-/// Two services have aggregates of one name and id, and number them independently. A gap of one does not stop the other.
 async fn two_services_with_one_aggregate_name_lose_nothing(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

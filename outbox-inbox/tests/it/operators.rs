@@ -21,7 +21,6 @@ fn foreign(stream_sequence: u64) -> Incoming {
     }
 }
 
-/// Makes four dead letters: two messages of order 1, one of order 2, and a foreign message.
 async fn four_letters(test: &TestDb) -> (Harness, DeadLetters) {
     let harness = test.harness(&Script::new([], Step::Fatal));
     for (order_id, line) in [(1, 0), (1, 1), (2, 0)] {
@@ -160,12 +159,11 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
     );
 }
 
-/// More dead letters than one transaction handles, and two operators at once: each dead letter is changed once and counted once.
 async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
     harness.deliver_raw::<book>(foreign(0)).await.unwrap();
-    // The test copies the row, because delivering each message would take long.
+    // Copies the row, because delivering each message would take long.
     let (id, numbers) = match test.sql_backend() {
         sea_orm::DbBackend::Postgres => (
             "md5(n.n::text)::uuid",

@@ -1,4 +1,4 @@
-//! Modes of order: which messages wait for a failed one.
+//! Orders: which messages wait for a failed one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,9 @@ use crate::on_every_backend;
 use crate::runtime::{spawn, stop};
 use crate::support::{OrderPlaced, SOON, TestDb, publish, quick};
 
-/// The order whose messages fail until the test opens it.
+/// Its messages fail until the test opens it.
 const BLOCKED: u64 = 1;
 
-/// The posted lines in sequence, and whether the blocked order is open.
 #[derive(Debug, Clone, Default)]
 struct Ledger(Arc<Inner>);
 
@@ -85,7 +84,6 @@ async fn post(
     Ok(())
 }
 
-/// Runs an inbox while `during` runs, and then until all messages are handled.
 async fn run(
     test: &TestDb,
     broker: &MemoryBroker,
@@ -137,7 +135,6 @@ async fn nothing_of_an_aggregate_overtakes_a_failed_message(test: TestDb) {
     );
 }
 
-/// More messages wait behind a failed one than fit into memory. The consumer still receives the others, and the order is kept.
 async fn a_blocked_aggregate_does_not_fill_the_memory(test: TestDb) {
     let (broker, ledger) = (MemoryBroker::new(), Ledger::default());
     for line in 0..40 {

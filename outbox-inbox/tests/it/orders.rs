@@ -1,4 +1,5 @@
-//! Handlers that follow a rule per order and record their runs, and processes that crash during a run.
+//! Handlers that follow a rule per order and record their runs, and processes that crash during a
+//! run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,20 +14,16 @@ use tokio::sync::watch;
 
 use crate::support::{OrderPlaced, SOON, TestDb};
 
-/// What a handler does after it has written the effect of an order.
+/// How a handler continues after it has written the effect of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Fail,
     Fatal,
-    /// Asks for another run after this time.
     NotYet(Duration),
-    /// Waits until the rule changes.
     Wait,
-    /// As `Wait`; then it has lost its connection to the database.
     Lose,
 }
 
-/// The rules of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Orders(Arc<watch::Sender<State>>);
 
@@ -34,9 +31,7 @@ pub(crate) struct Orders(Arc<watch::Sender<State>>);
 pub(crate) struct State {
     rules: HashMap<u64, Rule>,
     lines: HashMap<(u64, u32), Rule>,
-    /// Orders and lines, in the sequence in which their effects were written, committed or not.
     pub(crate) runs: Vec<(u64, u32)>,
-    /// Number of messages per run of a batch handler.
     pub(crate) batches: Vec<usize>,
 }
 
@@ -58,7 +53,6 @@ impl Default for Orders {
 }
 
 impl Orders {
-    /// Sets or ends the rule of an order.
     pub(crate) fn rule(&self, order_id: u64, rule: impl Into<Option<Rule>>) {
         self.0.send_modify(|state| match rule.into() {
             Some(rule) => drop(state.rules.insert(order_id, rule)),
@@ -66,7 +60,7 @@ impl Orders {
         });
     }
 
-    /// Sets the rule of several orders at once: no handler sees it for some of them only.
+    /// In one step: no handler sees the rule for some orders only.
     pub(crate) fn rule_all(&self, orders: impl IntoIterator<Item = u64>, rule: Rule) {
         self.0.send_modify(|state| {
             state
@@ -75,7 +69,6 @@ impl Orders {
         });
     }
 
-    /// Sets or ends the rule of one line.
     pub(crate) fn line_rule(&self, line: (u64, u32), rule: impl Into<Option<Rule>>) {
         self.0.send_modify(|state| match rule.into() {
             Some(rule) => drop(state.lines.insert(line, rule)),
@@ -87,7 +80,6 @@ impl Orders {
         self.0.borrow().clone()
     }
 
-    /// Waits until the handlers have reached a state.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
         let mut receiver = self.0.subscribe();
         let waiting = tokio::time::timeout(SOON, receiver.wait_for(|state| holds(state)));
@@ -98,12 +90,10 @@ impl Orders {
         );
     }
 
-    /// Records that a batch handler was called with this many messages.
     pub(crate) fn called_with(&self, messages: usize) {
         self.0.send_modify(|state| state.batches.push(messages));
     }
 
-    /// Writes the effect, then follows the rule.
     pub(crate) async fn note(
         &self,
         consumer: &str,
@@ -123,7 +113,6 @@ impl Orders {
         self.follow(event).await
     }
 
-    /// Follows the rule of the order or line.
     pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
         // Under one lock, so that a test that sees the run changes the rule only for the next run.
         let mut rule = None;
@@ -150,7 +139,8 @@ impl Orders {
     }
 }
 
-/// Creates the table of [`Orders::note`]. It keeps the sequence in which effects were written, and has no unique key on them.
+/// The table of [`Orders::note`], in the sequence of writes. No unique key, so repeated effects are
+/// visible.
 pub(crate) async fn prepare(test: &TestDb) {
     let id = match test.sql_backend() {
         DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
@@ -163,7 +153,6 @@ pub(crate) async fn prepare(test: &TestDb) {
     .await;
 }
 
-/// Lines of an order that took effect, in that sequence.
 pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i64> {
     let sql =
         format!("SELECT line FROM noted WHERE consumer = '{consumer}' AND order_id = {order_id} ORDER BY id");
@@ -172,7 +161,7 @@ pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i
     rows.iter().map(|row| row.try_get("", "line").unwrap()).collect()
 }
 
-/// The message of an order line, with the line as its number in the aggregate.
+/// The line is the number in the aggregate.
 pub(crate) fn numbered(order_id: u64, line: u32) -> Message {
     NewMessage::from_event(&OrderPlaced { order_id, line })
         .unwrap()
@@ -191,8 +180,8 @@ pub(crate) async fn put(broker: &MemoryBroker, message: &Message) {
     broker.publisher().publish(message).await.unwrap();
 }
 
-/// Runs a future in a simulated process that crashes when the future ends. No line of the process runs any more, its connections end, and the server
-/// rolls back.
+/// Runs a future in a simulated process that crashes when the future ends: its connections end, and
+/// the server rolls back.
 pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -> F + Send + 'static) {
     let process = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -208,7 +197,6 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
-/// A handler that follows the rules of [`Orders`] and notes the message.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

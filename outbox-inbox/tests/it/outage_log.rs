@@ -1,4 +1,4 @@
-//! An outage is told once in the log, however long it lasts, and so is the next one.
+//! Each outage is logged once, however long it lasts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,10 +14,9 @@ use crate::traces::listen;
 
 const NO_PAUSES: &str = "which consumers are paused is not known, those that run go on";
 const NO_DATABASE: &str = "database in trouble, tried again";
-/// At the level of what nobody needs to read.
+/// Logged at debug level.
 const STILL_NO_DATABASE: &str = "database still in trouble";
 
-/// The messages of the log.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -58,7 +57,7 @@ async fn back(test: &TestDb, table: &str) {
         .await;
 }
 
-/// All on one thread, whose log is looked at.
+/// On one thread, because the log is captured per thread.
 #[tokio::test]
 async fn an_outage_of_the_database_is_told_once() {
     let log = Log::default();
@@ -79,7 +78,7 @@ async fn an_outage_of_the_database_is_told_once() {
         log.count(STILL_NO_DATABASE) >= 3 && log.count(NO_PAUSES) >= 1
     })
     .await;
-    // There is another look at the pauses each second.
+    // The pauses are polled each second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!((log.count(NO_DATABASE), log.count(NO_PAUSES)), (1, 1));
     back(&test, "inbox_messages").await;

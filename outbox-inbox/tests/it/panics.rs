@@ -1,5 +1,4 @@
-//! Panics of the application's code outside a handler's body count as failures. The message uses up its attempts and ends as one dead letter that
-//! names the panic; other messages are handled, nothing takes effect twice, and the consumer goes on.
+//! Panics of the application's code outside a handler's body count as failures.
 
 use std::error::Error;
 use std::fmt;
@@ -19,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::on_every_backend;
 use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick};
 
-/// The order whose message causes the panics.
 const BAD: u64 = 13;
 
 async fn enter(consumer: &str, order: u64, tx: &Tx<'_>) -> Result<(), HandlerError> {
@@ -38,7 +36,6 @@ async fn keyed(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError
     enter("keyed", event.order_id, &tx).await
 }
 
-/// A value whose `Display` panics.
 struct Unspeakable(u64);
 
 impl fmt::Display for Unspeakable {
@@ -102,7 +99,7 @@ async fn fail_without_words(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(),
     }
 }
 
-/// An error whose destructor panics, outside the handler's own call.
+/// An error with a panicking destructor, outside the handler's own call.
 #[derive(Debug)]
 struct Parting;
 
@@ -135,7 +132,6 @@ fn moody<'a>(context: HandlerContext<'a>, next: Next<'a>) -> BoxFuture<'a, Resul
     next.run(context)
 }
 
-/// Publishes good orders before and after the bad one.
 async fn publish_all(broker: &MemoryBroker) {
     for order in [1, 2, BAD, 3, 4] {
         publish(broker, &placed(order)).await;
@@ -143,8 +139,6 @@ async fn publish_all(broker: &MemoryBroker) {
     }
 }
 
-/// Runs an inbox until it is idle. Checks that the bad order is one dead letter whose error begins with `reason`, and that each good order took
-/// effect once.
 async fn check(
     test: &TestDb,
     consumer: &str,
@@ -173,7 +167,6 @@ async fn a_business_key_that_panics(test: TestDb) {
     .await;
 }
 
-/// One bad message does not block its batch for ever.
 async fn a_business_key_without_a_text_in_a_batch(test: TestDb) {
     let router = Router::new().handler::<shown>();
     check(&test, "shown", "business key panicked: no text", |broker| {
@@ -239,7 +232,6 @@ async fn a_middleware_that_panics(test: TestDb) {
     assert_eq!(test.effects("books", BAD).await, 0);
 }
 
-/// An older version of an event whose deserialization panics.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "weighed", version = 1)]
 struct Weighed1 {
@@ -298,7 +290,6 @@ async fn hooks_that_panic(test: TestDb) {
     );
 }
 
-/// A subscriber whose driver panics at the second call.
 #[derive(Debug)]
 struct Flawed(MemorySubscriber, AtomicBool);
 
@@ -316,7 +307,7 @@ impl Subscriber for Flawed {
     outbox_testing::__forward!(double => double.0; facts, standing, belongs);
 }
 
-/// A consumer that cannot continue does not fall silent: the inbox ends with an error.
+/// If a consumer cannot continue, the inbox ends with an error.
 #[tokio::test]
 async fn a_consumer_that_panics_ends_the_inbox() {
     let test = TestDb::open(Backend::Sqlite, "a_consumer_that_panics_ends_the_inbox").await;

@@ -1,4 +1,4 @@
-//! Consumers that somebody pauses, over all their processes.
+//! Pauses of consumers, across all their processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,6 @@ async fn a_paused_consumer_stands_still_in_all_processes_and_then_goes_on(test: 
     for order_id in 2..=20 {
         publish(&broker, &placed(order_id)).await;
     }
-    // Another consumer of the same processes goes on.
     eventually("the other consumer", async || {
         number_handled(&test, "stock").await == 20
     })
@@ -80,7 +79,6 @@ async fn a_paused_consumer_stands_still_in_all_processes_and_then_goes_on(test: 
     assert_eq!(test.int(attempts).await, 0);
 }
 
-/// What waits behind it stays in memory, and a stop gives it back.
 async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_restart(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::new([Step::Gate], Step::Ok);
@@ -111,7 +109,6 @@ async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_res
     .await;
     shutdown.cancel();
     let before = within(run).await.unwrap();
-    // A new process finds the pause, and nothing to do.
     let paused = within(inbox().drain()).await.unwrap();
     assert_eq!(paused.handled, 0, "{paused:?}");
     assert!(
@@ -137,7 +134,8 @@ async fn count(
     Ok(())
 }
 
-/// During a pause nobody can handle the message that is missing, so the wait for it begins anew with the end of the pause.
+/// During a pause the missing message cannot be handled, so the wait for it restarts when the pause
+/// ends.
 async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     let (broker, pauses) = (MemoryBroker::new(), PausedConsumers::new(test.db.clone()));
     let runs = Arc::new(AtomicUsize::new(0));
@@ -152,7 +150,7 @@ async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     eventually("the first run", async || runs.load(Ordering::Relaxed) == 1).await;
     assert!(pauses.pause("counted", "stocktaking").await.unwrap());
     until_paused(&health, "counted").await;
-    // Longer than a gap is waited for.
+    // Longer than the gap.
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert!(pauses.resume("counted").await.unwrap());
     eventually("the end of the pause", async || {

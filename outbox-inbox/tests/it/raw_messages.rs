@@ -1,4 +1,4 @@
-//! Handlers of undecoded messages, beside handlers of events.
+//! Handlers of undecoded messages, together with handlers of events.
 
 use outbox_core::payload::{Codec, CodecError, Decode, Encode};
 use outbox_core::{DomainEvent, Message, Publisher as _};
@@ -20,7 +20,6 @@ struct OrderDiscarded {
     order_id: u64,
 }
 
-/// The bytes of a label that a scanner has read, which are no text.
 #[derive(DomainEvent, Serialize)]
 #[domain_event(aggregate = "parcel", name = "scanned", codec = Label)]
 struct ParcelScanned {
@@ -66,7 +65,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One row per run.
 async fn keep(tx: &Tx<'_>, handler: &str, message: &RawMessage) -> Result<(), HandlerError> {
     let sql = format!(
         "INSERT INTO kept (handler, event_id, event_type, content_type, payload) VALUES ('{handler}', '{}', '{}', '{}', '{}')",
@@ -112,7 +110,6 @@ async fn keep_rest(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> 
     keep(&tx, "rest", &message).await
 }
 
-/// A raw message as a further argument, beside the event.
 #[idempotent_handler(consumer = "labels")]
 async fn store_label(
     event: Event<ParcelScanned>,
@@ -131,7 +128,7 @@ async fn tables(test: &TestDb) {
     .await;
 }
 
-/// What a handler has kept, in the order of the rows' event types: event type, content type, payload in hexadecimal.
+/// Event type, content type, and payload in hexadecimal, sorted by event type.
 async fn kept(test: &TestDb, handler: &str) -> Vec<(String, String, String)> {
     let sql = format!(
         "SELECT event_type, content_type, payload FROM kept WHERE handler = '{handler}' ORDER BY 1, 3"
@@ -155,7 +152,6 @@ async fn kept_types(test: &TestDb, handler: &str) -> Vec<String> {
         .collect()
 }
 
-/// Typed consumers handle what they know; the audit has every message, also of types, versions and formats that this program does not know.
 async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -201,7 +197,6 @@ async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(tes
         [of("parcel.scanned", "application/x-label", LABEL)]
     );
     assert_eq!(test.effects("books", 1).await, 1);
-    // The version that the typed consumer does not know.
     assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 1);
     assert_eq!(dead_letters(&test.db, "audit").await.unwrap().len(), 0);
 }
@@ -213,7 +208,7 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     publish(&broker, &OrderBooked { order_id: 1 }).await;
     publish(&broker, &scanned(7)).await;
-    // In the order that would be wrong if the first one that fits got it.
+    // In the wrong order for a first-match selection.
     let router = Router::new()
         .handler::<keep_rest>()
         .handler::<keep_orders>()
@@ -227,7 +222,7 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     assert_eq!(kept_types(&test, "rest").await, ["parcel.scanned"]);
 }
 
-/// Of an event type that a handler takes, other versions belong to newer or older programs, which decode them.
+/// Other versions of a handled event type belong to newer or older programs, which decode them.
 async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -245,7 +240,7 @@ async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test:
     assert_eq!(kept_types(&test, "rest").await, [""; 0]);
 }
 
-/// What a wildcard has selected in one version of a program is not skipped by a version without it.
+/// A message selected by a wildcard is not skipped by a program version without the wildcard.
 async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -280,7 +275,7 @@ async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
     assert_eq!(kept_types(&test, "together").await.len(), 5);
 }
 
-/// The numbers of an aggregate go over all its event types, so a selection of all of them misses none.
+/// Numbers span all event types of an aggregate, so a selection of all types has no gaps.
 async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -303,7 +298,6 @@ async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) 
     assert_eq!(types, ["order.booked", "order.discarded", "order.placed"]);
 }
 
-/// A handler of an event with a codec of its own, and what it cannot read.
 async fn an_event_is_decoded_by_its_codec_and_kept_if_that_fails(test: TestDb) {
     tables(&test).await;
     let harness = test.harness(&Script::ok());

@@ -1,4 +1,5 @@
-//! Dead letters of a stream that was made anew are tried behind those of the old one, also while one of those is being tried.
+//! After a stream is recreated, its dead letters are retried after the dead letters of the old
+//! stream.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::runtime::{spawn, stop, within};
 use crate::support::{TestDb, slow};
 
 const CONSUMER: &str = "made_anew";
-/// Longer than from one poll for dead letters to the next.
+/// Longer than the interval between polls for dead letters.
 const A_POLL: Duration = Duration::from_secs(7);
 
 noting!(note, consumer = "made_anew");
@@ -25,7 +26,8 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemoryS
         .with_state(orders.clone())
 }
 
-/// Line 1 has a late place in the old stream, and line 2 an early one in the new stream. Line 1 follows the rule while a poll finds line 2.
+/// Line 1 has a late position in the old stream, and line 2 an early position in the new stream.
+/// Line 1 follows the rule while a poll finds line 2.
 async fn the_old_one_is_first(test: &TestDb, rule: Rule) {
     prepare(test).await;
     let orders = Orders::default();
@@ -70,7 +72,6 @@ async fn a_letter_of_the_old_stream_that_runs_again_is_not_overtaken(test: TestD
     the_old_one_is_first(&test, Rule::Lose).await;
 }
 
-/// More letters of the new stream than a look for letters takes wait for one of the old stream. The letter of another aggregate is marked then.
 async fn a_letter_of_the_old_stream_that_says_not_yet_hides_no_others(test: TestDb) {
     prepare(&test).await;
     let orders = Orders::default();
@@ -112,5 +113,5 @@ on_every_backend!(
     a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken,
     a_letter_of_the_old_stream_that_says_not_yet_hides_no_others,
 );
-// A run that waits keeps the only connection to a database in memory.
+// A waiting run keeps the only connection to an in-memory database.
 on_every_backend!(without memory: a_letter_of_the_old_stream_that_runs_again_is_not_overtaken,);

@@ -1,4 +1,4 @@
-//! What a database role lacks is found at the start, with the `GRANT` to give.
+//! Missing rights of a database role are found at the start, with the `GRANT` to run.
 
 use std::time::Duration;
 
@@ -16,20 +16,18 @@ async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerErr
 
 const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
-/// A login with the rights of the documentation, which are those that `outbox print grants` prints. Tests share it, so that a server keeps few of them.
+/// A login with the documented rights. Tests share it, so that a server keeps few logins.
 #[derive(Debug)]
 pub(crate) struct Login {
     pub(crate) name: &'static str,
     pub(crate) roles: &'static [&'static str],
-    /// Rights on tables of the application: what its handlers do there is its own business.
     pub(crate) own: &'static [&'static str],
 }
 
 impl Login {
-    /// Makes the login, and gives it its rights on the tables of a test.
     pub(crate) async fn make(&self, test: &TestDb) {
         let name = self.name;
-        // Two tests may make it at once.
+        // Two tests may create it at once.
         let make = match test.backend {
             Backend::Postgres => format!(
                 "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -48,7 +46,6 @@ impl Login {
         }
     }
 
-    /// Gives it rights: each as `INSERT ON table`.
     pub(crate) async fn grant(&self, test: &TestDb, rights: &[impl AsRef<str>]) {
         let whom = match test.backend {
             Backend::Postgres => self.name.to_owned(),
@@ -61,7 +58,6 @@ impl Login {
     }
 }
 
-/// The rights that the table of the documentation gives a role in each deployment.
 pub(crate) fn documented(role: &str) -> Vec<String> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -74,7 +70,6 @@ pub(crate) fn documented(role: &str) -> Vec<String> {
     rights
 }
 
-/// Lets connections begin as this login.
 pub(crate) fn log_in(options: &mut ConnectOptions, backend: Backend, login: &str, database: &str) {
     let (login, database) = (login.to_owned(), database.to_owned());
     if backend == Backend::Postgres {
@@ -86,7 +81,6 @@ pub(crate) fn log_in(options: &mut ConnectOptions, backend: Backend, login: &str
     }
 }
 
-/// Connects as a role that may do nothing, and returns it as it stands in a `GRANT`.
 async fn connect_as_stranger(test: &TestDb) -> (DatabaseConnection, String) {
     let name = format!("r{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
     let grantee = if test.backend == Backend::Postgres {
@@ -171,7 +165,7 @@ async fn missing_rights_on_mariadb() {
     missing_rights_are_named_with_what_to_grant(Backend::MariaDb).await;
 }
 
-/// The handler records follow-up events, and the outbox was never migrated: each message would become a dead letter.
+/// Otherwise each message would become a dead letter, because the handler records follow-up events.
 #[tokio::test]
 async fn missing_tables_of_the_outbox_are_refused() {
     for backend in [Backend::SqliteMemory, Backend::Postgres, Backend::MariaDb] {
@@ -193,14 +187,13 @@ async fn missing_tables_of_the_outbox_are_refused() {
                 && tables[1].contains("outbox_aggregates"),
             "{tables:?}"
         );
-        // What records nothing needs no outbox.
         let inbox = test.inbox(&MemoryBroker::new(), Router::new().handler::<count>());
         inbox.drain().await.unwrap();
         test.db.close_by_ref().await.unwrap();
     }
 }
 
-/// Waiting changes no password, and a migration neither. As the relay does.
+/// Like the relay, the inbox does not retry a wrong password.
 async fn is_refused(test: &TestDb, user: &str) {
     let db = test
         .connect_with(|options| {
@@ -237,8 +230,7 @@ async fn a_refused_login_ends_the_inbox_at_its_start() {
     }
 }
 
-/// The server knows the user, and asks for the password. The PostgreSQL that `cargo xtask test` starts asks the members of `outbox_password`, and nobody
-/// else.
+/// The PostgreSQL of `cargo xtask test` requires a password only from members of `outbox_password`.
 #[tokio::test]
 async fn a_wrong_password_ends_the_inbox_at_its_start() {
     let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {

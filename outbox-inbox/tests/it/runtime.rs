@@ -15,7 +15,6 @@ use crate::support::{
     with_ack_wait,
 };
 
-/// An inbox that runs: how to stop it, and what it reports then.
 pub(crate) type Running = (CancellationToken, JoinHandle<InboxReport>);
 
 pub(crate) fn spawn<S: Subscriber>(inbox: Inbox<S>) -> Running {
@@ -30,7 +29,6 @@ pub(crate) async fn stop((shutdown, run): Running) -> InboxReport {
     within(run).await.unwrap()
 }
 
-/// Stops an inbox when all messages of a consumer are acknowledged.
 pub(crate) async fn finish(broker: &MemoryBroker, consumer: &str, running: Running) -> InboxReport {
     within(broker.until_idle(consumer)).await;
     stop(running).await
@@ -74,7 +72,8 @@ async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
     }
 }
 
-/// While one handler waits, the later messages of its order wait too; those of other orders do not. On SQLite they do, because it has one writer.
+/// Later messages of the order wait; other orders continue, except on SQLite with its single
+/// writer.
 async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
@@ -99,7 +98,6 @@ async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 10);
 }
 
-/// A message that waits or runs for longer than `ack_wait` is kept alive by progress reports, so it is delivered once.
 async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     let broker = MemoryBroker::new();
     for line in 0..4 {
@@ -111,8 +109,8 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
         .with_config(with_ack_wait(15))
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
-    // Three messages in a row take longer than `ack_wait`, and the fourth waits behind them. No handler is near its time limit, which is 13.5 s: the
-    // machine may stand still for some seconds.
+    // Three messages in a row take longer than `ack_wait`, and the fourth waits behind them. The
+    // handler's time limit, 13.5 s, leaves room for a stalled machine.
     for _ in 0..4 {
         script.started().await;
         tokio::time::sleep(Duration::from_millis(5_100)).await;
@@ -123,7 +121,8 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
-/// Guarantee G6: while the inbox table cannot be used, no message is lost or dead-lettered, no attempt is used, and the order is kept.
+/// Guarantee G6: while the inbox table is unavailable, no message is lost or dead-lettered, no
+/// attempt is used, and the order is kept.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -183,7 +182,8 @@ mod outage {
         a_database_outage_uses_no_attempts(test).await;
     }
 
-    /// SQLite has one writer. A writer that holds the lock for longer than `busy_timeout` makes other transactions fail but loses no message.
+    /// SQLite has one writer. A writer that holds the lock for longer than `busy_timeout` makes
+    /// other transactions fail but loses no message.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_busy_sqlite_is_waited_for() {
         use sea_orm::TransactionTrait as _;
@@ -218,7 +218,6 @@ mod outage {
         assert_eq!(test.row().await, Some((1, 0)));
     }
 
-    /// The server ends the session in the middle of a handler. The handler returns the error as it is, or wrapped beyond recognition.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_killed_session_uses_no_attempt() {
         for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -248,7 +247,8 @@ mod outage {
         }
     }
 
-    /// Ends the sessions with an open transaction of this test, and perhaps other sessions of this test.
+    /// Ends the sessions with an open transaction of this test, and perhaps other sessions of this
+    /// test.
     pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {
@@ -260,7 +260,8 @@ mod outage {
                 .await;
             }
             _ => {
-                // `innodb_trx` is not used, because it shows a slightly older state. The pool replaces idle sessions that are killed too.
+                // `innodb_trx` is not used, because it shows a slightly older state. The pool
+                // replaces killed idle sessions.
                 let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 let statement = Statement::from_string(test.sql_backend(), sql);
@@ -286,7 +287,6 @@ async fn a_broker_outage_is_waited_for() {
         test.inbox(&broker, Router::new().handler::<book>())
             .with_state(script.clone()),
     );
-    // The inbox starts although the broker is down, and reconnects after a later outage.
     for order in 0..3 {
         broker.set_down(false);
         publish(&broker, &placed(order)).await;
@@ -316,10 +316,10 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     script.release(1);
     let report = within(run).await.unwrap();
     assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
-    // One message may have been delivered again before the receiving loop noticed the shutdown.
+    // One message may have been redelivered before the receiving loop detected the shutdown.
     assert!((4..=5).contains(&report.returned), "{report:?}");
     assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
-    // Returned messages are delivered at once, not after `ack_wait`.
+    // Returned messages are redelivered immediately, not after `ack_wait`.
     let report = test
         .inbox(&broker, router)
         .with_state(script.clone())
@@ -330,7 +330,7 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     assert_eq!(script.lines(), (0..5).map(|line| (1, line)).collect::<Vec<_>>());
 }
 
-/// A repeated delivery is counted before it runs. A shutdown takes the count back.
+/// A redelivery is counted before it runs. A shutdown subtracts the count.
 async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
     for failures in [0, 1] {
         let broker = MemoryBroker::new();
@@ -393,7 +393,6 @@ on_every_backend!(
     a_dropped_inbox_rolls_back,
 );
 
-/// The drain waits for all consumers, each with its own backlog.
 #[tokio::test]
 async fn draining_waits_for_every_consumer() {
     let test = TestDb::open(Backend::SqliteMemory, "drain").await.unwrap();

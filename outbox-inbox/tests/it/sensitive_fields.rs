@@ -19,9 +19,8 @@ use crate::runtime::within;
 use crate::support::{Backend, TestDb, message, publish};
 use crate::traces::listen;
 
-/// Nobody may read it.
 const SECRET: &str = "CANARY";
-/// As `Debug` shows the beginning of its bytes.
+/// The beginning of its bytes in `Debug` format.
 const BYTES_OF_SECRET: &str = "67, 65, 78";
 
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
@@ -54,7 +53,6 @@ fn addressed(order_id: u64) -> OrderAddressed {
     }
 }
 
-/// Whether the handler is mended.
 #[derive(Clone, Default)]
 struct Mended(Arc<AtomicBool>);
 
@@ -71,7 +69,6 @@ async fn print_label(
             _ => Err(HandlerError::retry("the printer has no paper")),
         };
     }
-    // Programs see the values.
     let sql = format!(
         "INSERT INTO effects (consumer, order_id, stable_key) VALUES ('labels', {}, '{}')",
         event.order_id, event.ship_to.street
@@ -80,7 +77,6 @@ async fn print_label(
     Ok(())
 }
 
-/// Delivers messages that fail in all ways: a panic, a handler's error, an unreadable payload, and no message at all.
 async fn deliver(test: &TestDb, broker: &MemoryBroker, mended: &Mended) {
     for order_id in [0, 1] {
         publish(broker, &addressed(order_id)).await;
@@ -114,7 +110,6 @@ fn inbox(
     inbox.with_state(mended.clone())
 }
 
-/// Whatever has a `Debug` shows no secret.
 fn shows_none(values: &[&dyn Debug]) {
     for value in values {
         let shown = format!("{value:?} {value:#?}");
@@ -150,7 +145,6 @@ async fn sensitive_fields_are_masked_wherever_people_look(test: TestDb) {
     for letter in &all {
         assert!(!letter.error.contains(SECRET), "{}", letter.error);
         shows_none(&[letter]);
-        // A program that knows no event shows none.
         let MaskedPayload::UnknownEvent { bytes } = letter.masked_payload(&SensitiveFields::new()) else {
             panic!("{letter:?}")
         };
@@ -178,7 +172,6 @@ async fn sensitive_fields_are_masked_wherever_people_look(test: TestDb) {
             .collect::<Vec<_>>(),
     );
 
-    // A view changes nothing: what is tried again has its values.
     mended.0.store(true, Ordering::SeqCst);
     assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 6);
     inbox(&test, &broker, &mended).drain().await.unwrap();
@@ -187,7 +180,6 @@ async fn sensitive_fields_are_masked_wherever_people_look(test: TestDb) {
     assert_eq!(letters.count(&DeadLetterSelection::all()).await.unwrap(), 4);
 }
 
-/// Everything that is logged, with all fields of events and spans.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -211,7 +203,7 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
     }
 }
 
-/// On each level. All on one thread, whose log is looked at.
+/// On each level. On one thread, because the log is captured per thread.
 #[tokio::test]
 async fn no_payload_is_logged() {
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! Inboxes where settings of servers and sessions have odd values, and among planted functions and operators.
+//! Inboxes with unusual settings of servers and sessions, and with planted functions and operators.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ async fn odd_defaults_of_a_mariadb_have_no_effect() {
         .unwrap();
 }
 
-/// The inbox reads the codes of errors, and stores no text of the server.
+/// The inbox reads error codes, and stores no text of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_writes_german_makes_no_difference() {
     let (Some(program), Some(localedef)) = (
@@ -140,7 +140,7 @@ async fn a_pooler_that_shares_sessions_is_refused_by_name() {
     assert!(is_pooler, "{error:?}");
 }
 
-/// Settings that the inbox cannot live with, since it shares the sessions with the handlers.
+/// The inbox shares its sessions with the handlers, so it cannot change these settings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfit_settings_are_refused_by_name() {
     let mariadb: [(&str, &[&str]); 6] = [
@@ -181,7 +181,7 @@ async fn refused(backend: Backend, name: &str, statements: &'static [&'static st
     assert!(problem.to_string().contains(name), "{problem}");
 }
 
-/// What operations.md prints for operators without a program.
+/// Printed in operations.md, for operators without the program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn printed_pause_has_the_time_of_utc() {
     let page = include_str!("../../../docs/operations.md");

@@ -1,4 +1,4 @@
-//! How the sessions of a test are opened: in its own schema or database, at an isolation level, and with the rights of a login.
+//! How the sessions of a test are opened: schema or database, isolation level, and login.
 
 use std::time::Duration;
 
@@ -8,13 +8,10 @@ use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use crate::rights::{Login, log_in};
 use crate::support::Backend;
 
-/// How the sessions of a test begin.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Session {
     pub(crate) isolation: Option<&'static str>,
-    /// Statements with which each session begins.
     pub(crate) statements: &'static [&'static str],
-    /// Of processes. [`TestDb::db`](crate::support::TestDb) may do everything.
     pub(crate) login: Option<&'static Login>,
 }
 
@@ -37,7 +34,7 @@ pub(crate) async fn connect(
         .acquire_timeout(Duration::from_secs(60));
     match backend {
         Backend::Postgres => {
-            // Names of schemas with planted objects, if a test runs again among them.
+            // Names of schemas with planted objects, if a test runs with them.
             let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
             options.set_schema_search_path(format!("{name}{more}"));
         }
@@ -45,7 +42,8 @@ pub(crate) async fn connect(
             let name = name.to_owned();
             options.map_sqlx_mysql_opts(move |options| options.database(&name));
         }
-        // A slow disk would slow down each commit. Files outlive a process that is killed all the same, and no test ends the operating system.
+        // Faster commits on a slow disk. Files survive a killed process, and no test ends the
+        // operating system.
         Backend::Sqlite => {
             options.map_sqlx_sqlite_opts(|options| options.synchronous(SqliteSynchronous::Off));
         }

@@ -1,4 +1,5 @@
-//! A stop returns every unhandled message to the broker, in an order that no later delivery can invert, whatever the database does.
+//! A stop returns every unhandled message to the broker, in an order that no later delivery can
+//! invert, whatever the database does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +26,6 @@ fn event(order_id: u64, line: u32) -> OrderPlaced {
     }
 }
 
-/// Another process of the consumer, which receives messages and does not answer them.
 async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
     let spec = ConsumerSpec {
         name: "books".to_owned(),
@@ -79,7 +79,7 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     assert_eq!(next(&mut other).await, (1, 2));
 }
 
-/// Payloads may be large, and few of them fill the memory.
+/// A few large payloads fill the memory.
 #[tokio::test]
 async fn what_is_in_memory_is_bounded_in_bytes() {
     let test = TestDb::open(Backend::SqliteMemory, "memory_bytes").await.unwrap();
@@ -112,8 +112,8 @@ async fn count_runs(
     Ok(())
 }
 
-/// A job that waits for a connection cannot roll back before it has one. When it has one, its handler does not begin, not even with the part before its
-/// first await.
+/// A job that waits for a connection cannot roll back yet. Once connected, it does not run any part
+/// of its handler.
 #[tokio::test]
 async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
@@ -132,7 +132,7 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         publish(&broker, &event(order, line)).await;
     }
     until_delivered(&broker, "books", 5).await;
-    // On one thread the jobs have their turns meanwhile, and wait for the connection.
+    // On one thread the jobs run meanwhile, and wait for the connection.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -143,16 +143,14 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         assert_eq!(next(&mut other).await, expected);
     }
     only_connection.rollback().await.unwrap();
-    // It gets the connection after the jobs that have waited for it.
+    // It gets the connection after the waiting jobs.
     test.db.begin().await.unwrap().rollback().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// Signals that a run has begun, and lets it continue.
 #[derive(Debug, Clone)]
 struct Gate(Arc<[tokio::sync::Semaphore; 2]>);
 
-/// Fails the first time. Later runs lose their connection when the test lets them continue.
 #[idempotent_handler(consumer = "books", order = none)]
 async fn lose_the_connection(
     _event: Event<OrderPlaced>,
@@ -169,7 +167,7 @@ async fn lose_the_connection(
     Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?
 }
 
-/// The message's attempt was counted and must be taken back first, but the database does not answer.
+/// The message's counted attempt must be subtracted first, but the database does not answer.
 #[tokio::test]
 async fn what_is_on_its_way_back_is_waited_for() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
@@ -184,7 +182,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
         .with_state(gate.clone());
     let (shutdown, run) = spawn(inbox);
     within(gate.0[0].acquire()).await.unwrap().forget();
-    // This call waits for the only connection, which the handler holds, and gets it next.
+    // This call waits for the handler's connection, and gets it next.
     let db = test.db.clone();
     let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(50)).await;

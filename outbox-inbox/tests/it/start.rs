@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick, reserve};
 
-/// A second handler for the same event of the consumer of [`book`].
 #[idempotent_handler(consumer = "books")]
 async fn book_as_well(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
@@ -62,7 +61,6 @@ const FIRST: Registration = Registration {
     invoke: |_| Box::pin(async { Ok(Effect::default()) }),
 };
 
-/// The router of a handler with these options, and of a second handler, for an event without numbers.
 macro_rules! of_options {
     ($first:expr $(, $second:expr)?) => {{
         struct First;
@@ -101,7 +99,6 @@ fn checked(router: &Router) -> Result<(), StartError> {
     router.check(&state)
 }
 
-/// One problem of handlers, whose text has these parts.
 #[track_caller]
 fn refused(router: Router, parts: &[&str]) {
     let error = checked(&router).unwrap_err();
@@ -168,7 +165,6 @@ fn handlers_that_fit_are_taken() {
         of_options!(DEFAULTS, DEFAULTS),
         of_options!(DEFAULTS.batch(1)),
         of_options!(DEFAULTS.batch(1_000)),
-        // A handler that is named twice is one handler.
         Router::new()
             .handler::<book>()
             .handler::<book>()
@@ -277,7 +273,7 @@ async fn an_inbox_that_forgets_before_the_stream_is_refused() {
     };
     assert_eq!(error.problems()[0].kind(), ProblemKind::Retention, "{error}");
     assert_eq!(deliveries, 0);
-    // A stream without a bound is only warned about.
+    // A stream without a bound only logs a warning.
     for (stream_retention, retention) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
         let (outcome, deliveries) = run(stream_retention, retention).await;
         assert_eq!((outcome.unwrap().handled, deliveries), (1, 1));

@@ -24,7 +24,8 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, start_at: StartAt) ->
         .with_start(H::REGISTRATION.consumer, start_at)
 }
 
-/// With strategy `sequence` the numbers before the start would be waited for longer than the test takes.
+/// With strategy `sequence`, waiting for the numbers before the start would take longer than the
+/// test.
 async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &[i64]) {
     test.execute("DELETE FROM noted").await;
     test.execute("DELETE FROM inbox_messages").await;
@@ -37,7 +38,6 @@ async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &
     for line in 4..=5 {
         put(&broker, &numbered(1, line)).await;
     }
-    // Deployed again with another setting.
     let second = within(inbox::<H>(test, &broker, StartAt::Beginning).drain())
         .await
         .unwrap();

@@ -1,5 +1,5 @@
-//! Panics outside the handlers, in the application's subscriber of traces. The message ends as a dead letter, or the panic costs a delay; no slot is
-//! lost for good.
+//! Panics outside the handlers, in the application's tracing subscriber. The message ends as a dead
+//! letter, or the panic costs a delay; no slot is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,6 @@ async fn take_together(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), Ha
     Ok(())
 }
 
-/// A subscriber of traces that panics at spans of this name, and at events whose message begins with this text.
 struct Flawed {
     span: &'static str,
     event: &'static str,
@@ -106,7 +105,6 @@ async fn a_span_that_panics_ends_as_a_dead_letter() {
     );
 }
 
-/// The only slot is free again after the panic.
 #[tokio::test]
 async fn a_job_that_panics_leaves_its_slot() {
     let test = TestDb::open(Backend::SqliteMemory, "panics_job").await.unwrap();

@@ -1,7 +1,8 @@
-//! Databases, events and handlers for tests. Each test gets its own tables and can run beside all others.
+//! Databases, events and handlers for tests. Each test gets its own tables and can run in parallel
+//! with all others.
 //!
-//! SQLite is always tested, as a file and in memory. PostgreSQL and MariaDB are tested if `OUTBOX_TEST_POSTGRES_URL` and `OUTBOX_TEST_MARIADB_URL`
-//! are set, as `cargo xtask test` does.
+//! SQLite is always tested, as a file and in memory. PostgreSQL and MariaDB are tested if
+//! `OUTBOX_TEST_POSTGRES_URL` and `OUTBOX_TEST_MARIADB_URL` are set, as `cargo xtask test` does.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +45,7 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
-/// Makes one test per back end from a function that takes a [`TestDb`].
+/// Generates one test per back end from a function that takes a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -84,7 +85,6 @@ macro_rules! on_every_backend {
     };
 }
 
-/// The tables of one test.
 #[derive(Debug)]
 pub(crate) struct TestDb {
     pub(crate) backend: Backend,
@@ -97,7 +97,6 @@ pub(crate) struct TestDb {
 }
 
 impl TestDb {
-    /// As [`Self::open`], on a server whose transactions have this level of isolation by default.
     pub(crate) async fn open_at(backend: Backend, test: &str, isolation: &'static str) -> Option<Self> {
         let mut test = Self::open(backend, test).await?;
         test.session.isolation = Some(isolation);
@@ -105,7 +104,6 @@ impl TestDb {
         Some(test)
     }
 
-    /// As [`Self::open`], with sessions that begin with these statements.
     pub(crate) async fn open_with(
         backend: Backend,
         test: &str,
@@ -117,7 +115,6 @@ impl TestDb {
         Some(test)
     }
 
-    /// As [`Self::open`], with processes that have a login with these rights.
     pub(crate) async fn open_for(backend: Backend, test: &str, login: &'static Login) -> Option<Self> {
         let mut test = Self::open(backend, test).await?;
         login.make(&test).await;
@@ -134,14 +131,14 @@ impl TestDb {
         outbox_inbox::migrate(&test.db)
             .await
             .expect("tables can be created");
-        // The table has no unique key, so that a second effect shows instead of failing.
+        // No unique key, so that a second effect is visible instead of failing.
         test.execute("CREATE TABLE effects (consumer TEXT, order_id BIGINT, stable_key TEXT)")
             .await;
         test.execute("CREATE TABLE markers (id BIGINT PRIMARY KEY)").await;
         Some(test)
     }
 
-    /// A database without tables: a file, a schema, or a database of its own.
+    /// A new file, schema, or database, without tables.
     pub(crate) async fn empty(backend: Backend, test: &str) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("i{}", &id[14..]);
@@ -179,7 +176,8 @@ impl TestDb {
                 .await
                 .expect("WAL");
         }
-        // A database in memory ends with its last connection, and a pool may close its only one: when a caller goes away that waits for the connection.
+        // An in-memory database ends with its last connection. A pool may close its only connection
+        // when a waiting caller is dropped.
         let keeper = match backend {
             Backend::SqliteMemory => {
                 let options = db.get_sqlite_connection_pool().connect_options();
@@ -199,17 +197,16 @@ impl TestDb {
         })
     }
 
-    /// Opens another pool on the same tables, as another process would. Not for SQLite in memory, where each connection is a separate database.
+    /// Opens another pool on the same tables, as another process would. Not for SQLite in memory,
+    /// where each connection is a separate database.
     pub(crate) async fn connect_again(&self) -> DatabaseConnection {
         self.connect_with(|_| {}).await
     }
 
-    /// As [`Self::connect_again`], with changed options.
     pub(crate) async fn connect_with(&self, change: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
         connect(&self.url, &self.name, self.backend, self.session, change).await
     }
 
-    /// The pool of a process.
     pub(crate) async fn pool(&self) -> DatabaseConnection {
         match self.session.login {
             Some(_) => self.connect_again().await,
@@ -217,19 +214,16 @@ impl TestDb {
         }
     }
 
-    /// The login of processes, if they have one.
     pub(crate) fn login(&self) -> Option<&'static Login> {
         self.session.login
     }
 
-    /// A closure by which another thread can connect.
     pub(crate) fn connector(&self) -> impl AsyncFn() -> DatabaseConnection + Send + 'static {
         let (url, name, backend) = (self.url.clone(), self.name.clone(), self.backend);
         let session = self.session;
         async move || connect(&url, &name, backend, session, |_| {}).await
     }
 
-    /// Name of the schema or the database.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -261,12 +255,10 @@ impl TestDb {
             .unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The first column of the first row of a query that yields a 64-bit integer.
     pub(crate) async fn int(&self, sql: &str) -> i64 {
         int(&self.db, sql).await
     }
 
-    /// The number of effects of an order.
     pub(crate) async fn effects(&self, consumer: &str, order_id: u64) -> i64 {
         let sql =
             format!("SELECT count(*) FROM effects WHERE consumer = '{consumer}' AND order_id = {order_id}");
@@ -277,7 +269,6 @@ impl TestDb {
         self.int("SELECT count(*) FROM outbox_messages").await
     }
 
-    /// Status and attempts of the only inbox row.
     pub(crate) async fn row(&self) -> Option<(i64, i64)> {
         let number = |column| match self.sql_backend() {
             DbBackend::MySql => format!("CAST({column} AS SIGNED)"),
@@ -311,13 +302,12 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.expect("a row").try_get_by_index(0).expect("an integer")
 }
 
-/// The default settings, with delays short enough for tests, and an `ack_wait` that is longer than a busy machine stands still.
+/// Short delays for tests, and an `ack_wait` that is longer than a busy machine stalls.
 pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
 
-/// [`quick`] with another `ack_wait`, in seconds: for tests that wait for what nobody has answered to be delivered again, or for the end of a gap, which is twice as
-/// long.
+/// In seconds. For tests that wait for a redelivery, or for the end of a gap (twice as long).
 pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
     let ack_wait = Duration::from_secs(seconds);
     InboxConfig::default()
@@ -330,7 +320,7 @@ pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
         .shutdown_timeout(Duration::from_secs(5))
 }
 
-/// [`quick`] for handlers that a test delays: they do not time out, however slow the machine is.
+/// For handlers that a test delays: they do not time out on a slow machine.
 pub(crate) fn slow() -> InboxConfig {
     quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
 }
@@ -340,11 +330,9 @@ pub(crate) fn slow() -> InboxConfig {
 pub(crate) struct OrderPlaced {
     #[domain_event(aggregate_id)]
     pub(crate) order_id: u64,
-    /// Distinguishes the messages of one order.
     pub(crate) line: u32,
 }
 
-/// The follow-up event.
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "booked")]
 pub(crate) struct OrderBooked {
@@ -356,14 +344,12 @@ pub(crate) fn placed(order_id: u64) -> OrderPlaced {
     OrderPlaced { order_id, line: 0 }
 }
 
-/// The message of an event, as a relay would publish it.
 pub(crate) fn message(event: &impl DomainEvent) -> Message {
     NewMessage::from_event(event)
         .expect("the event can be recorded")
         .into_message(Some(1), OffsetDateTime::now_utc())
 }
 
-/// Publishes an event and returns its message.
 pub(crate) async fn publish(broker: &MemoryBroker, event: &impl DomainEvent) -> Message {
     let message = message(event);
     broker
@@ -374,23 +360,17 @@ pub(crate) async fn publish(broker: &MemoryBroker, event: &impl DomainEvent) -> 
     message
 }
 
-/// How a run of a handler ends after it has written its effect and its follow-up event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Ok,
     Fail,
     Fatal,
-    /// Never ends.
     Hang,
-    /// Waits for [`Script::release`].
     Gate,
-    /// Causes a database error and does not return it.
     Swallow,
-    /// Returns the error of a lost connection.
     Interrupted,
 }
 
-/// The script of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -406,7 +386,6 @@ struct Inner {
 }
 
 impl Script {
-    /// Plays the given steps, then `otherwise` for every further run.
     pub(crate) fn new(steps: impl IntoIterator<Item = Step>, otherwise: Step) -> Self {
         Self(Arc::new(Inner {
             steps: Mutex::new(steps.into_iter().collect()),
@@ -427,17 +406,14 @@ impl Script {
         self.0.runs.load(Ordering::SeqCst)
     }
 
-    /// The attempt numbers of the runs.
     pub(crate) fn attempts(&self) -> Vec<u32> {
         self.0.attempts.lock().unwrap().clone()
     }
 
-    /// Orders and lines, in the sequence in which their runs began.
     pub(crate) fn lines(&self) -> Vec<(u64, u32)> {
         self.0.lines.lock().unwrap().clone()
     }
 
-    /// Waits until another run has written its effect.
     pub(crate) async fn started(&self) {
         tokio::time::timeout(SOON, self.0.running.acquire())
             .await
@@ -446,7 +422,6 @@ impl Script {
             .forget();
     }
 
-    /// Releases runs that wait at [`Step::Gate`].
     pub(crate) fn release(&self, runs: usize) {
         self.0.gate.add_permits(runs);
     }
@@ -524,8 +499,9 @@ pub(crate) async fn reserve(
     take_effect("stock", &event, &tx, key).await
 }
 
-/// Writes as a library for SeaORM does: an event in a savepoint that is committed, and one in a savepoint that is not. Returns the number of the
-/// order's effects, which it streams. The future is boxed, because the compiler cannot show otherwise that it is `Send` for each lifetime of a `Tx`.
+/// Behaves like a library for SeaORM: records an event in a committed savepoint and one in a rolled
+/// back savepoint, and streams the order's effects. Boxed, because the compiler cannot otherwise
+/// prove it `Send` for each lifetime of a `Tx`.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where
     D: TransactionTrait<Transaction = OutboxTransaction> + StreamTrait,
@@ -558,7 +534,6 @@ where
     })
 }
 
-/// Delivers a message; it ends as expected.
 #[track_caller]
 pub(crate) fn delivered<H: Handler>(
     harness: &Harness,
@@ -573,7 +548,6 @@ pub(crate) fn delivered<H: Handler>(
     }
 }
 
-/// The one dead letter of a consumer.
 pub(crate) async fn only_letter(test: &TestDb, consumer: &str) -> DeadLetter {
     let letters = dead_letters(&test.db, consumer).await.unwrap();
     let [letter] = <[DeadLetter; 1]>::try_from(letters).unwrap();

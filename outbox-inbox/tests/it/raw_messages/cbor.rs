@@ -1,4 +1,4 @@
-//! Events in CBOR: handled, upcast, and understood while a producer changes its codec.
+//! Events in CBOR: handled, upcast, and readable while a producer changes its codec.
 
 use outbox_core::{Cbor, DomainEvent};
 use outbox_inbox::Upcasters;
@@ -53,7 +53,6 @@ async fn events_in_cbor_are_handled_and_upcast_like_those_in_json(test: TestDb) 
         (new.content_type.as_str(), new.payload[0]),
         ("application/cbor", 0xa2)
     );
-    // What was recorded before the event chose CBOR.
     let json = Message {
         content_type: "application/json".to_owned(),
         payload: r#"{"sensor":3,"kelvin":300}"#.into(),
