@@ -1,8 +1,8 @@
 //! Counts the attempts of a message, and dead-letters the message when its last attempt has failed.
 //!
-//! Failed messages have one row per (consumer, event), written outside the handler's transaction,
-//! which would roll it back. A first delivery is counted after it fails, a redelivery before it
-//! runs. So a handler that kills its process also reaches the limit, one attempt late.
+//! The row is written outside the handler's transaction, which would roll it back. A first delivery
+//! is counted after it fails, a redelivery before it runs. So a handler that kills its process
+//! reaches the limit one attempt late.
 //!
 //! Invariant: the dead letter is written in the transaction that makes the row dead.
 
@@ -39,13 +39,8 @@ pub(crate) enum Count {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    Retry {
-        attempts: u32,
-    },
-    Buried {
-        attempts: u32,
-    },
-    /// Another process has handled or dead-lettered the message.
+    Retry { attempts: u32 },
+    Buried { attempts: u32 },
     Done,
 }
 
@@ -57,8 +52,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Counts an attempt of a redelivery that is about to start, and returns its number. Call only
-    /// in tasks that are never aborted.
+    /// For redeliveries. Call only in tasks that are never aborted.
     pub(crate) async fn start(&self) -> Result<Result<u32, Outcome>, DbErr> {
         // No transaction: the next delivery can continue from the state after each statement.
         let (db, key) = (self.database.pool(), self.key());
@@ -95,7 +89,7 @@ impl Attempts<'_> {
     }
 
     /// Call after the rollback of the attempt. At the limit, or if `fatal`, also writes the dead
-    /// letter in the same transaction, unless the strategy finds an effect of the message.
+    /// letter, unless the strategy finds an effect of the message.
     pub(crate) async fn fail(
         &self,
         count: Count,

@@ -46,7 +46,6 @@ pub(crate) async fn insert_all<C: ConnectionTrait>(
         .collect()
 }
 
-/// Failed or missing (primary key).
 pub(crate) async fn any_failed<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,

@@ -65,8 +65,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Call it before a handler runs after an unsuccessful claim, which may not have restored the
-    /// session's lock limit.
+    /// Call it after an unsuccessful claim, before a handler runs in the transaction.
     pub(crate) async fn restore_lock_limit(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         self.sql.lock_limit.restore(tx).await
     }
@@ -100,17 +99,16 @@ impl Claimant<'_> {
         }
     }
 
-    /// Whether the strategy detects an effect without running the handler.
     pub(crate) fn can_tell(&self) -> bool {
         matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
-    /// Whether the transaction still holds its claim. An error that only a broken transaction
-    /// returns also means no.
+    /// Whether the transaction still holds its claim; lost if the handler swallowed a database
+    /// error. An error that only a broken transaction returns also means no.
     ///
-    /// The claim is lost if the handler swallowed a database error. PostgreSQL then answers
-    /// `COMMIT` with a rollback that no driver reports. MySQL has already rolled back the victim of
-    /// a deadlock. Without this check the message would be acknowledged without its effect.
+    /// PostgreSQL answers the `COMMIT` of an aborted transaction with a rollback that no driver
+    /// reports. MySQL has already rolled back the victim of a deadlock. Without this check the
+    /// message would be acknowledged without its effect.
     pub(crate) async fn still_holds(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::MessageId | Strategy::Key(_) => Ok(self

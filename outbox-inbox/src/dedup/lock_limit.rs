@@ -19,7 +19,6 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 /// Then the message is returned, without an attempt used.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// `lock_timeout` of the session. `None` limits nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LockLimit(Option<String>);
 

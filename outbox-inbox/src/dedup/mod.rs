@@ -20,17 +20,16 @@
 //! process that counts an attempt also ends the row:
 //!
 //! - Handled in a transaction: handled, by its commit.
-//! - Handled without a transaction (`natural`, `external`): handled, after the run and before the
-//!   acknowledgement.
+//! - Handled without a transaction: handled, after the run and before the acknowledgement.
 //! - A duplicate: handled, after the rollback.
-//! - Failed, panicked or timed out: failed, with the attempt and its error.
+//! - Failed: failed, with the attempt and its error.
 //! - Attempts used up, or fatal: dead, with the dead letter. If the strategy finds an effect:
 //!   handled.
-//! - Interrupted, blocked, or running elsewhere: failed, still counted.
+//! - Interrupted, or running elsewhere: failed, still counted.
 //! - Returned without a run by a shutdown: failed, the attempt subtracted.
 //! - Process crash: unchanged; the next delivery ends the row.
 //!
-//! So every failed row has an unacknowledged delivery, with one exception: a slow first delivery
+//! So every failed row has an unacknowledged delivery, with one exception. A slow first delivery
 //! writes no row. If another process counts a redelivery and is killed, the row stays failed until
 //! it expires.
 //!

@@ -16,21 +16,18 @@ pub(crate) enum Outcome {
     Handled,
     /// With sequence numbers: this number or a later number is done.
     Duplicate,
-    /// Dead-lettered before.
     Buried,
-    /// Dead-lettered now, or the dead letter failed again.
     DeadLettered,
-    /// No handler takes the message, or its dead letter is gone.
     Skipped,
     /// Another version of the program handles the message. No message here waits for it.
     SentBack {
         after: Duration,
     },
     Returned,
-    /// The message failed before. Its attempt must be counted first.
+    /// The attempt must be counted before the handler runs.
     Uncounted,
-    /// Messages before it in its aggregate are missing, from the number `expected` on. `failing`: a
-    /// failed message will be retried, so there is no gap.
+    /// Numbers from `expected` on are missing. `failing`: a failed message will be retried, so
+    /// there is no gap.
     Early {
         expected: u64,
         failing: bool,
@@ -63,7 +60,6 @@ pub(crate) enum Cause {
     },
     TimedOut,
     Interrupted,
-    /// The run could not begin.
     Unavailable,
 }
 

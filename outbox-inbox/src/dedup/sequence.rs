@@ -1,9 +1,8 @@
 //! Strategy *sequence*: one row per (consumer, aggregate, source) holds the last applied number.
 //! The handler's transaction advances it.
 //!
-//! Invariant: each number is applied exactly once and in ascending order, across all processes,
-//! while the row exists. A concurrent duplicate waits for the row lock and then reads the new
-//! number.
+//! Invariant: each number is applied once and in ascending order, across all processes, while the
+//! row exists. A concurrent duplicate waits for the row lock and then reads the new number.
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
@@ -13,10 +12,8 @@
 //!                        accept: mine, last = 8, missing 5 to 7
 //! ```
 //!
-//! Transactions must read committed data ([`crate::database::Database::begin`]). If a producer
-//! reuses numbers, for example after a restore, its events are not copies: event id or recording
-//! time differ. On MySQL, duplicates of an aggregate's first message can deadlock; the runtime
-//! retries them.
+//! Transactions must read committed data ([`crate::database::Database::begin`]). On MySQL,
+//! duplicates of an aggregate's first message can deadlock; the runtime retries them.
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
@@ -59,8 +56,8 @@ impl Place<'_> {
         self.event.sequence
     }
 
-    /// Whether another event was applied under this number. A copy of the applied event has the
-    /// same id, and was recorded no later than the latest event.
+    /// Whether another event was applied under this number, because a producer reuses numbers. A
+    /// copy of the applied event has the same id, and was recorded no later than the latest event.
     fn is_taken(&self, state: &SequenceState) -> bool {
         let is_last = self.sequence() == state.last;
         is_last && state.last_event.is_some_and(|id| id != self.event.id)
@@ -118,16 +115,14 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// False if the handler swallowed an error that made the database roll back.
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
         let state = self.sql.sequence_state(tx, self.key(), false).await?;
         Ok(state
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
-    /// Later messages wait for this message and do not treat it as a gap. The smallest failing
-    /// number is kept. A mark older than a day is ignored, because its message is never
-    /// redelivered.
+    /// The smallest failing number is kept. A mark older than a day is ignored, because its message
+    /// is never redelivered.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence()),
@@ -140,12 +135,12 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Advances past this message and records earlier absent numbers as missing. The caller writes
-    /// the dead letter in the same transaction. Returns false and changes nothing if the number was
-    /// applied; to check this, it waits for a transaction that holds the sequence.
+    /// Advances past this message and records earlier absent numbers as missing. Call it in the
+    /// transaction of the dead letter. Returns false and changes nothing if the number was applied;
+    /// to check this, it waits for the sequence's row lock.
     ///
-    /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too. A
-    /// copy of such a message becomes a dead letter instead of being dropped.
+    /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too:
+    /// copies of these messages become dead letters instead of being dropped.
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
@@ -199,11 +194,9 @@ impl Place<'_> {
         state.failing = state.failing.filter(|failing| *failing > self.sequence());
     }
 
-    /// The first read takes no lock: most callers change nothing and must not wait for a running
-    /// handler.
-    ///
-    /// Needs a transaction: otherwise the lock would end between read and write. After a locking
-    /// read the session's [lock limit](super::lock_limit) is restored.
+    /// The first read takes no lock, because most callers change nothing. Needs a transaction:
+    /// otherwise the lock would end between read and write. After a locking read the session's
+    /// [lock limit](super::lock_limit) is restored.
     async fn change(
         &self,
         tx: &DatabaseTransaction,

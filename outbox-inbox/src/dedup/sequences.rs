@@ -74,7 +74,6 @@ impl Missing {
         self.0.len()
     }
 
-    /// The range must come after all others.
     pub(super) fn push(&mut self, range: RangeInclusive<u64>) {
         if !range.is_empty() {
             self.0.push((*range.start(), *range.end()));
@@ -138,8 +137,8 @@ impl InboxSql {
     }
 
     /// Advances from the predecessor, or with `tolerant` from any earlier number if no smaller
-    /// number is failing. Waits for a concurrent transaction that has advanced the row, and then
-    /// compares the committed number (read committed).
+    /// number is failing. Waits for a concurrent transaction, and then compares the committed
+    /// number (read committed).
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -196,8 +195,8 @@ impl InboxSql {
         changed(db, sql).await.map(drop)
     }
 
-    /// Marks a number after the last one, unless a smaller number is marked; renews its own mark.
-    /// Does not restore the lock limit, because no handler runs in its transaction.
+    /// A smaller mark is kept; the same mark is renewed. Does not restore the lock limit, because
+    /// no handler runs in its transaction.
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -218,7 +217,7 @@ impl InboxSql {
     }
 
     /// `lock` locks the row until the transaction ends; the caller restores the lock limit. On
-    /// SQLite the transaction already holds the only write lock.
+    /// SQLite the transaction already holds the write lock.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -253,8 +252,7 @@ impl InboxSql {
         }))
     }
 
-    /// Read without a lock. Pairs without a row are absent. One statement per aggregate type and
-    /// source.
+    /// Without a lock. Pairs without a row are absent.
     pub(crate) async fn last_sequences<'a, C: ConnectionTrait>(
         &self,
         db: &C,

@@ -4,8 +4,8 @@
 //! `INSERT IGNORE` hides truncated values. Neither is used.
 //!
 //! Invariants: only validated names and literals of this crate become SQL text, and every value is
-//! bound. Times come from the database's clock. Statements on inbox rows use the primary key and
-//! wait for locks within the [`LockLimit`].
+//! bound. Times come from the database's clock. Writes of inbox rows use the primary key and wait
+//! for locks within the [`LockLimit`].
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ impl InboxSql {
         self.handle(db, key, FAILED).await
     }
 
-    /// Dead to handled, like [`Self::claim`]. A handler may follow.
+    /// Dead to handled. A handler may follow.
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, DEAD).await
     }
@@ -153,8 +153,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// False if there is no failed row with attempts left. No handler runs in its transaction, so
-    /// the lock limit is not restored; the same holds for the methods below.
+    /// False if there is no failed row with attempts left. Like the methods below, does not restore
+    /// the lock limit, because no handler runs in its transaction.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -178,7 +178,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// False if there was no failed row.
     pub(crate) async fn fail<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -194,7 +193,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// False if there was no failed row.
     pub(crate) async fn bury<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -232,7 +230,6 @@ impl InboxSql {
         }))
     }
 
-    /// By the last change.
     pub(crate) async fn is_older<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -292,7 +289,6 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// As [`Self::insert_once`], with a row that sets the [`LockLimit`].
     pub(super) async fn insert_limited<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -368,7 +364,6 @@ impl InboxSql {
         }
     }
 
-    /// Bytes on MySQL, as in [`Self::key`].
     pub(crate) fn name(&self, name: Option<&str>) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(name.map(|name| name.as_bytes().to_vec())),

@@ -77,8 +77,9 @@ impl HandlerError {
     /// 1 h.
     ///
     /// No attempt is used, so the message never becomes a dead letter this way. Meanwhile it blocks
-    /// others like a failed message: its aggregate with order `aggregate` or strategy `sequence`,
-    /// all messages with order `strict`. After a crash or a takeover, the retry may come sooner.
+    /// others like a failed message: with order `aggregate` its aggregate, with strategy `sequence`
+    /// its aggregate in all processes, with order `strict` all messages. After a crash or a
+    /// takeover, the retry may come sooner.
     ///
     /// In a batch with one call per event, only this event waits; the others run immediately, one
     /// by one. With `Vec<Event<T>>`, all events of the call wait. Then each runs in its own call,

@@ -28,7 +28,7 @@ use super::registration::Requirement;
     note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata`, `RawMessage` or `StableKey`, or implement `FromContext` for `{Self}`"
 )]
 pub trait FromContext<'a>: Sized {
-    /// State that the application must provide; checked at the start.
+    /// State that the application must provide.
     const REQUIRES: Option<Requirement> = None;
     /// Whether the argument needs [`HandlerContext::transaction`]. Without such an argument,
     /// handlers of the strategies `natural` and `external` run without a transaction.

@@ -9,19 +9,18 @@ use super::error::HandlerError;
 
 /// How duplicates of a message are recognised.
 ///
-/// - [`MessageId`](Self::MessageId): the default. A row per message, with one insert and one query
-///   in the handler's transaction; kept for
-///   [`InboxConfig::retention`](crate::InboxConfig::retention).
+/// - [`MessageId`](Self::MessageId): the default. One insert and one query per message; rows are
+///   kept for [`InboxConfig::retention`](crate::InboxConfig::retention).
 /// - [`Sequence`](Self::Sequence): for long-lived aggregates, or replays of a whole stream. A row
 ///   per aggregate and source, and one per redelivered event; never expires.
 /// - [`Natural`](Self::Natural): for idempotent effects (`SET status = 'paid'`, upserts). A row per
-///   failed event only; duplicates run again.
+///   failed event only.
 /// - [`Key`](Self::Key): for different events with the same meaning (two producers, one order
 ///   number). Cost and retention as `MessageId`.
 /// - [`Constraint`](Self::Constraint): for handlers with a unique key in their own table. No cost
-///   without duplicates; kept as long as the handler's row.
+///   without duplicates; works as long as the handler's row is kept.
 /// - [`External`](Self::External): for effects outside the service's database. Two calls of the
-///   store; kept as long as the store keeps its entry.
+///   store.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -47,12 +46,12 @@ pub enum Strategy {
     },
     /// The handler is idempotent. Only failures are recorded.
     Natural,
-    /// As `MessageId`, but with a business key of the event instead of its id. Per consumer, the
-    /// first event with a key is applied.
+    /// A business key of the event replaces its id. Per consumer, the first event with a key is
+    /// applied.
     Key(KeyOf),
-    /// A unique violation of one of these constraints is a duplicate; other violations are
-    /// failures. PostgreSQL and MySQL report the constraint (`reservations_pkey`, `PRIMARY`),
-    /// SQLite the columns (`reservations.order_id`).
+    /// A unique violation of a named constraint is a duplicate; other violations are failures.
+    /// PostgreSQL and MySQL report the constraint (`reservations_pkey`, `PRIMARY`), SQLite the
+    /// columns (`reservations.order_id`).
     ///
     /// On MySQL and MariaDB `PRIMARY` is the primary key of *any* table that the handler writes to.
     /// Prefer a named unique key there: a violation in another table would count as a duplicate.

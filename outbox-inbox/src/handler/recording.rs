@@ -1,7 +1,6 @@
 //! Tracks the handler's use of its transaction and its outbox.
 //!
-//! Invariant: flags are only set, never cleared, so the runtime checks too often rather than too
-//! rarely.
+//! Invariant: flags are never cleared, so the runtime checks too often rather than too rarely.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +28,6 @@ impl Recorded {
         &self.integrity
     }
 
-    /// Whether the transaction is certainly lost; see [`Integrity::verify`].
     pub(crate) fn is_lost(&self) -> bool {
         self.integrity.is_lost()
     }

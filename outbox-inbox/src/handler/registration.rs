@@ -1,4 +1,4 @@
-//! Registrations: the static facts about each handler, checked before any handler runs.
+//! Registrations: the static facts about each handler.
 
 use std::any::TypeId;
 use std::fmt;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::key::Digest;
 
-/// Spares the database most requests with a key in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running(Arc<Mutex<HashSet<Digest>>>);
 

@@ -71,8 +71,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // If the layer is applied twice, the inner layer would find the key in use by the outer
-        // one.
+        // If the layer is applied twice, the inner layer would find the key in use.
         let is_handled = request.extensions().get::<RequestTx>().is_some();
         if is_handled || !METHODS.contains(request.method()) {
             return Box::pin(

@@ -142,9 +142,9 @@ impl RequestSql {
         tx.execute_raw(sql.statement()).await.map(drop)
     }
 
-    /// Returns whether the transaction still held the row, which is lost if the handler swallowed a
-    /// database error. PostgreSQL then answers `COMMIT` with a rollback that no driver reports.
-    /// MySQL has already rolled back the victim of a deadlock.
+    /// Returns whether the transaction still held the row; lost if the handler swallowed a database
+    /// error. PostgreSQL answers the `COMMIT` of an aborted transaction with a rollback that no
+    /// driver reports. MySQL has already rolled back the victim of a deadlock.
     pub(crate) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -175,7 +175,6 @@ impl RequestSql {
         Ok(tx.execute_raw(sql.statement()).await?.rows_affected() == 1)
     }
 
-    /// Fails if the table is missing or may not be read.
     pub(crate) fn probe(&self) -> Statement {
         self.inbox
             .sql(format!(

@@ -42,7 +42,6 @@ pub(crate) async fn purge_batch(
     .await
 }
 
-/// Deleted rows and expired rows.
 async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) -> Result<(u64, usize), DbErr> {
     let rows = tx.query_all_raw(expired(sql, batch)).await?;
     let (mut doomed, mut dead): (Groups, BTreeMap<Uuid, (Value, Uuid)>) = Default::default();
@@ -107,8 +106,7 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
 
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// The dead rows with an existing dead letter. Needs no lock: the deletion of a dead letter does
-/// not need the row, or holds it.
+/// Needs no lock: the deletion of a dead letter does not need the row, or holds it.
 async fn with_letters(
     tx: &DatabaseTransaction,
     sql: &InboxSql,

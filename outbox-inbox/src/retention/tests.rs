@@ -149,7 +149,6 @@ async fn more_than_a_batch_is_deleted_in_several() {
     }
 }
 
-/// SQLite has one writer.
 #[tokio::test]
 async fn a_row_that_is_being_claimed_is_passed_over() {
     for test in TestDb::open_all().await {
@@ -172,7 +171,6 @@ async fn a_row_that_is_being_claimed_is_passed_over() {
     }
 }
 
-/// Copies of a message arrive while its expired row is purged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_that_meet_a_purge_take_effect_once_at_most() {
     for test in TestDb::open_all().await {

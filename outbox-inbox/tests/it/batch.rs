@@ -180,7 +180,6 @@ async fn with_poison<H: Handler>(test: &TestDb) {
     for order_id in 0..10 {
         let poison = order_id == POISON;
         assert_eq!(lines(test, consumer, order_id).await.len(), usize::from(!poison));
-        // Once in the batch that was rolled back, which uses no attempt, and once separately.
         let together = usize::from(order_id <= POISON);
         let alone = if poison { 3 } else { 1 };
         assert_eq!(

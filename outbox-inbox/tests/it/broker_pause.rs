@@ -101,7 +101,6 @@ async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 1);
 }
 
-/// A resumed consumer has work, even if it has received nothing yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_waits_for_a_consumer_whose_pause_has_ended() {
     let test = TestDb::open(Backend::Sqlite, "drained_pause").await.unwrap();

@@ -1,15 +1,13 @@
-//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages. The
-//! programs in `pass/` are test targets in the `Cargo.toml` of each crate.
-//!
-//! All are compiled here, because dependencies are checked once for each crate with such tests, and
-//! this crate depends on the others. `tests/ui/README.md` explains how to bless new messages.
+//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages. All
+//! are compiled here, because dependencies are checked once for each crate with such tests.
+//! `tests/ui/README.md` explains how to bless new messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outbox_testing::programs_that_do_not_compile;
 
-/// Compiler processes share a folder. A process takes over the lock of `trybuild` after one second
-/// without progress, and would corrupt the programs of the other. So the tests run one at a time.
+/// A process takes over the lock of `trybuild` after one second without progress, and would corrupt
+/// the programs of the other. So the tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

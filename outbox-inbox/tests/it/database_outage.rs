@@ -13,8 +13,8 @@ use crate::support::{Backend, SOON, TestDb, quick};
 noting!(note_in_any_order, consumer = "away", order = none);
 
 /// Another task holds the only connection of the inbox. The first message lost it in a counted
-/// attempt, and is returned after the count is subtracted. The second message waits for a
-/// transaction, the others for a slot. One thread, so that the clock can be paused.
+/// attempt, the second waits for a transaction, the others for a slot. One thread, so that the
+/// clock can be paused.
 #[tokio::test]
 async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
     // A file: a clock that jumps may close the only connection of an in-memory database.

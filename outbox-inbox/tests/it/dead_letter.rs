@@ -31,7 +31,6 @@ struct OrderCancelled {
 async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let raw = vec![0_u8, 159, 146, 150, b'\n'];
-    // A foreign message: no headers, and a subject that PostgreSQL's text cannot hold.
     broker.inject(
         "foreign\0subject",
         vec![("X-Tenant".into(), "a\0b".into())],

@@ -171,7 +171,6 @@ async fn in_a_batch_only_the_one_that_is_not_ready_waits(test: TestDb) {
     one_of_a_batch_waits::<wait_in_sequenced_batch>(&test).await;
 }
 
-/// The call cannot name the event it means, and the called system has requested a pause.
 async fn a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -321,7 +320,6 @@ async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database
     assert_eq!(test.row().await.map(|(_, attempts)| attempts), Some(0));
 }
 
-/// Other processes must learn that the number is not missing.
 async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
     prepare(&test).await;
     let orders = Orders::default();

@@ -197,7 +197,6 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     }
     let mut warm_ups = 0;
     eventually("both processes take part", async || {
-        // Several at a time, because a process that runs one leaves the next to the other.
         for line in warm_ups + 1..=warm_ups + 4 {
             put(&broker, &numbered(2, line)).await;
         }
@@ -309,8 +308,6 @@ async fn a_slow_process_leaves_no_gap(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
 }
 
-/// All event types of an aggregate share its numbers, so a consumer of one type receives the others
-/// too.
 async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

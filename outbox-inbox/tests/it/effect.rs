@@ -81,8 +81,8 @@ on_every_backend!(
     stable_keys_reach_the_handler,
 );
 
-/// 32 tasks deliver one message over two pools, like two processes. The first run fails: on MariaDB
-/// its rollback makes the waiting inserts deadlock.
+/// 32 tasks over two pools, like two processes. The first run fails: on MariaDB its rollback makes
+/// the waiting inserts deadlock.
 async fn concurrent_duplicates_take_effect_once(test: TestDb) {
     for round in 0..5 {
         let script = Script::new([Step::Fail], Step::Ok);

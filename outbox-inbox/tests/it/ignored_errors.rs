@@ -262,7 +262,6 @@ async fn write_elsewhere(
     Ok(())
 }
 
-/// On SQLite the handler's transaction holds the only write lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn effect_over_another_connection_ends_as_a_dead_letter() {
     let test = TestDb::open(Backend::Sqlite, "elsewhere").await.unwrap();

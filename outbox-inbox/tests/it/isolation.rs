@@ -215,8 +215,6 @@ async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: T
     relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;
 }
 
-/// Otherwise one process would end with the last messages of the stream in memory, and return most
-/// of them for lack of room.
 async fn a_process_does_not_run_ahead_of_the_others(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);

@@ -111,7 +111,6 @@ noting!(
     backoff = "1ms..2ms"
 );
 
-/// The inbox's own limits are so high that the test would fail before they are reached.
 async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

@@ -68,7 +68,6 @@ async fn migrations_go_up_down_and_up_again() {
     }
 }
 
-/// As in the README: the migrations of both crates in an application's own migrator.
 #[tokio::test]
 async fn migrations_can_be_mounted_beside_those_of_the_outbox() {
     struct AppMigrator;

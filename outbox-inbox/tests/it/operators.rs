@@ -163,7 +163,6 @@ async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
     harness.deliver_raw::<book>(foreign(0)).await.unwrap();
-    // Copies the row, because delivering each message would take long.
     let (id, numbers) = match test.sql_backend() {
         sea_orm::DbBackend::Postgres => (
             "md5(n.n::text)::uuid",

@@ -13,7 +13,6 @@ use crate::on_every_backend;
 use crate::runtime::{spawn, stop};
 use crate::support::{OrderPlaced, SOON, TestDb, publish, quick};
 
-/// Its messages fail until the test opens it.
 const BLOCKED: u64 = 1;
 
 #[derive(Debug, Clone, Default)]

@@ -274,7 +274,6 @@ async fn an_upcaster_whose_event_panics(test: TestDb) {
     );
 }
 
-/// Hooks are called after the commit, so a panic of a hook changes nothing about the message.
 async fn hooks_that_panic(test: TestDb) {
     let router = Router::new().handler::<keyed>();
     let report = check(&test, "keyed", "business key panicked: no key", |broker| {

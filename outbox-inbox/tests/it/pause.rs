@@ -96,7 +96,6 @@ async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_res
     script.started().await;
     let pauses = PausedConsumers::new(test.db.clone());
     let pausing = tokio::spawn(async move { pauses.pause("books", "stocktaking").await });
-    // On SQLite the pause waits for the handler, which writes.
     if matches!(test.backend, Backend::Postgres | Backend::MariaDb) {
         until_paused(&health, "books").await;
     }

@@ -128,7 +128,6 @@ async fn tables(test: &TestDb) {
     .await;
 }
 
-/// Event type, content type, and payload in hexadecimal, sorted by event type.
 async fn kept(test: &TestDb, handler: &str) -> Vec<(String, String, String)> {
     let sql = format!(
         "SELECT event_type, content_type, payload FROM kept WHERE handler = '{handler}' ORDER BY 1, 3"
@@ -208,7 +207,6 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     publish(&broker, &OrderBooked { order_id: 1 }).await;
     publish(&broker, &scanned(7)).await;
-    // In the wrong order for a first-match selection.
     let router = Router::new()
         .handler::<keep_rest>()
         .handler::<keep_orders>()
@@ -240,7 +238,6 @@ async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test:
     assert_eq!(kept_types(&test, "rest").await, [""; 0]);
 }
 
-/// A message selected by a wildcard is not skipped by a program version without the wildcard.
 async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();

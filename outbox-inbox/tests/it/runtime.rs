@@ -319,7 +319,6 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     // One message may have been redelivered before the receiving loop detected the shutdown.
     assert!((4..=5).contains(&report.returned), "{report:?}");
     assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
-    // Returned messages are redelivered immediately, not after `ack_wait`.
     let report = test
         .inbox(&broker, router)
         .with_state(script.clone())
@@ -408,7 +407,6 @@ async fn draining_waits_for_every_consumer() {
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.failed), (40, 2));
     assert!(broker.is_idle("books") && broker.is_idle("stock"));
-    // The pool is intact: no connection was returned inside a transaction.
     test.db
         .execute_unprepared("INSERT INTO markers (id) VALUES (1)")
         .await

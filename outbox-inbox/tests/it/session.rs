@@ -84,7 +84,6 @@ fn begin_with(options: &mut ConnectOptions, statements: &'static [&'static str],
             })
         })
     });
-    // SeaORM sets the schema in the same place.
     let search_path = format!("SET search_path = {schema}");
     options.map_sqlx_postgres_pool_opts(move |pool| {
         let search_path = search_path.clone();

@@ -79,7 +79,6 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     assert_eq!(next(&mut other).await, (1, 2));
 }
 
-/// A few large payloads fill the memory.
 #[tokio::test]
 async fn what_is_in_memory_is_bounded_in_bytes() {
     let test = TestDb::open(Backend::SqliteMemory, "memory_bytes").await.unwrap();
@@ -143,7 +142,6 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         assert_eq!(next(&mut other).await, expected);
     }
     only_connection.rollback().await.unwrap();
-    // It gets the connection after the waiting jobs.
     test.db.begin().await.unwrap().rollback().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }

@@ -227,7 +227,6 @@ async fn settings_that_cannot_work_are_refused() {
 
 #[tokio::test]
 async fn a_handler_crate_that_is_not_linked_beside_linked_ones_is_found_at_the_start() {
-    // Names are compared by whole parts of a path.
     let error = start(|inbox| inbox.expect_handlers(["books", "mail_handlers", "book"])).await;
     let text = error.to_string();
     assert_eq!(error.problems().len(), 2, "{text}");

@@ -24,8 +24,6 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, start_at: StartAt) ->
         .with_start(H::REGISTRATION.consumer, start_at)
 }
 
-/// With strategy `sequence`, waiting for the numbers before the start would take longer than the
-/// test.
 async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &[i64]) {
     test.execute("DELETE FROM noted").await;
     test.execute("DELETE FROM inbox_messages").await;

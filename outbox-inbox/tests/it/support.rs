@@ -307,7 +307,7 @@ pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
 
-/// In seconds. For tests that wait for a redelivery, or for the end of a gap (twice as long).
+/// In seconds. A gap takes twice as long.
 pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
     let ack_wait = Duration::from_secs(seconds);
     InboxConfig::default()

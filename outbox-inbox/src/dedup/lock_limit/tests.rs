@@ -21,7 +21,7 @@ use crate::tests::database::{Kind, TestDb, message};
 /// it.
 const SESSION: &str = "1h";
 
-/// Much longer than the limit: a longer wait has no limit.
+/// Longer than the limit.
 const WITHOUT_LIMIT: Duration = Duration::from_secs(60);
 
 async fn open() -> Option<(TestDb, InboxSql)> {

@@ -212,7 +212,6 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
 
 async fn a_failing_message_is_no_gap(db: TestDb) {
     let lane = Lane::new(&db);
-    // There is no row yet.
     lane.fail(1).await;
     assert_eq!(lane.claim(2, Wait).await, behind(1));
     assert_eq!(lane.claim(2, Accept).await, behind(1), "nobody jumps over it");

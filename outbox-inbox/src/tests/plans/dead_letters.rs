@@ -126,8 +126,6 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
     }
 }
 
-/// A letter of an old stream blocks all others of its aggregate. Each is read and looked up once
-/// while marked, and read once while in memory.
 #[tokio::test]
 async fn a_poll_reads_what_is_held_back_once() {
     for test in TestDb::open_all().await {

@@ -70,7 +70,6 @@ async fn successes_and_redirections_are_stored(test: TestDb) {
     are_stored(&test, &statuses.map(|status| (Step::Status(status), status))).await;
 }
 
-/// An inner layer redirects to a login page.
 async fn a_redirect_before_the_handler_is_not_stored(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;

@@ -30,7 +30,6 @@ pub(super) enum Step {
     Created,
     Status(u16),
     Committed(u16),
-    /// Body size of the response.
     Bytes(usize),
     Panic,
     Hang,
@@ -236,7 +235,6 @@ pub(super) struct Client {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Names in lower case, without `date`.
     pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) body: Vec<u8>,
 }
@@ -274,7 +272,6 @@ impl Answer {
 }
 
 impl Client {
-    /// `what`: method and path. `headers`: header lines.
     pub(super) async fn send(&self, what: &str, headers: &[&str], body: &[u8]) -> Answer {
         let mut connection = self.begin(what, headers, body).await;
         let mut bytes = Vec::new();

@@ -112,7 +112,6 @@ impl<'a> Suite<'a> {
         self.process(self.pool.clone())
     }
 
-    /// Applied lines of an account, in sequence if the strategy keeps it.
     async fn effects(&self, account: u64) -> Vec<u64> {
         if self.traits.leased {
             let outside = self.notes.0.outside.lock().unwrap();
@@ -221,8 +220,6 @@ impl<'a> Suite<'a> {
     async fn what_comes_in_another_order_takes_effect_once<H: Handler>(&self) {
         let harness = self.own();
         let messages: Vec<_> = (1..=4).map(|line| message(REORDER, line)).collect();
-        // The sequence 3 1 3 2 4 1 3 4 has messages that are early, in turn, repeated, and repeated
-        // late.
         let mut handled = Vec::new();
         for line in [3, 1, 3, 2, 4, 1, 3, 4] {
             let outcome = harness.deliver_message::<H>(&messages[line - 1]).await.unwrap();
