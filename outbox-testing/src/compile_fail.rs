@@ -1,25 +1,25 @@
-//! The surroundings of tests that call the compiler.
+//! Environment of tests that call the compiler.
 //!
-//! Invariant: the messages are compared on the pinned compiler only; with another one the test is skipped. Not here: the compilation itself, which is the
-//! caller's (`trybuild`).
+//! Invariant: compiler messages are compared only on the pinned compiler; otherwise the test is
+//! skipped.
 
 use std::env;
 use std::process::Command;
 
 use super::environment::compiler_is_pinned;
 
-/// In the second process: the pattern of the programs.
+/// Set in the child process: the pattern of the programs.
 const PROGRAMS: &str = "OUTBOX_TEST_PROGRAMS";
 
-/// The harness prints this if it found the test and the test passed. If there is no such test, no test has failed.
+/// Printed only if the harness found the test. A filter without matches also exits with success.
 const PASSED: &str = "test result: ok. 1 passed";
 
-/// Runs `test`, which calls this function, once more in a process without the variables that cargo sets for a package. There `compile_fail` is called
-/// with a pattern that matches the programs in `folder`.
+/// Runs `test`, which calls this function, in a child process without cargo's package variables.
+/// The child calls `compile_fail` with a pattern that matches the programs in `folder`.
 ///
 /// # Panics
 ///
-/// If `compile_fail` panics, with the output of that process.
+/// If `compile_fail` panics, with the output of the child.
 #[doc(hidden)]
 pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl FnOnce(&str)) {
     if let Ok(programs) = env::var(PROGRAMS) {
@@ -39,9 +39,10 @@ pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl
     assert!(passed, "{stdout}\n{stderr}");
 }
 
-/// Takes the variables that cargo sets for a package from a command that calls cargo.
+/// Removes cargo's package variables from a command that calls cargo.
 ///
-/// Build scripts look at these variables. With them, `ring` and all that depends on it would be built again: by this call, and by the next one without them.
+/// Build scripts track these variables: with them, cargo would rebuild `ring` and its dependents
+/// twice.
 #[doc(hidden)]
 pub fn without_package(command: &mut Command) {
     for (name, _) in env::vars_os() {

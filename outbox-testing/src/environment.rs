@@ -1,8 +1,7 @@
-//! Decides at run time whether a test has the server, or the compiler, that it needs.
+//! Detects at run time whether the server or compiler for a test is available.
 //!
-//! Invariant: a skip is never silent, nor is a promise that does not apply. It is printed, and it is written to the log that `cargo xtask test` counts.
-//! Under `CI=true` a missing server is a failure. Not here: starting servers, which `cargo xtask test` does, or whoever sets
-//! the variable.
+//! Invariant: a skipped or inapplicable test is printed and logged for `cargo xtask test`. Under
+//! `CI=true` a missing server fails the test.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -10,21 +9,21 @@ use std::io::Write as _;
 use std::process::Command;
 use std::thread;
 
-/// An environment variable: the file that collects one line per skipped test.
+/// Environment variable: the file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
-/// Start of a line of that log if nothing was left out.
+/// Prefix of log lines for inapplicable tests.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
-/// Start of the version line of the compiler whose messages are checked in beside the UI tests.
+/// Version prefix of the compiler that produced the expected messages of the UI tests.
 const COMPILER: &str = "rustc 1.95.";
 
-/// The address of a back end under test, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`. `None` means
-/// that the test must be skipped.
+/// The address of a back end, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`.
+/// `None` means that the test must be skipped.
 ///
 /// # Panics
 ///
-/// If the variable is unset or empty while `CI=true`: an untested back end must not look tested.
+/// If the variable is unset or empty and `CI=true`.
 #[must_use]
 pub fn backend_url(variable: &'static str) -> Option<String> {
     if let Ok(url) = env::var(variable)
@@ -43,9 +42,8 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
     None
 }
 
-/// Whether compiler messages can be compared with the checked-in ones. Each compiler version words its messages
-/// differently, so with another version the test skips the comparison. This applies under `CI=true` as well: a newer
-/// compiler is not a mistake.
+/// Whether compiler messages can be compared: they differ between compiler versions. Another
+/// version skips the comparison, even under `CI=true`.
 #[must_use]
 pub fn compiler_is_pinned() -> bool {
     let output = Command::new("rustc").arg("--version").output();
@@ -63,10 +61,10 @@ pub fn compiler_is_pinned() -> bool {
     pinned
 }
 
-/// Says that the test, or a part of it, says nothing about this back end: `reason` names the property of the back end. `cargo xtask test` lists these
-/// tests, and counts them neither as passed nor as skipped.
+/// Reports that a test, or a part of it, does not apply to this back end, for `reason`.
 ///
-/// For what this machine lacks there is [`backend_url`].
+/// `cargo xtask test` lists such tests and counts them neither as passed nor as skipped. For a
+/// missing server, use [`backend_url`].
 pub fn not_applicable(reason: &str) {
     log(NOT_APPLICABLE, reason, "");
 }
@@ -86,7 +84,7 @@ fn log(kind: &str, reason: &str, advice: &str) {
     eprintln!("{printed}{test}: {reason}{advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
         let line = format!("{kind}{test}: {reason}\n");
-        // One write call in append mode, so that the lines of concurrent tests do not mix.
+        // A single write in append mode, so that lines of concurrent tests do not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)

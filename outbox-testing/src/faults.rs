@@ -1,11 +1,11 @@
-//! Faults that are planned for the in-memory broker, and not yet used up. Not here: the methods that plan them (`memory_broker/faults.rs`).
+//! Planned faults of the in-memory broker that are not used up yet.
 
 use std::fmt;
 
 use outbox_core::message::Message;
 use outbox_core::publisher::FailureClass;
 
-/// Planned faults. They apply one by one, in the order of the fields.
+/// Planned faults, applied in the order of the fields.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) down: bool,
@@ -15,7 +15,7 @@ pub(super) struct Faults {
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes on their way whose callers no longer wait, with the connection that each came from.
+    /// Publishes in flight without a waiting caller, with their connection.
     pub(super) on_the_way: Vec<(u64, Message)>,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Debug for Predicate {
 }
 
 impl Faults {
-    /// The class with which to refuse this message without storing it; `None` if it is not refused.
+    /// The class with which to reject this message, if any. A rejected message is not stored.
     pub(super) fn refusal(&mut self, message: &Message) -> Option<FailureClass> {
         if self.down {
             return Some(FailureClass::Unknown);
@@ -42,7 +42,7 @@ impl Faults {
     }
 }
 
-/// Uses up one of a number of planned faults. Returns whether there was one.
+/// Uses up one planned fault. Returns whether there was one.
 pub(super) fn take_one(planned: &mut usize) -> bool {
     let any = *planned > 0;
     *planned = planned.saturating_sub(1);

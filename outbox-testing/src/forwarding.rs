@@ -1,6 +1,6 @@
-//! Methods of a subscriber that a test double passes on unchanged.
+//! Forwards methods of a subscriber from a test double.
 
-/// Writes methods of a subscriber, a subscription or a delivery that call the same method of the wrapped one:
+/// Implements methods of a subscriber, subscription or delivery by forwarding to the wrapped one:
 /// `__forward!(double => double.inner; facts, standing)`.
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Ports for servers that a test starts, or starts again, later than it names them.
+//! Ports for test servers that start or restart later.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,21 +7,20 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The kernel gives these to nobody who asks for any port, which outgoing connections do. Linux begins at 32768.
+/// Below Linux's ephemeral range (from 32768), so that outgoing connections never use them.
 const PORTS: Range<u16> = 15_000..32_000;
 
-/// Whoever listens on the first port of a block owns the others.
+/// Listening on the first port of a block reserves the whole block.
 const BLOCK: u16 = 50;
 
-/// The kernel answers for a port that nobody listens on.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const BLOCKS: u16 = (PORTS.end - PORTS.start) / BLOCK;
 
-/// A port of 127.0.0.1 that nobody listens on.
+/// A free port of 127.0.0.1.
 ///
-/// No other call returns it as long as this process lives, neither in this process nor in another one. No outgoing
-/// connection takes it in the time until the test's server listens on it, or while that server is down.
+/// No other call returns it while this process lives, in any process. No outgoing connection takes
+/// it, even while the test's server is down.
 ///
 /// # Panics
 ///
@@ -32,11 +31,10 @@ pub fn free_port() -> u16 {
     OURS.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// The ports of one process.
 struct Ports {
-    /// Kept, so that no other process takes the same blocks.
+    /// Held open to reserve the blocks.
     blocks: Vec<TcpListener>,
-    /// What the newest block still has.
+    /// Unused ports of the newest block.
     left: Range<u16>,
 }
 
@@ -60,7 +58,7 @@ impl Ports {
     }
 }
 
-/// The first port of a block that nobody owns, and the listener that owns it from now on.
+/// Reserves a block. Returns its first port and the listener that holds it.
 fn free_block() -> Option<(u16, TcpListener)> {
     let begin = process::id() % u32::from(BLOCKS);
     let begin = u16::try_from(begin).expect("less than the number of blocks");
@@ -69,8 +67,10 @@ fn free_block() -> Option<(u16, TcpListener)> {
         .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
 }
 
-/// By a server whose test was killed, also one that is stopped and does not answer. Not found out by listening: a process that another thread starts at this
-/// moment would inherit the listener, and keep the port for an instant after it is closed here.
+/// Detects servers left by a killed test, even stopped ones.
+///
+/// Uses connect, not bind: a concurrently spawned child process would inherit the listener and
+/// briefly keep the port.
 fn is_listened_on(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let refused = TcpStream::connect_timeout(&address, ANSWER_MAX)
@@ -109,7 +109,7 @@ mod tests {
         });
     }
 
-    /// Both begin at the same block, as processes do whose ids have the same remainder.
+    /// Both start at the same block, like processes with equal remainders of their ids.
     #[test]
     fn two_processes_never_name_the_same_port() {
         let (mut one, mut other) = (Ports::new(), Ports::new());

@@ -1,6 +1,5 @@
-//! Checks on messages in tests.
-//!
-//! Not here: collecting messages, see [`MemoryStore::rows`](super::MemoryStore::rows) and
+//! Checks on messages in tests. To collect messages, see
+//! [`MemoryStore::rows`](super::MemoryStore::rows) and
 //! [`MemoryBroker::messages`](super::MemoryBroker::messages).
 
 use outbox_core::event::{DomainEvent, EventDescriptor};
@@ -11,7 +10,7 @@ use outbox_core::payload::{self, Decode, EventCodec, PayloadError};
 ///
 /// # Errors
 ///
-/// [`DecodeEventError`] if the message is of another type or version, or its payload does not fit.
+/// [`DecodeEventError`] if the message has another type or version, or its payload does not match.
 pub fn decode_event<E>(message: &Message) -> Result<E, DecodeEventError>
 where
     E: EventCodec,
@@ -41,23 +40,23 @@ where
     payload::decode(message).map_err(DecodeEventError::Payload)
 }
 
-/// Whether the message's event type is one of `E`'s, in any version.
+/// Whether the message has an event type of `E`, in any version.
 pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
     E::DESCRIPTORS
         .iter()
         .any(|descriptor| descriptor.event_type() == message.event_type)
 }
 
-/// Why a message is not the event that a test asked for.
+/// The reason why a message cannot be decoded as the requested event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeEventError {
-    /// The message is of another event type.
+    /// The message has another event type.
     #[error("message is of type `{found}`, not one of {wanted:?}")]
     Type {
         /// The event types of the Rust type.
         wanted: Vec<String>,
-        /// The message's type.
+        /// The message's event type.
         found: String,
     },
     /// The Rust type describes only other versions of this event type.
@@ -68,7 +67,7 @@ pub enum DecodeEventError {
         /// The message's version.
         found: u32,
     },
-    /// The payload does not fit the Rust type.
+    /// The payload does not match the Rust type.
     #[error("payload does not fit the Rust type")]
     Payload(#[source] PayloadError),
 }

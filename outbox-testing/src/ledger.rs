@@ -1,8 +1,7 @@
-//! Balances the committed messages against the messages on the stream.
+//! Compares the committed messages with the stream, after the system is idle: no loss, no ghost,
+//! order.
 //!
-//! It checks the promises of a transactional outbox that has come to rest: no loss, no ghost, order. Invariant: it
-//! reads only stored data, never counters of the code under test. Not here: effects of consumers, which need the
-//! consumer's own tables.
+//! Invariant: a ledger reads stored data only, never counters of the code under test.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,9 +13,9 @@ use super::{MemoryBroker, MemoryStore};
 /// Committed messages and messages on the stream, both in order.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Every message whose transaction committed.
+    /// Every message of a committed transaction.
     pub committed: Vec<Committed>,
-    /// Every message on the stream, copies included.
+    /// Every message on the stream, including copies.
     pub log: Vec<Logged>,
 }
 
@@ -27,9 +26,9 @@ pub struct Committed {
     pub id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within the aggregate.
+    /// The sequence within the aggregate; `None` if unsequenced.
     pub sequence: Option<u64>,
-    /// The message's status in the outbox.
+    /// The status in the outbox.
     pub status: MessageStatus,
     /// Whether the message halts its aggregate.
     pub halts: bool,
@@ -42,7 +41,7 @@ pub struct Logged {
     pub id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within the aggregate.
+    /// The sequence within the aggregate; `None` if unsequenced.
     pub sequence: Option<u64>,
 }
 
@@ -57,7 +56,8 @@ impl From<&Message> for Logged {
 }
 
 impl Ledger {
-    /// The ledger of an in-memory outbox and broker. Replayed copies in the outbox are left out: they commit nothing new.
+    /// The ledger of an in-memory outbox and broker. Excludes replayed copies from the committed
+    /// messages.
     #[must_use]
     pub fn of(store: &MemoryStore, broker: &MemoryBroker) -> Self {
         let rows = store.rows().into_iter();
@@ -75,15 +75,15 @@ impl Ledger {
         }
     }
 
-    /// Number of messages on the stream, not counting the first copy of each.
+    /// Number of messages on the stream beyond the first copy of each.
     #[must_use]
     pub fn copies(&self) -> usize {
         let ids: HashSet<_> = self.log.iter().map(|message| message.id).collect();
         self.log.len() - ids.len()
     }
 
-    /// Returns every violation. The system must have come to rest: a message that is still pending counts as lost,
-    /// unless it waits behind a dead letter.
+    /// Returns every violation. The system must be idle: a pending message counts as lost, unless
+    /// it waits behind a dead letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
@@ -132,8 +132,8 @@ impl Ledger {
         ghosts.map(|logged| Violation::Ghost { id: logged.id }).collect()
     }
 
-    /// Reads each aggregate in sequence: the numbers have no gap, and the first copies on the stream come in the same
-    /// order.
+    /// Checks per aggregate that sequences have no gap, and that first copies on the stream are in
+    /// sequence order.
     fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();
@@ -175,11 +175,11 @@ impl Ledger {
         violations
     }
 
-    /// Panics with all violations, if there are any.
+    /// Panics if there are violations.
     ///
     /// # Panics
     ///
-    /// If [`Self::check`] finds a violation.
+    /// If [`Self::check`] finds a violation, with all violations.
     #[track_caller]
     pub fn assert_balanced(&self) {
         let violations: Vec<String> = self.check().iter().map(ToString::to_string).collect();
@@ -191,47 +191,48 @@ impl Ledger {
     }
 }
 
-/// A broken promise.
+/// A violated guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A committed message is not on the stream, and nothing visible explains why.
+    /// A committed message is not on the stream, and its status does not explain it.
     #[error("lost: event {id} is {} and not on the stream", status.as_str())]
     Lost {
         /// The event.
         id: EventId,
-        /// The message's status in the outbox.
+        /// The status in the outbox.
         status: MessageStatus,
     },
-    /// A message on the stream belongs to no committed transaction, or differs from what was committed.
+    /// A message on the stream was not committed, or differs from the committed message.
     #[error("ghost: event {id} is on the stream and was not committed like that")]
     Ghost {
         /// The event.
         id: EventId,
     },
-    /// A message first appears on the stream before an earlier one of its aggregate. A dead letter that did not halt
-    /// and was retried comes late by the operator's own decision; leave it out of the ledger.
+    /// A message first appears on the stream before an earlier one of its aggregate.
+    ///
+    /// A retried dead letter without halt is late by decision: exclude it from the ledger.
     #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
     Inverted {
         /// The aggregate.
         aggregate: Aggregate,
-        /// The number of the message that came too early.
+        /// The sequence of the early message.
         sequence: u64,
     },
-    /// No committed message has this number.
+    /// No committed message has this sequence.
     #[error("hole: number {sequence} of {aggregate} is missing")]
     Hole {
         /// The aggregate.
         aggregate: Aggregate,
-        /// The missing number.
+        /// The missing sequence.
         sequence: u64,
     },
-    /// Two committed messages have this number.
+    /// Two committed messages have this sequence.
     #[error("numbered twice: {aggregate} has two messages with number {sequence}")]
     NumberedTwice {
         /// The aggregate.
         aggregate: Aggregate,
-        /// The number.
+        /// The sequence.
         sequence: u64,
     },
 }
@@ -242,7 +243,6 @@ mod tests {
 
     use super::*;
 
-    /// Messages `a1`, `a2`, … of one aggregate, all published.
     fn committed(count: u64) -> Vec<Committed> {
         let aggregate = Aggregate::new("order", "a");
         (1..=count)

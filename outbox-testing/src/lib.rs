@@ -1,13 +1,13 @@
-//! The test kit of the outbox: in-memory implementations of the seams, faults, checks, and the conformance suites.
+//! The test kit of the outbox: in-memory implementations, faults, checks, and conformance suites.
 //!
-//! * Users of the outbox test their services with [`MemoryStore`] and [`MemoryBroker`], make the broker fail
-//!   (`fail_next`, `lose_acks`, `ghost`, …), and examine the results ([`inspect`], [`Ledger`]). The crate `outbox`
-//!   re-exports this crate as its module `testing`.
-//! * Authors of adapters run the suites of [`conformance`] over their own implementation. [`wrong`] has the planted
-//!   mistakes that show that the suites work.
+//! - Services are tested with [`MemoryStore`] and [`MemoryBroker`], including broker faults
+//!   (`fail_next`, `lose_acks`, `ghost`, …), and checked with [`inspect`] and [`Ledger`]. The crate
+//!   `outbox` re-exports this crate as `testing`.
+//! - Adapters run the [`conformance`] suites. [`wrong`] has planted mistakes that prove that the
+//!   suites detect them.
 //!
-//! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not here: servers, and
-//! production use; data in memory ends with the process.
+//! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not for
+//! production: all data is in memory.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,6 +1,6 @@
-//! A deduplication store in memory: the shortest one that keeps every promise.
+//! An in-memory deduplication store, the shortest correct implementation.
 //!
-//! Invariant: each operation holds one lock for its whole duration. Not here: durability.
+//! Invariant: each operation holds the lock for its whole duration.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 use tokio::time::Instant;
 
-/// A [`DedupStore`] for tests. Clones share their state. It keeps every key for its full retention, and its content
-/// ends with the process.
+/// A [`DedupStore`] for tests. Clones share their state. Keeps every key for its full retention, in
+/// memory only.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDedupStore {
     state: Arc<Mutex<State>>,
@@ -38,18 +38,18 @@ impl Entry {
 }
 
 impl MemoryDedupStore {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes every call fail with [`DedupStoreError::Unavailable`], without effect, until it is called with false.
+    /// While `down`, every call fails with [`DedupStoreError::Unavailable`], without effect.
     pub fn set_down(&self, down: bool) {
         self.state().down = down;
     }
 
-    /// Whether a key was completed.
+    /// Whether a key is completed.
     #[must_use]
     pub fn is_done(&self, key: &DedupKey) -> bool {
         let state = self.state();
@@ -59,7 +59,7 @@ impl MemoryDedupStore {
             .is_some_and(|entry| entry.done && !entry.is_over())
     }
 
-    /// Forgets a key, as a store does that evicts it or is restored from a backup.
+    /// Removes a key, as an eviction or a restore from a backup does.
     pub fn forget(&self, key: &DedupKey) {
         self.state().entries.remove(key);
     }
@@ -79,7 +79,7 @@ impl MemoryDedupStore {
     }
 }
 
-/// Operations take effect when they are called, not when their future is polled.
+/// Operations run when called, not when their future is polled.
 impl DedupStore for MemoryDedupStore {
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
         self.answer(|state| match state.entries.get(key) {

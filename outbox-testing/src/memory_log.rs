@@ -1,4 +1,4 @@
-//! The log of an outbox in memory.
+//! The log of an in-memory outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 use super::MemoryStore;
 
-/// The log of a [`MemoryStore`]. From [`MemoryStore::log`] on, new messages are the log's. Clones share their state.
+/// The log of a [`MemoryStore`], created by [`MemoryStore::log`]. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct MemoryLog {
     store: MemoryStore,
 }
 
 impl MemoryStore {
-    /// Makes new messages the log's, for a log relay.
+    /// Assigns new messages to the log, for a log relay.
     #[must_use]
     pub fn log(&self) -> MemoryLog {
         self.with_log(|log| log.set_on(true));
@@ -36,32 +36,33 @@ impl MemoryLog {
         });
     }
 
-    /// Replaces the log by another one, which knows nothing of what was written before.
+    /// Replaces the log by an empty one.
     pub fn lose(&self) {
         self.store.with_log(|log| log.replace());
     }
 
-    /// Makes each opening take this long, as where a slot has to wait for transactions that are open.
+    /// Delays each opening, as a replication slot that waits for open transactions.
     pub fn open_slowly(&self, takes: Duration) {
         self.store.with_log(|log| log.opens_in = takes);
     }
 
-    /// Makes each question for how much the log keeps take this long, as in a database that is overloaded.
+    /// Delays each measurement of the retained log, as an overloaded database does.
     pub fn measure_slowly(&self, takes: Duration) {
         self.store.with_log(|log| log.measures_in = takes);
     }
 
-    /// Makes the log tell that it is given up when it keeps more than this, as where the database has a limit for it. It is not.
+    /// Sets a limit that the log reports for its retained bytes. It is not enforced.
     pub fn tell_limit(&self, keeps_max: u64) {
         self.store.with_log(|log| log.keeps_max = Some(keeps_max));
     }
 
-    /// Hides this many of the next messages from those who ask the table for them, as a commit that waits for a standby server is hidden while it is in the log.
+    /// Answers this many of the next table queries as if their messages were not visible yet, as
+    /// for a commit that waits for a standby.
     pub fn hide_next(&self, questions: u32) {
         self.store.with_log(|log| log.hidden = questions);
     }
 
-    /// Something that is no message is written to the log: this many steps of its position.
+    /// Advances the log's position by `steps`, without messages.
     pub fn write_elsewhere(&self, steps: u64) {
         self.store.with_log(|log| log.write(steps));
     }
@@ -72,7 +73,7 @@ impl MemoryLog {
         self.store.with_log(|log| log.readings)
     }
 
-    /// Up to where the relay has stored that messages are decided.
+    /// The stored position: all earlier messages are decided.
     #[must_use]
     pub fn stored(&self) -> Position {
         self.store.with_log(|log| log.stored)
@@ -132,9 +133,9 @@ pub struct MemoryLogReader {
     number: u64,
     position: Position,
     adopted_to: Position,
-    /// The position was told.
+    /// Whether the position was reported.
     is_told: bool,
-    /// What is left of the transaction that is being read, in reverse order, and its end.
+    /// The rest of the current transaction in reverse order, and its end.
     rest: (Vec<LoggedMessage>, Option<Position>),
     news: Arc<Notify>,
 }
@@ -171,7 +172,7 @@ impl LogReader for MemoryLogReader {
             let news = self.news.clone();
             let notified = news.notified();
             tokio::pin!(notified);
-            // Registered before the look, so that what is written in between is not missed.
+            // Registered before the check, so that a write in between is not missed.
             notified.as_mut().enable();
             self.check()?;
             if let Some(event) = self.event() {

@@ -1,4 +1,4 @@
-//! Changes of an operator in one call each, for tests that do not look at operations.
+//! Operator changes in one call each.
 
 use std::num::NonZeroU32;
 
@@ -21,14 +21,14 @@ async fn carry_out<S: OutboxAudit + ?Sized>(
     Ok(store.advance(&new, NonZeroU32::MAX).await?.changed)
 }
 
-/// Makes changes of [`OutboxAudit`] in one call each, as operations with fresh ids.
+/// Runs each change of [`OutboxAudit`] in one call, as an operation with a fresh id.
 pub trait Operator: OutboxAudit {
     /// Retries dead letters, as [`OperationKind::Retry`]. Returns their number.
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send {
         carry_out(self, OperationKind::Retry, selection)
     }
 
-    /// Skips dead letters, as [`OperationKind::Skip`]. Returns the number of halts that ended.
+    /// Skips dead letters, as [`OperationKind::Skip`]. Returns the number of ended halts.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send {
         carry_out(self, OperationKind::Skip, selection)
     }
@@ -65,7 +65,7 @@ pub trait Operator: OutboxAudit {
         }
     }
 
-    /// Ends a pause of publishing: [`OutboxAudit::unpause_as`].
+    /// Ends a pause: [`OutboxAudit::unpause_as`].
     fn unpause(&self, aggregate_type: Option<&str>) -> impl Future<Output = Result<bool, StoreError>> + Send {
         async move {
             let scope = OperationScope::names(aggregate_type);

@@ -1,4 +1,4 @@
-//! The signatures of the store traits, written once for all doubles of stores.
+//! The signatures of the store traits, shared by all test doubles of stores.
 
 /// The types of the signatures. A module that calls [`store_methods!`](crate::store_methods)
 /// imports them.
@@ -16,11 +16,10 @@ pub mod store_types {
 
 /// Implements methods of [`OutboxStore`](outbox_core::OutboxStore),
 /// [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader),
-/// [`OutboxAudit`](outbox_core::OutboxAudit) and [`Operator`](crate::Operator), all with the same
-/// body.
+/// [`OutboxAudit`](outbox_core::OutboxAudit) and [`Operator`](crate::Operator) with a common body.
 ///
-/// The body is a macro of the caller. It gets `self`, the name of the method and its arguments, and
-/// its value is the result of the method. A double so has only the methods that it changes.
+/// The body is a macro of the caller: it receives `self`, the method name and the arguments, and
+/// evaluates to the result.
 ///
 /// ```
 /// use outbox_testing::store_types::*;
@@ -59,7 +58,7 @@ macro_rules! __store_method {
             $body!($self, $method($($name),*))
         }
     };
-    // Of `OutboxStore`.
+    // `OutboxStore`.
     ($self:ident $body:ident preflight) => { $crate::__store_method! { $self $body preflight (deletes: bool) Vec<SetupProblem> } };
     ($self:ident $body:ident announce) => { $crate::__store_method! { $self $body announce (owner: OwnerId, ttl: Duration, announcement: &Announcement) Relays } };
     ($self:ident $body:ident relays) => { $crate::__store_method! { $self $body relays () Vec<LiveRelay> } };
@@ -74,13 +73,13 @@ macro_rules! __store_method {
     ($self:ident $body:ident pauses) => { $crate::__store_method! { $self $body pauses () Vec<Pause> } };
     ($self:ident $body:ident finish_pauses) => { $crate::__store_method! { $self $body finish_pauses () bool } };
     ($self:ident $body:ident backlog) => { $crate::__store_method! { $self $body backlog () Backlog } };
-    // Of `OutboxAdmin`.
+    // `OutboxAdmin`.
     ($self:ident $body:ident list) => { $crate::__store_method! { $self $body list (selection: &Selection, limit: NonZeroU32) Vec<StoredMessage> } };
     ($self:ident $body:ident page) => { $crate::__store_method! { $self $body page (selection: &Selection, from: PageFrom, limit: NonZeroU32) Vec<StoredMessage> } };
     ($self:ident $body:ident blocked) => { $crate::__store_method! { $self $body blocked (limit: NonZeroU32) Vec<BlockedAggregate> } };
     ($self:ident $body:ident forget_idle) => { $crate::__store_method! { $self $body forget_idle (aggregate_type: &str, idle_for: Duration) u64 } };
     ($self:ident $body:ident published) => { $crate::__store_method! { $self $body published (from: OffsetDateTime, until: OffsetDateTime, after: Option<MessageId>, limit: NonZeroU32) Vec<Message> } };
-    // Of `OutboxReader`.
+    // `OutboxReader`.
     ($self:ident $body:ident find) => { $crate::__store_method! { $self $body find (id: MessageId) Option<FoundMessage> } };
     ($self:ident $body:ident recorded_between) => { $crate::__store_method! { $self $body recorded_between (from: OffsetDateTime, until: OffsetDateTime, after: Option<MessageId>, limit: NonZeroU32) Vec<StoredMessage> } };
     ($self:ident $body:ident search_published) => { $crate::__store_method! { $self $body search_published (search: &PublishedSearch) PublishedFound } };
@@ -88,7 +87,7 @@ macro_rules! __store_method {
     ($self:ident $body:ident block) => { $crate::__store_method! { $self $body block (aggregate: &Aggregate) Option<BlockedAggregate> } };
     ($self:ident $body:ident expired_relays) => { $crate::__store_method! { $self $body expired_relays () Vec<ExpiredRelay> } };
     ($self:ident $body:ident partitions) => { $crate::__store_method! { $self $body partitions () Vec<PartitionOwner> } };
-    // Of `OutboxAudit`.
+    // `OutboxAudit`.
     ($self:ident $body:ident advance) => { $crate::__store_method! { $self $body advance (operation: &Operation, at_most: NonZeroU32) Operation } };
     ($self:ident $body:ident resume_as) => { $crate::__store_method! { $self $body resume_as (aggregate: &Aggregate, operation: &Operation) bool } };
     ($self:ident $body:ident forget_as) => { $crate::__store_method! { $self $body forget_as (aggregates: &[Aggregate], operation: &Operation) Forgotten } };
@@ -99,7 +98,7 @@ macro_rules! __store_method {
     ($self:ident $body:ident operations) => { $crate::__store_method! { $self $body operations (filter: &OperationFilter, limit: NonZeroU32) Vec<Operation> } };
     ($self:ident $body:ident operation) => { $crate::__store_method! { $self $body operation (id: OperationId) Option<Operation> } };
     ($self:ident $body:ident messages_of) => { $crate::__store_method! { $self $body messages_of (id: OperationId) OperationMessages } };
-    // Of `Operator`.
+    // `Operator`.
     ($self:ident $body:ident retry) => { $crate::__store_method! { $self $body retry (selection: &Selection) u64 } };
     ($self:ident $body:ident skip) => { $crate::__store_method! { $self $body skip (selection: &Selection) u64 } };
     ($self:ident $body:ident replay) => { $crate::__store_method! { $self $body replay (selection: &Selection) u64 } };

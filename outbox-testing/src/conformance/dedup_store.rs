@@ -1,7 +1,8 @@
-//! The promises of every [`DedupStore`] to its consumers.
+//! Conformance suite of [`DedupStore`]: each function takes a fixture and panics if its rule is
+//! violated.
 //!
-//! Each function takes a fixture and panics if its promise does not hold. Keys are fresh, so all functions may run on
-//! one store. Not here: forgetting completed keys, which takes as long as the store's retention.
+//! Invariant: keys are fresh, so all functions may run on one store. Expiry of completed keys is
+//! not tested, because it takes a full retention.
 
 use std::time::Duration;
 
@@ -11,20 +12,20 @@ use outbox_core::message::MessageId;
 
 /// A deduplication store under test.
 pub trait DedupStoreFixture: Send + Sync + 'static {
-    /// The store under test.
+    /// The store type under test.
     type Store: DedupStore;
 
-    /// Two handles to the same store, as two processes would have them.
+    /// Two handles to the same store, as in two processes.
     fn stores(&self) -> [&Self::Store; 2];
 }
 
-/// A lease that does not pass while a test runs.
+/// Outlasts every test.
 const LONG: Duration = Duration::from_secs(600);
-/// A lease that passes while a test runs.
+/// Expires during a test.
 const SHORT: Duration = Duration::from_millis(300);
-/// How long completed keys must be remembered.
+/// Retention of completed keys.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Longer than any step here takes.
+/// Timeout of a step that must finish.
 const SOON: Duration = Duration::from_secs(30);
 
 fn fresh_key() -> DedupKey {
@@ -43,7 +44,6 @@ async fn release(store: &impl DedupStore, key: &DedupKey, token: ClaimToken) {
     store.release(key, token).await.expect("the store answers");
 }
 
-/// Claims a key that must be free.
 async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> ClaimToken {
     match claim(store, key, lease).await {
         StoreClaim::Mine(token) => token,
@@ -51,7 +51,6 @@ async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> Claim
     }
 }
 
-/// Waits until another claimant's lease has passed, and claims the key.
 async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
     let wait = async {
         loop {
@@ -66,7 +65,7 @@ async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
     taken.expect("a claim is free once its lease has passed")
 }
 
-/// A working store passes its preflight without warnings.
+/// A healthy store passes its preflight without warnings.
 pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture: &F) {
     for store in fixture.stores() {
         let warnings = store.preflight(KEEP).await.expect("the store is healthy");
@@ -74,8 +73,8 @@ pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture:
     }
 }
 
-/// Only one claim of a key succeeds. Other keys are not affected: another event, another consumer, a consumer that
-/// differs only in case.
+/// Only one claim of a key succeeds. Claims of another event or another consumer are independent,
+/// and consumer names are case-sensitive.
 pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -89,7 +88,7 @@ pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     mine(there, &fresh_key(), LONG).await;
 }
 
-/// Of many claims at the same moment exactly one wins.
+/// Exactly one of many concurrent claims succeeds.
 pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     for _ in 0..5 {
@@ -103,20 +102,20 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
     }
 }
 
-/// A completed key is done for every claimant.
+/// A completed key is done for every claimant, even after the lease of its claim expires.
 pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
     assert!(complete(here, &key, token).await, "we hold the claim");
-    // A completed key outlasts the lease of its claim.
     tokio::time::sleep(SHORT * 2).await;
     for store in [here, there, here] {
         assert_eq!(claim(store, &key, LONG).await, StoreClaim::Done);
     }
 }
 
-/// Completing again with the same token gives the same answer, so that a caller whose answer was lost can ask again.
+/// Completing again with the same token returns the same result, so that a caller may retry after a
+/// lost response.
 pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -127,7 +126,7 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A released claim is free at once, and its old token is worth nothing.
+/// A released claim is free immediately, and its token becomes invalid.
 pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -149,7 +148,7 @@ pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixtur
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// The claim of a process that died is free once its lease has passed, and not before.
+/// A crashed process's claim becomes free when its lease expires, and not earlier.
 pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let (held, abandoned) = (fresh_key(), fresh_key());
@@ -160,7 +159,7 @@ pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixtu
     assert_eq!(claim(here, &abandoned, LONG).await, StoreClaim::InProgress);
 }
 
-/// A claimant that lost its claim cannot complete it.
+/// A claimant that lost its claim cannot complete the key.
 pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -188,7 +187,7 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     assert!(complete(there, &key, held).await, "we hold the claim");
 }
 
-/// An effect that took longer than its lease is still recorded, if no other claimant has begun.
+/// An expired claim can still be completed if no other claimant took it.
 pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -198,9 +197,11 @@ pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Makes one test per promise of a deduplication store. Arguments: the attributes of the tests, and an expression for
-/// an `Option` of a [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). The expression
-/// may await; `None` skips the test.
+/// Generates one test per rule of a deduplication store.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a
+/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). The expression may
+/// await; `None` skips the test.
 #[macro_export]
 macro_rules! dedup_store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,7 +1,7 @@
-//! Fixtures of the in-memory implementations, and the shortest examples of writing a fixture.
+//! Fixtures of the in-memory implementations. They also serve as short examples of fixtures.
 //!
-//! They are generic over the implementation, so that the planted mistakes of [`crate::wrong`], which wrap the
-//! in-memory implementations, run the same suites.
+//! They are generic over the implementation, so that the planted mistakes of [`crate::wrong`] run
+//! the same suites.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::subscriber::SubscriberFixture;
 use crate::wrong::WriterMistake;
 use crate::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTransaction};
 
-/// Runs the suite of stores over [`MemoryStore`], or over a wrapper of it.
+/// Fixture of the store suite over [`MemoryStore`] or a wrapper of it.
 #[derive(Debug)]
 pub struct MemoryStoreFixture<S = MemoryStore> {
     memory: MemoryStore,
@@ -31,13 +31,13 @@ pub struct MemoryStoreFixture<S = MemoryStore> {
 }
 
 impl MemoryStoreFixture {
-    /// A fresh store.
+    /// Creates a fixture with an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::wrapping(|memory| memory)
     }
 
-    /// A new store, and a writer with a mistake.
+    /// Creates a fixture with an empty store and a faulty writer.
     #[must_use]
     pub fn with_writer(mistake: WriterMistake) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Default for MemoryStoreFixture {
 }
 
 impl<S> MemoryStoreFixture<S> {
-    /// A wrapper around a fresh store.
+    /// Creates a fixture whose store is a wrapper around an empty [`MemoryStore`].
     pub fn wrapping(wrap: impl FnOnce(MemoryStore) -> S) -> Self {
         let memory = MemoryStore::new();
         Self {
@@ -124,7 +124,8 @@ impl OpenTransaction for MemoryTransaction {
     }
 }
 
-/// Runs the suites of publishers, subscribers and stream logs over a part of [`MemoryBroker`], or over a wrapper of it.
+/// Fixture of the publisher, subscriber and stream log suites over a part of [`MemoryBroker`] or a
+/// wrapper of it.
 #[derive(Debug)]
 pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
@@ -132,7 +133,7 @@ pub struct MemoryBrokerFixture<T> {
 }
 
 impl<T> MemoryBrokerFixture<T> {
-    /// A part of a new broker. Subscriptions of this broker prefetch.
+    /// Creates a fixture from a part of a new broker with prefetch.
     pub fn of(part: impl FnOnce(&MemoryBroker) -> T) -> Self {
         let broker = MemoryBroker::new().with_prefetch();
         Self {
@@ -147,7 +148,6 @@ impl<T> MemoryBrokerFixture<T> {
     }
 }
 
-/// A subject outside the default ones.
 const FIXED_SUBJECT: &str = "fixed.subject";
 
 impl<P: Publisher> PublisherFixture for MemoryBrokerFixture<P> {
@@ -218,7 +218,7 @@ impl<S: Subscriber> SubscriberFixture for MemoryBrokerFixture<S> {
     }
 }
 
-/// Runs the suite of deduplication stores over one store, which both processes share.
+/// Fixture of the deduplication store suite. Both handles are the same store.
 #[derive(Debug)]
 pub struct MemoryDedupStoreFixture<S>(pub S);
 
@@ -230,17 +230,17 @@ impl<S: DedupStore> DedupStoreFixture for MemoryDedupStoreFixture<S> {
     }
 }
 
-/// Runs the suite of logs over [`MemoryLog`], or over a wrapper of it.
+/// Fixture of the log suite over [`MemoryLog`] or a wrapper of it.
 #[derive(Debug)]
 pub struct MemoryLogFixture<L = MemoryLog> {
     outbox: MemoryStoreFixture,
-    /// The log beneath the wrapper, for what a test does to it from outside.
+    /// The log inside the wrapper.
     memory: MemoryLog,
     log: L,
 }
 
 impl<L> MemoryLogFixture<L> {
-    /// A log of a fresh store.
+    /// Creates a fixture from a log of an empty store.
     pub fn of(log: impl FnOnce(&MemoryStore) -> L) -> Self {
         let outbox = MemoryStoreFixture::new();
         Self {

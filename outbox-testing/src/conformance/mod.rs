@@ -1,7 +1,7 @@
-//! The promises of the seams as code: one public async function per promise, which every implementation runs.
+//! Conformance suites: one public async function per rule of a contract, for every implementation.
 //!
-//! A suite consists of a fixture trait and a macro. An adapter implements the trait, which brings its back end into the
-//! states that the promises need. The macro makes one test per promise:
+//! A suite is a fixture trait and a macro. An adapter implements the trait, and the macro generates
+//! one test per rule:
 //!
 //! ```
 //! # #[allow(dead_code)]
@@ -18,10 +18,10 @@
 //! }
 //! ```
 //!
-//! Invariant: a suite asks for nothing beyond the contract in [`outbox_core::store`], [`outbox_core::log`],
-//! [`outbox_core::publisher`], [`outbox_core::subscriber`] or [`outbox_core::dedup`]. Each promise has a planted mistake
-//! ([`crate::wrong`]) that the suite detects. Differences between back ends are methods of the fixture; a promise that needs what a back end lacks
-//! does not apply, and says so. Not here: performance, see `stress`.
+//! Invariant: a suite requires only the contract in [`outbox_core::store`], [`outbox_core::log`],
+//! [`outbox_core::publisher`], [`outbox_core::subscriber`] or [`outbox_core::dedup`].
+//! [`crate::wrong`] has a planted mistake for each rule. A rule that does not apply to a back end
+//! prints the reason and passes.
 
 use crate::store_types::*;
 use crate::{Operator as _, store_methods};
@@ -35,7 +35,7 @@ pub mod store;
 pub mod stream_log;
 pub mod subscriber;
 
-/// The store of a fixture. Its calls must succeed.
+/// The store of a fixture. A failed call panics.
 struct Store<'f, S>(&'f S);
 
 fn store<F: store::StoreFixture>(fixture: &F) -> Store<'_, F::Store> {
@@ -61,11 +61,12 @@ impl<S: OutboxAudit> Store<'_, S> {
         forget_as pause_as unpause_as write_down finish operations operation messages_of);
 }
 
-/// Makes one test per promise. Not public API: the macros of the suites call it.
+/// Generates one test per rule. Not public API: only the macros of the suites call it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __promises {
-    // `$test` stays one token tree, because it is repeated for each promise and not along with them.
+    // `$test` stays one token tree, because it repeats for each function, not in lockstep with
+    // them.
     ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
         $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
     };

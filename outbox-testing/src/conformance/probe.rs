@@ -1,7 +1,7 @@
 //! The events and messages that the suites record and publish.
 //!
-//! Written without the derive, so that the suites need no feature but `testing`, and so that the probes stay out of the
-//! catalogue of the tested program.
+//! Written without the derive macro, so that probes require only the feature `testing` and stay out
+//! of the event catalogue of the tested program.
 
 use bytes::Bytes;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 /// Aggregate type of all probes.
 pub const AGGREGATE: &str = "probe";
 
-/// The event of the suites. Its event types are `probe.noted`, `probe.observed` and, unsequenced, `probe.sampled`.
+/// The event of the suites. Its event types are `probe.noted`, `probe.observed` and `probe.sampled`
+/// (unsequenced).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     id: String,
@@ -25,7 +26,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A `probe.noted` of an aggregate; `n` distinguishes probes.
+    /// Creates a `probe.noted`; `n` distinguishes probes.
     pub fn noted(id: impl Into<String>, n: u64) -> Self {
         Self {
             id: id.into(),
@@ -36,7 +37,7 @@ impl Probe {
         }
     }
 
-    /// A `probe.observed`.
+    /// Creates a `probe.observed`.
     pub fn observed(id: impl Into<String>, n: u64) -> Self {
         Self {
             kind: 1,
@@ -44,7 +45,7 @@ impl Probe {
         }
     }
 
-    /// A `probe.sampled`, which is unsequenced.
+    /// Creates a `probe.sampled`, which is unsequenced.
     pub fn sampled(id: impl Into<String>, n: u64) -> Self {
         Self {
             kind: 2,
@@ -52,7 +53,7 @@ impl Probe {
         }
     }
 
-    /// Gives the event a deduplication key.
+    /// Sets the deduplication key.
     #[must_use]
     pub fn with_dedup_key(self, key: impl Into<String>) -> Self {
         Self {
@@ -70,7 +71,7 @@ impl Probe {
         }
     }
 
-    /// The number that distinguishes this probe from others.
+    /// The number that distinguishes this probe.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
@@ -120,12 +121,12 @@ pub const NOTED: &EventDescriptor = &Probe::DESCRIPTORS[0];
 /// Descriptor of `probe.observed`.
 pub const OBSERVED: &EventDescriptor = &Probe::DESCRIPTORS[1];
 
-/// The aggregate of probes with this id.
+/// The probe aggregate with this id.
 pub fn aggregate(id: impl Into<String>) -> Aggregate {
     Aggregate::new(AGGREGATE, id)
 }
 
-/// A stored message with a fresh id, for the suites of the broker.
+/// Creates a stored message with a fresh id, for the broker suites.
 #[must_use]
 pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) -> Message {
     let id = MessageId::fresh();
@@ -144,8 +145,8 @@ pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) 
     }
 }
 
-/// Aggregate ids that some collation treats as equal, or that mean something to some broker. They must stay distinct
-/// all the way.
+/// Aggregate ids that some collations treat as equal or some brokers interpret. They must stay
+/// distinct end to end.
 #[must_use]
 pub fn odd_aggregate_ids() -> Vec<String> {
     let plain = [

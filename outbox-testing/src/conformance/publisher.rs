@@ -1,7 +1,7 @@
-//! The promises of every [`Publisher`] to the relay.
+//! Conformance suite of [`Publisher`]: each function takes a fixture with an empty stream and
+//! panics if its rule is violated.
 //!
-//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: order
-//! between concurrent calls, which publishers do not owe.
+//! The order of concurrent calls is not tested, because publishers need not keep it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,26 +15,24 @@ use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use super::probe::{NOTED, OBSERVED, message, odd_aggregate_ids};
 use crate::LogEntry;
 
-/// Brings one broker into the states that the promises need.
-///
-/// One value stands for one stream that nobody else uses, empty at first.
+/// Sets up one broker for the suite. One value is one empty stream without other users.
 pub trait PublisherFixture: Send + Sync + 'static {
-    /// The publisher under test.
+    /// The publisher type under test.
     type Publisher: Publisher;
 
     /// The publisher under test.
     fn publisher(&self) -> &Self::Publisher;
 
-    /// Everything on the stream, in stream order.
+    /// All entries of the stream, in stream order.
     fn stored(&self) -> impl Future<Output = Vec<LogEntry>> + Send;
 
-    /// A subject other than the default one that the stream accepts.
+    /// A subject that the stream accepts, other than the default subjects.
     fn fixed_subject(&self) -> String;
 
     /// Size in bytes of a payload that the broker cannot accept.
     fn payload_bytes_too_many(&self) -> usize;
 
-    /// Makes the broker unreachable, or reachable again.
+    /// Makes the broker unreachable or reachable again.
     fn set_available(&self, available: bool) -> impl Future<Output = ()> + Send;
 }
 
@@ -50,13 +48,12 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
     }
 }
 
-/// Everything on the stream with its stream sequences. Every entry must be readable.
+/// All messages with their stream sequences. Panics if an entry cannot be decoded.
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     let read = |entry: LogEntry| (entry.stream_sequence, entry.message.expect("it can be read"));
     fixture.stored().await.into_iter().map(read).collect()
 }
 
-/// The messages on the stream, in its order.
 async fn messages<F: PublisherFixture>(fixture: &F) -> impl Iterator<Item = Message> + use<F> {
     stored(fixture).await.into_iter().map(|(_, message)| message)
 }
@@ -65,7 +62,7 @@ async fn last<F: PublisherFixture>(fixture: &F) -> Message {
     messages(fixture).await.last().expect("something is stored")
 }
 
-/// A confirmed message is on the stream, at the stream sequence in the receipt.
+/// A confirmed message is on the stream, at the stream sequence in its receipt.
 pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=5).map(|sequence| message(NOTED, "a", sequence)).collect();
     let mut expected = Vec::new();
@@ -78,7 +75,7 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// The broker recognises a message that is published again, and keeps one copy.
+/// A message published again is detected as a duplicate and stored once.
 pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     let (first, other) = (message(NOTED, "a", 1), message(NOTED, "a", 2));
     let stored_at = publish(fixture, &first).await.stream_sequence;
@@ -91,7 +88,7 @@ pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     assert_eq!(ids, [first.id, other.id]);
 }
 
-/// Two messages with the same content are two messages.
+/// Messages with equal content and different ids are both stored.
 pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixture>(fixture: &F) {
     for _ in 0..2 {
         assert!(!publish(fixture, &message(NOTED, "a", 1)).await.duplicate);
@@ -99,7 +96,7 @@ pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixtu
     assert_eq!(stored(fixture).await.len(), 2);
 }
 
-/// Many concurrent publishes, each of them confirmed, are all stored, each once.
+/// Concurrent confirmed publishes are all stored, once each.
 pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (0..200).map(|n| message(NOTED, &format!("a{n}"), 1)).collect();
     let receipts = join_all(messages.iter().map(|message| publish(fixture, message))).await;
@@ -110,11 +107,12 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
     assert_eq!(stored, confirmed, "each receipt has the place of its own message");
 }
 
-/// The same message published twice at the same time is stored once.
+/// Concurrent publishes of one message store it once.
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // A broker may ask the caller to come back while the first copy is on its way. It may not refuse for good.
+    // A broker may return a retryable error while the first copy is in flight, but not a permanent
+    // one.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         let is_passing = matches!(error.class(), FailureClass::Unknown | FailureClass::Transient);
         assert!(is_passing, "{error}");
@@ -123,7 +121,7 @@ pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F)
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// Messages of one aggregate that are published one after the other keep that order on the stream.
+/// Publishes awaited one after the other keep their order on the stream.
 pub async fn awaited_publishes_keep_their_order<F: PublisherFixture>(fixture: &F) {
     for sequence in 1..=20 {
         let event = if sequence % 2 == 0 { NOTED } else { OBSERVED };
@@ -133,7 +131,7 @@ pub async fn awaited_publishes_keep_their_order<F: PublisherFixture>(fixture: &F
     assert_eq!(sequences.collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
 }
 
-/// Nothing of a message is lost or changed on the way.
+/// Every field of a message arrives unchanged.
 pub async fn every_field_survives<F: PublisherFixture>(fixture: &F) {
     let mut full = message(NOTED, "ü", 7);
     full.event_version = 3;
@@ -162,7 +160,7 @@ pub async fn every_field_survives<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// Payloads are arbitrary bytes: empty, of any value, nearly as large as brokers accept.
+/// Payloads are arbitrary bytes, from empty to almost 1 MiB.
 pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     let all_bytes: Vec<u8> = (0..=u8::MAX).collect();
     let large = vec![b'x'; 900 * 1024];
@@ -182,7 +180,8 @@ pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// An aggregate id arrives unchanged and has a subject of its own, whatever it means to the broker.
+/// An aggregate id arrives unchanged and has its own subject, even if it contains characters
+/// special to the broker.
 pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for id in &ids {
@@ -198,7 +197,7 @@ pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     assert_eq!(received, ids);
 }
 
-/// A fixed subject replaces the default one, only for its own message.
+/// A fixed subject replaces the default subject, for its own message only.
 pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     let fixed = fixture.fixed_subject();
     let exported = Message {
@@ -212,7 +211,8 @@ pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     assert_ne!(entries[1].subject, fixed);
 }
 
-/// A message that the broker can never accept is refused for good, and other messages are not affected.
+/// A message too large for the broker fails with a permanent error. Other messages are not
+/// affected.
 pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) {
     let oversize = Message {
         payload: Bytes::from(vec![b'x'; fixture.payload_bytes_too_many()]),
@@ -223,18 +223,18 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// While the broker is unreachable, publishing ends and the outcome is unknown, whether or not the message was sent.
-/// Afterwards the same message goes through and is stored once, whatever became of the earlier attempts.
+/// During an outage, publishing fails with an unknown outcome. Afterwards the same message can be
+/// published and is stored once.
 pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
     publish(fixture, &message(NOTED, "a", 1)).await;
     let message = message(NOTED, "a", 2);
     fixture.set_available(false).await;
     for _ in 0..2 {
-        // The outcome of a publish is unknown when the broker is silent.
+        // The outcome is unknown, because the broker may have stored the message.
         assert_eq!(refusal(fixture, &message).await.class(), FailureClass::Unknown);
     }
     fixture.set_available(true).await;
-    // Reconnecting may take some attempts. Each may end as during the outage.
+    // Reconnecting may take several attempts.
     for attempt in 1.. {
         match fixture.publisher().publish(&message).await {
             Ok(_) => break,
@@ -246,13 +246,13 @@ pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
     assert_eq!(copies.count(), 1);
 }
 
-/// A broker that is set up passes its preflight.
+/// A healthy broker passes its preflight.
 pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture: &F) {
     let checked = fixture.publisher().preflight().await;
     checked.expect("the broker of the fixture is healthy");
 }
 
-/// After unconfirmed publishes were abandoned, publishing is allowed at once, and stored messages stay stored.
+/// After `abandon`, publishing is allowed immediately, and stored messages stay.
 pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &F) {
     let expected: Vec<Message> = (1..=3).map(|sequence| message(NOTED, "a", sequence)).collect();
     for message in &expected {
@@ -263,8 +263,10 @@ pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &
     assert_eq!(messages(fixture).await.collect::<Vec<_>>(), expected);
 }
 
-/// Makes one test per promise of a publisher. Arguments: the attributes of the tests, and an expression for an `Option`
-/// of a fresh [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). The expression may await;
+/// Generates one test per rule of a publisher.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). The expression may await;
 /// `None` skips the test.
 #[macro_export]
 macro_rules! publisher_conformance {

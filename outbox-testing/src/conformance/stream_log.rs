@@ -1,7 +1,8 @@
-//! The promises of every [`StreamLog`], [`StreamSearch`] and [`StreamReader`] to code that compares the outbox with the stream.
+//! Conformance suite of [`StreamLog`], [`StreamSearch`] and [`StreamReader`], which compare the
+//! outbox with the stream.
 //!
-//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: publishing,
-//! see [`super::publisher`].
+//! Each function takes a fixture with an empty stream and panics if its rule is violated. For
+//! publishing, see [`super::publisher`].
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -13,27 +14,25 @@ use time::OffsetDateTime;
 
 use super::probe::{NOTED, message};
 
-/// Brings one broker into the states that the promises need.
-///
-/// One value stands for one stream that nobody else uses, empty at first.
+/// Sets up one broker for the suite. One value is one empty stream without other users.
 pub trait StreamLogFixture: Send + Sync + 'static {
-    /// The log under test.
+    /// The stream log type under test.
     type Log: StreamReader;
 
-    /// The log under test.
+    /// The stream log under test.
     fn log(&self) -> &Self::Log;
 
-    /// The broker's clock, or one that differs from it by less than half a second.
+    /// The broker's clock, or a clock within half a second of it.
     fn now(&self) -> impl Future<Output = OffsetDateTime> + Send;
 
-    /// Publishes a message as a relay does, and waits for the confirmation.
+    /// Publishes a message as a relay does and awaits the confirmation.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
 
-    /// Puts an entry onto the stream that is not a message of an outbox.
+    /// Adds an entry to the stream that is not an outbox message.
     fn publish_foreign(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Longer than the permitted difference between the clocks of [`StreamLogFixture::now`].
+/// Exceeds the clock difference that [`StreamLogFixture::now`] permits.
 const APART: Duration = Duration::from_millis(1100);
 
 async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<MessageId> {
@@ -41,7 +40,7 @@ async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<
     ids.expect("message_ids answers")
 }
 
-/// Publishes messages of many aggregates, some of them replayed copies; returns their ids.
+/// Publishes messages of many aggregates, every tenth as a replayed copy. Returns their ids.
 async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<MessageId> {
     let mut published = HashSet::new();
     for n in 0..count {
@@ -62,16 +61,17 @@ fn copy_of(message: &Message) -> Message {
     }
 }
 
-/// The log lists every message on the stream by its own id, replayed copies included, and nothing else.
+/// `message_ids` lists every message on the stream by its own id, including replayed copies, and
+/// nothing else.
 pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
-    // More messages than a server sends at a time.
+    // Exceeds one batch of a server.
     let published = publish_many(fixture, 600).await;
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// Messages stored before the given time are left out.
+/// Messages stored before the start time are skipped.
 pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture: &F) {
     let start = fixture.now().await - APART;
     let older = publish_many(fixture, 5).await;
@@ -85,7 +85,7 @@ pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture
     assert_eq!(ids(fixture, end).await, HashSet::new());
 }
 
-/// Foreign entries on the stream are not listed, and do not stop messages from being listed.
+/// Foreign entries are skipped, and later messages still listed.
 pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     fixture.publish_foreign().await;
@@ -94,13 +94,14 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// A message is located by its own id while the stream holds it, also where others are on its subject. A replayed copy is another message.
+/// `locate` finds a message by its own id, also if its subject has other messages. A replayed copy
+/// is a different message.
 pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
     fixture.publish_foreign().await;
     let mut messages = [("a", 1), ("a", 2), ("b", 1)]
         .map(|(id, n)| message(NOTED, id, n))
         .to_vec();
-    // As old as the clock of the broker, which a search starts from.
+    // A search starts at the creation time, which must be on the broker's clock.
     let now = fixture.now().await;
     messages.iter_mut().for_each(|message| message.created_at = now);
     let absent = copy_of(&messages[0]);
@@ -119,7 +120,6 @@ pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F
     assert_eq!(found, None);
 }
 
-/// Reads all that was stored at `from` or later.
 async fn read<F: StreamLogFixture>(
     fixture: &F,
     from: OffsetDateTime,
@@ -147,18 +147,18 @@ fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
     }
 }
 
-/// Reading shows each message as it was published, in the order of the stream, replayed copies included, and counts what is no message.
+/// `read` returns each message as published, in stream order, including replayed copies, and counts
+/// foreign entries.
 pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
     fixture.publish_foreign().await;
     let mut published = Vec::new();
-    // More messages than a server sends at a time.
+    // Exceeds one batch of a server.
     for n in 0..1_100 {
         let id = format!("a{}", n % 7);
         let mut message = message(NOTED, &id, n / 7 + 1);
         if n % 100 == 99 {
-            // A replayed copy of the one before.
             message = copy_of(published.last().expect("there is one"));
         }
         fixture.publish(message.clone()).await;
@@ -181,7 +181,7 @@ pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(f
     assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
 }
 
-/// Reading begins with what was stored at the given time, and ends when it is told to.
+/// `read` starts at the given time and ends when the callback returns `false`.
 pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fixture: &F) {
     publish_many(fixture, 3).await;
     tokio::time::sleep(APART).await;
@@ -203,9 +203,11 @@ pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fi
     assert_eq!(read(fixture, end).await.0, []);
 }
 
-/// Makes one test per promise of a stream's log. Arguments: the attributes of the tests, and an expression for an
-/// `Option` of a fresh [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). The expression
-/// may await; `None` skips the test.
+/// Generates one test per rule of a stream log.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). The expression may
+/// await; `None` skips the test.
 #[macro_export]
 macro_rules! stream_log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

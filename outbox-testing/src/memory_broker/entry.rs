@@ -6,7 +6,6 @@ use time::OffsetDateTime;
 
 use super::LogEntry;
 
-/// A stored message.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) stream_sequence: u64,
@@ -14,7 +13,7 @@ pub(super) struct Entry {
     pub(super) headers: Vec<(String, String)>,
     pub(super) payload: Bytes,
     pub(super) event_type: Option<String>,
-    /// `None` if the entry is not a message of an outbox.
+    /// `None` if the entry is not an outbox message.
     pub(super) message_id: Option<MessageId>,
     pub(super) stored_at: OffsetDateTime,
 }

@@ -1,9 +1,8 @@
-//! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
+//! An in-memory broker: one ordered log, deduplication by message id, and durable consumers.
 //!
-//! It behaves like a JetStream stream with limits retention, as far as the contracts of [`outbox_core::publisher`] and
-//! [`outbox_core::subscriber`] go. Invariant: messages reach consumers through the real [`outbox_core::codec`]. Not here:
-//! retention, several streams, and the network; network failures are planned with methods such as
-//! [`MemoryBroker::lose_acks`].
+//! Within the contracts of [`outbox_core::publisher`] and [`outbox_core::subscriber`], it behaves
+//! like a JetStream stream with limits retention. Invariant: messages reach consumers through the
+//! real [`outbox_core::codec`].
 
 mod consumer;
 mod entry;
@@ -33,7 +32,7 @@ pub use publisher::MemoryPublisher;
 pub use reach::{Reached, Way};
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
-/// A broker in memory. Clones share their state.
+/// An in-memory broker. Clones share their state.
 ///
 /// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's clock.
 ///
@@ -62,19 +61,19 @@ pub struct MemoryBroker {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified whenever a waiting subscription might find something new.
+    /// Notified whenever a waiting subscription may find something new.
     changed: Notify,
 }
 
-/// How long the broker remembers message ids.
+/// How long the broker keeps message ids for deduplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DedupWindow {
-    /// For ever.
+    /// Forever.
     #[default]
     Unlimited,
-    /// The ids of this many latest messages.
+    /// For this many latest messages.
     Messages(usize),
-    /// The ids of messages stored within this time.
+    /// For this time after storing.
     Time(Duration),
 }
 
@@ -85,8 +84,8 @@ impl Default for MemoryBroker {
 }
 
 impl MemoryBroker {
-    /// An empty broker that remembers message ids for ever and accepts messages of up to 1 MiB, headers included, as
-    /// nats-server does.
+    /// Creates an empty broker with unlimited deduplication. Accepts messages of up to 1 MiB
+    /// including headers, as nats-server does.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -97,52 +96,52 @@ impl MemoryBroker {
         }
     }
 
-    /// Sets how long message ids are remembered. Default: [`DedupWindow::Unlimited`].
+    /// Sets the deduplication window. Default: [`DedupWindow::Unlimited`].
     #[must_use]
     pub fn with_dedup_window(self, window: DedupWindow) -> Self {
         self.lock().window = window;
         self
     }
 
-    /// Sets the [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention) that the broker reports. Default:
-    /// `None`, for ever. The broker deletes nothing either way.
+    /// Sets the reported
+    /// [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention). Default: `None`,
+    /// unlimited. The broker never deletes messages.
     #[must_use]
     pub fn with_retention(self, retention: Option<Duration>) -> Self {
         self.lock().retention = retention;
         self
     }
 
-    /// Sets how long a publish travels to the broker, and how long its confirmation travels back. Default: zero, so
-    /// that a publish is confirmed at once.
+    /// Sets the latency of a publish, and again of its confirmation. Default: zero.
     #[must_use]
     pub fn with_latency(self, each_way: Duration) -> Self {
         self.lock().latency = each_way;
         self
     }
 
-    /// Lets subscriptions fetch up to [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch) messages ahead, as
-    /// those of a real broker do. By default a subscription fetches one message when asked for it. Messages fetched by
-    /// a dropped subscription come again after `ack_wait`.
+    /// Lets subscriptions prefetch up to
+    /// [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch) messages. Default: no
+    /// prefetch. Prefetched messages of a dropped subscription are redelivered after `ack_wait`.
     #[must_use]
     pub fn with_prefetch(self) -> Self {
         self.lock().prefetches = true;
         self
     }
 
-    /// A publisher to this broker.
+    /// Creates a publisher.
     #[must_use]
     pub fn publisher(&self) -> MemoryPublisher {
         MemoryPublisher::new(self.clone())
     }
 
-    /// A subscriber to this broker's messages.
+    /// Creates a subscriber.
     #[must_use]
     pub fn subscriber(&self) -> MemorySubscriber {
         MemorySubscriber::new(self.clone())
     }
 
-    /// Puts an entry onto the log that no relay published, and returns its stream sequence. It is delivered to
-    /// consumers of its `ce-type`, or to all consumers if it has none.
+    /// Appends an entry that no relay published. Returns its stream sequence. It is delivered to
+    /// consumers of its `ce-type`, or to all if it has none.
     pub fn inject(
         &self,
         subject: impl Into<String>,
@@ -160,20 +159,20 @@ impl MemoryBroker {
         self.lock().now()
     }
 
-    /// Everything on the log, in order.
+    /// All entries of the log, in order.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.lock().log().map(|entry| entry.decoded()).collect()
     }
 
-    /// The messages on the log, in order. Entries that cannot be decoded are left out.
+    /// The messages on the log, in order. Skips entries that cannot be decoded.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let entries = self.log().into_iter();
         entries.filter_map(|entry| entry.message.ok()).collect()
     }
 
-    /// Number of calls of publish, refused ones included.
+    /// Number of publish calls, including rejected ones.
     #[must_use]
     pub fn publishes(&self) -> u64 {
         self.lock().publishes
@@ -186,13 +185,13 @@ impl MemoryBroker {
         state.consumer(consumer).map_or(0, |consumer| consumer.deliveries)
     }
 
-    /// Whether this consumer exists and has acknowledged every message that it wants.
+    /// Whether this consumer exists and has acknowledged every wanted message.
     #[must_use]
     pub fn is_idle(&self, consumer: &str) -> bool {
         self.lock().is_idle(consumer)
     }
 
-    /// Waits until [`Self::is_idle`] holds for this consumer.
+    /// Waits until [`Self::is_idle`] holds.
     pub async fn until_idle(&self, consumer: &str) {
         loop {
             let changed = self.shared.changed.notified();
@@ -206,28 +205,29 @@ impl MemoryBroker {
         }
     }
 
-    /// Deletes a consumer with its progress, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](outbox_core::SubscriberError::Gone).
+    /// Deletes a consumer with its progress. Its subscriptions end with
+    /// [`SubscriberError::Gone`](outbox_core::SubscriberError::Gone).
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();
     }
 
-    /// Puts a message onto the log at once, ignoring the broker's planned delays and faults. For the simulation in
-    /// `stress`, which plans its own. Not public API: it may change in any release.
+    /// Stores a message immediately, ignoring planned latency and faults. Not public API: for the
+    /// simulation in `stress`.
     #[doc(hidden)]
     pub fn store_message(&self, message: &Message) -> Receipt {
         self.lock().store(message)
     }
 
-    /// Deletes these entries of the log and, if `forgets_ids`, the ids of their messages. For the simulation in
-    /// `stress`. Not public API: it may change in any release.
+    /// Deletes these entries and, if `forgets_ids`, their message ids. Not public API: for the
+    /// simulation in `stress`.
     #[doc(hidden)]
     pub fn lose_stream_sequences(&self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.lock().lose(stream_sequences, forgets_ids);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it held the lock has failed already, and the state is still whole.
+        // The state stays consistent if a test panics while it holds the lock.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -237,7 +237,8 @@ impl MemoryBroker {
 }
 
 impl StreamLog for MemoryBroker {
-    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down.
+    /// Returns [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is
+    /// down.
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         let state = self.lock();
         state.reachable()?;
@@ -246,7 +247,8 @@ impl StreamLog for MemoryBroker {
 }
 
 impl StreamSearch for MemoryBroker {
-    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down.
+    /// Returns [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is
+    /// down.
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let state = self.lock();
         state.reachable()?;
@@ -255,7 +257,8 @@ impl StreamSearch for MemoryBroker {
 }
 
 impl StreamReader for MemoryBroker {
-    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down. `see` must not call the broker.
+    /// Returns [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is
+    /// down. `see` must not call the broker: the lock is held.
     async fn read(
         &self,
         from: OffsetDateTime,
@@ -270,11 +273,11 @@ impl StreamReader for MemoryBroker {
 /// An entry of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// The number that the stream gave to the entry, counted from 1.
+    /// The sequence of the entry in the stream, from 1.
     pub stream_sequence: u64,
-    /// The subject on which the entry was published.
+    /// The subject of the entry.
     pub subject: String,
-    /// The message with its own id and that of its event, or the reason why the entry is not a message.
+    /// The message, or the reason why the entry is not a message.
     pub message: Result<Message, DecodeError>,
 }
 

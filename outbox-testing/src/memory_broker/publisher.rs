@@ -9,9 +9,10 @@ use tokio::time::sleep;
 
 use super::MemoryBroker;
 
-/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`], by default no time.
+/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`].
 ///
-/// Clones share a connection. [`Publisher::abandon`] closes it, drops the publishes on their way, and opens another.
+/// Clones share a connection. [`Publisher::abandon`] closes it, drops its publishes in flight, and
+/// opens a new one.
 #[derive(Debug, Clone)]
 pub struct MemoryPublisher {
     broker: MemoryBroker,
@@ -29,14 +30,14 @@ impl MemoryPublisher {
         }
     }
 
-    /// Sets what [`Publisher::destination`] returns. Default: none.
+    /// Sets the result of [`Publisher::destination`]. Default: `None`.
     #[must_use]
     pub fn with_destination(mut self, destination: Destination) -> Self {
         self.destination = Some(destination);
         self
     }
 
-    /// The broker that this publishes to.
+    /// The broker of this publisher.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
@@ -61,8 +62,7 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // If the caller drops the future before this point, nothing is stored. If it drops the future later, the
-        // message stays stored.
+        // Before this point a dropped future stores nothing; after it, the message stays stored.
         let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {

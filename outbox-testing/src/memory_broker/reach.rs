@@ -1,4 +1,4 @@
-//! One relay's way to the broker.
+//! The connection of one relay to the broker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::{MemoryBroker, MemoryPublisher};
 /// How the broker answers one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As it answers other relays.
+    /// Normally.
     Open,
-    /// No call is answered.
+    /// Nothing is answered.
     Silent,
-    /// Every publish is refused; probes are answered.
+    /// Publishes are rejected; probes are answered.
     Refused(FailureClass),
     /// Publishes are not answered; probes are.
     SilentToMessages,
 }
 
-/// A publisher whose way to the [`MemoryBroker`] a test closes and opens. Clones share the way.
+/// A publisher whose connection to the [`MemoryBroker`] a test can impair. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Reached {
     broker: MemoryPublisher,
@@ -32,7 +32,7 @@ pub struct Reached {
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Reached {
-    /// Reaches the broker.
+    /// Creates a publisher with a working connection.
     #[must_use]
     pub fn new(broker: &MemoryBroker) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Reached {
         }
     }
 
-    /// Closes or opens the way.
+    /// Sets how the broker answers.
     pub fn set(&self, way: Way) {
         *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
     }

@@ -1,8 +1,11 @@
-//! The state of the in-memory broker, and its rules.
+//! The state of the in-memory broker.
 //!
-//! Invariants: stream sequences only grow and are never given twice. A consumer's `unacked` holds exactly the entries
-//! that it was given, has not acknowledged, and that are still on the log. Every entry up to `cursor` was given to the
-//! consumer, or is unwanted.
+//! Invariants:
+//!
+//! - Stream sequences only grow and are never reused.
+//! - `unacked` of a consumer holds exactly its delivered, unacknowledged entries that are still on
+//!   the log.
+//! - Every entry up to `cursor` was delivered to the consumer or is unwanted.
 
 mod reading;
 
@@ -22,13 +25,13 @@ use super::DedupWindow;
 use super::consumer::Consumer;
 use super::entry::Entry;
 
-/// CloudEvents source of all messages that this broker stores.
+/// CloudEvents source of all messages.
 const SOURCE: &str = "memory";
 
-/// Beginning of all default subjects.
+/// Prefix of the default subjects.
 pub(super) const DEFAULT_SUBJECTS: &str = "events.";
 
-/// The default limit of nats-server for payload and headers together.
+/// Default limit of nats-server for payload and headers together.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
@@ -36,9 +39,8 @@ pub(crate) struct State {
     log: BTreeMap<u64, Entry>,
     last_stream_sequence: u64,
     started: (Instant, OffsetDateTime),
-    /// Number of publisher connections opened so far.
     connections: u64,
-    /// For each remembered id: the stream sequence and the time of storing.
+    /// By remembered id: stream sequence and storing time.
     ids: HashMap<MessageId, (u64, Instant)>,
     consumers: HashMap<String, Consumer>,
     generations: u64,
@@ -50,10 +52,8 @@ pub(crate) struct State {
     pub(super) publishes: u64,
 }
 
-/// The answer to a subscription that asks for the next delivery.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The message, and the number of the delivery among those of the consumer.
     Delivery(Incoming),
     /// Nothing now, and nothing before this time unless the state changes.
     Wait(Option<Instant>),
@@ -89,18 +89,16 @@ impl State {
         time + instant.elapsed()
     }
 
-    /// Returns the number of a new publisher connection.
     pub(super) fn connect(&mut self) -> u64 {
         self.connections += 1;
         self.connections
     }
 
-    /// Drops the publishes on their way from a connection.
     pub(super) fn disconnect(&mut self, connection: u64) {
         self.faults.on_the_way.retain(|(from, _)| *from != connection);
     }
 
-    /// An error while the broker is down.
+    /// Returns an error while the broker is down.
     pub(super) fn reachable(&self) -> Result<(), PublishError> {
         if self.faults.down {
             let context = "injected fault: the broker is down";
@@ -183,19 +181,16 @@ impl State {
         stream_sequence
     }
 
-    /// Appends an entry that no publisher published.
     pub(super) fn inject(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
         let message = codec::decode(&headers, payload.clone());
         let message_id = message.ok().map(|message| message.id);
         self.append(subject, headers, payload, message_id)
     }
 
-    /// Stream sequences of the last `count` entries of the log.
     pub(crate) fn tail(&self, count: usize) -> HashSet<u64> {
         self.log.keys().rev().take(count).copied().collect()
     }
 
-    /// Stream sequences of the messages with these ids.
     pub(crate) fn stream_sequences(&self, ids: &[MessageId]) -> HashSet<u64> {
         self.log()
             .filter(|entry| entry.message_id.is_some_and(|id| ids.contains(&id)))
@@ -203,7 +198,7 @@ impl State {
             .collect()
     }
 
-    /// Removes entries. If `forgets_ids`, their ids are forgotten too; otherwise the ids stay, as after a deletion.
+    /// Removes entries and, if `forgets_ids`, their ids. A deletion keeps the ids.
     pub(crate) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.log
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
@@ -222,14 +217,14 @@ impl State {
         self.ids.clear();
     }
 
-    /// Creates the consumer, or adds to the types that it wants. Returns its generation.
+    /// Creates the consumer, or adds event types to it. Returns its generation.
     pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
         let start = self.start(spec.start_at);
         let consumer = self.consumers.entry(spec.name.clone()).or_insert_with(|| {
             self.generations += 1;
             Consumer::new(self.generations, start)
         });
-        // Wanted types are never removed: another version of the program may have asked for them.
+        // Types are never removed, because another version of the program may still want them.
         let events = spec.events.iter();
         consumer
             .event_types
@@ -289,7 +284,7 @@ impl State {
         })
     }
 
-    /// Takes note that a subscription of this generation begins or ends to wait for messages.
+    /// Counts subscriptions waiting for messages, for this generation only.
     pub(super) fn waits(&mut self, name: &str, generation: u64, begins: bool) {
         let consumer = self.consumers.get_mut(name);
         if let Some(consumer) = consumer.filter(|consumer| consumer.generation == generation) {
@@ -304,8 +299,7 @@ impl State {
         self.consumers.get(name)
     }
 
-    /// Whether any subscription has asked for the entry with this stream sequence. An entry without a type counts as
-    /// asked for by everybody.
+    /// Whether any subscription requested the entry. True for an entry without a type.
     pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
         let entry = self.log.get(&stream_sequence);
         let event_type = entry.and_then(|entry| entry.event_type.as_ref());
@@ -315,8 +309,8 @@ impl State {
         }
     }
 
-    /// Whether the log has an earlier message of the entry's aggregate, from the start of the consumer on. An entry that
-    /// is no message may have any.
+    /// Whether the log has an earlier message of the aggregate, from the consumer's start on. True
+    /// for an entry without an aggregate.
     pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
         let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {
@@ -348,8 +342,7 @@ impl State {
         consumer.map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
-    /// The consumer's next delivery: a planned copy, or else a message whose redelivery is due, or else the next new
-    /// message.
+    /// The next delivery, in this order: a planned copy, a due redelivery, a new message.
     pub(super) fn next(&mut self, name: &str) -> Next {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return Next::Wait(None);
@@ -368,7 +361,7 @@ impl State {
         } else {
             return Next::Wait(consumer.unacked.next());
         };
-        // There is nothing for a copy of a message that was acknowledged meanwhile.
+        // Has no effect on a copy of an acknowledged message.
         let next = now + consumer.ack_wait;
         consumer.unacked.delivered_again(stream_sequence, count, next);
         consumer.deliveries += 1;
@@ -385,8 +378,7 @@ impl State {
         Next::Delivery(incoming)
     }
 
-    /// Acknowledges a delivery. As on a real server, this counts even if the message has since been delivered to
-    /// another process.
+    /// Acknowledges a delivery, as a server does even after redelivery to another process.
     pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
         if take_one(&mut self.faults.lose_consumer_acks) {
             return;
@@ -396,7 +388,7 @@ impl State {
         }
     }
 
-    /// Sets the time of the next delivery; without a `delay`, that is after the consumer's `ack_wait`.
+    /// Sets the time of the next delivery. Default delay: `ack_wait`.
     pub(super) fn postpone(&mut self, name: &str, stream_sequence: u64, delay: Option<Duration>) {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return;
@@ -406,7 +398,6 @@ impl State {
     }
 }
 
-/// The subject of a message without a fixed one.
 pub(super) fn default_subject(message: &Message) -> String {
     let Message { aggregate, .. } = message;
     let (aggregate_type, id) = (&aggregate.aggregate_type, &aggregate.id);
@@ -414,7 +405,7 @@ pub(super) fn default_subject(message: &Message) -> String {
 }
 
 fn size_bytes(message: &Message) -> usize {
-    // Rough size of the envelope's own headers.
+    // Approximate size of the envelope headers.
     const ENVELOPE_BYTES: usize = 512;
     message.payload.len() + message.headers.size_bytes() + ENVELOPE_BYTES
 }

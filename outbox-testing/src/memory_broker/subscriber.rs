@@ -1,7 +1,7 @@
 //! The subscriber of the in-memory broker.
 //!
-//! While the broker is down, every call answers [`SubscriberError::Interrupted`] after a moment, so that a caller that
-//! tries again at once does not stop a paused clock.
+//! While the broker is down, every call returns [`SubscriberError::Interrupted`] after a delay, so
+//! that a busy retry loop does not stop a paused clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,10 +16,9 @@ use tokio::time::{sleep, sleep_until};
 use super::MemoryBroker;
 use super::state::{DEFAULT_SUBJECTS, Next, default_subject};
 
-/// How long a call waits for a broker that is down.
 const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
 
-/// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts where it asks to.
+/// Opens subscriptions of a [`MemoryBroker`].
 #[derive(Debug, Clone)]
 pub struct MemorySubscriber {
     broker: MemoryBroker,
@@ -30,7 +29,7 @@ impl MemorySubscriber {
         Self { broker }
     }
 
-    /// The broker that this reads from.
+    /// The broker of this subscriber.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
@@ -44,7 +43,7 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
-        // The consumer may now want other types, or may have more messages in flight.
+        // The consumer may now want other types or have more messages in flight.
         self.broker.notify();
         let prefetches = self.broker.lock().prefetches;
         Ok(MemorySubscription {
@@ -112,15 +111,15 @@ impl MemoryBroker {
     }
 }
 
-/// A subscription at a [`MemoryBroker`].
+/// A subscription of a [`MemoryBroker`].
 #[derive(Debug)]
 pub struct MemorySubscription {
     broker: MemoryBroker,
     consumer: String,
     generation: u64,
-    /// Number of messages to fetch ahead.
+    /// Number of messages to prefetch.
     prefetch: usize,
-    /// Fetched messages that the caller has not asked for yet.
+    /// Prefetched messages, not yet requested by the caller.
     fetched: VecDeque<Incoming>,
 }
 
@@ -133,7 +132,7 @@ impl MemorySubscription {
         }
     }
 
-    /// Returns a fetched message, or else the next one, and fetches further messages ahead.
+    /// Returns a prefetched message or the next one, and prefetches further messages.
     fn fetch(&mut self) -> Next {
         let mut state = self.broker.lock();
         let next = match self.fetched.pop_front() {
@@ -162,7 +161,7 @@ impl MemorySubscription {
     }
 }
 
-/// Tells the broker that a subscription waits, until it is dropped.
+/// Registers a waiting subscription until it is dropped.
 struct Waiting {
     broker: MemoryBroker,
     consumer: String,
@@ -201,7 +200,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the look, so that a message arriving in between is not missed.
+            // Registered before the check, so that a message in between is not missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();
@@ -241,7 +240,7 @@ pub struct MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// Acknowledges and keeps the delivery. Called separately only by deliberately wrong subscribers.
+    /// Acknowledges without consuming the delivery, for planted mistakes.
     pub(crate) fn acknowledge(&self) {
         self.broker
             .lock()

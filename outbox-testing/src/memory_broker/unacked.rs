@@ -1,6 +1,7 @@
-//! What a consumer was given and has not acknowledged.
+//! Delivered, unacknowledged messages of a consumer.
 //!
-//! Invariant: each message is either due or has its entry among the timers. So the next delivery is found without a look at the others: tests keep ten thousand.
+//! Invariant: each message is either in `due` or in `timers`, so the next delivery is found without
+//! a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +9,10 @@ use tokio::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct Unacked {
-    /// By stream sequence: how often it was delivered, and the time of its timer.
+    /// By stream sequence: delivery count and time of the next delivery.
     messages: BTreeMap<u64, (u64, Instant)>,
-    /// Times of the next deliveries, with their stream sequences.
     timers: BTreeSet<(Instant, u64)>,
-    /// Those whose time has come.
+    /// Messages whose redelivery is due.
     due: BTreeSet<u64>,
 }
 
@@ -21,26 +21,23 @@ impl Unacked {
         self.messages.len()
     }
 
-    /// The stream sequence of the oldest message.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.messages.keys().next().copied()
     }
 
-    /// The message was delivered, and will be again at a time.
     pub(super) fn delivered(&mut self, stream_sequence: u64, count: u64, next: Instant) {
         self.remove(stream_sequence);
         self.messages.insert(stream_sequence, (count, next));
         self.timers.insert((next, stream_sequence));
     }
 
-    /// As [`Self::delivered`], for a message that may have been acknowledged meanwhile: then nothing happens.
+    /// As [`Self::delivered`]. No effect if the message is acknowledged.
     pub(super) fn delivered_again(&mut self, stream_sequence: u64, count: u64, next: Instant) {
         if self.messages.contains_key(&stream_sequence) {
             self.delivered(stream_sequence, count, next);
         }
     }
 
-    /// Sets the time of the next delivery.
     pub(super) fn postpone(&mut self, stream_sequence: u64, next: Instant) {
         if let Some((count, _)) = self.messages.get(&stream_sequence) {
             self.delivered(stream_sequence, *count, next);
@@ -61,7 +58,7 @@ impl Unacked {
         }
     }
 
-    /// The first message in the order of the stream whose next delivery is due, and how often it was delivered.
+    /// The first due message in stream order, with its delivery count.
     pub(super) fn first_due(&mut self, now: Instant) -> Option<(u64, u64)> {
         while let Some((time, stream_sequence)) = self.timers.first().copied()
             && time <= now
@@ -74,7 +71,6 @@ impl Unacked {
         Some((stream_sequence, *count))
     }
 
-    /// The time of the next delivery, if none is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.timers.first().map(|(time, _)| *time)
     }
@@ -96,7 +92,6 @@ mod tests {
         }
         assert_eq!(unacked.first_due(now), Some((2, 1)));
         assert_eq!(unacked.next(), Some(later));
-        // It was delivered, and is due later.
         unacked.delivered_again(2, 2, later);
         assert_eq!(unacked.first_due(now), Some((3, 1)));
         unacked.remove(3);

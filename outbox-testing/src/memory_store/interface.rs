@@ -1,5 +1,4 @@
-//! The store traits of the in-memory outbox. Each method is one call of [`State`], or of its
-//! leases.
+//! The store traits of the in-memory outbox. Each method is one call of [`State`] or its leases.
 
 use super::MemoryStore;
 use super::state::State;
@@ -12,7 +11,7 @@ macro_rules! on_state {
     };
 }
 
-/// As `on_state`, for methods after which messages may be due.
+/// As `on_state`, for methods that may make messages due.
 macro_rules! on_state_and_wake {
     ($self:ident, $method:ident($($argument:expr),*)) => {{
         let result = $self.call(stringify!($method), |state| state.$method($($argument),*));

@@ -1,8 +1,8 @@
-//! An outbox in memory.
+//! An in-memory outbox with the guarantees of a database.
 //!
-//! It keeps every promise that a database keeps, so that tests of services and of the relay are meaningful. As identity columns and head rows do, it gives row ids at
-//! recording and sequences at commit, so a late commit looks like one in a database. Invariant: all state is behind one lock, and every method is one step under
-//! that lock. Not here: durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
+//! Like identity columns and head rows, it assigns row ids on recording and sequences on commit, so
+//! late commits occur. Invariant: all state is behind one lock, and every method is one step under
+//! it. Writers of one aggregate do not block each other.
 
 mod interface;
 mod row;
@@ -27,7 +27,7 @@ use outbox_core::store::{Lease, OperationId, OwnerId, PurgeRequest, Purged, Stor
 pub use row::StoredRow;
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 
-/// An outbox in memory. Clones share their state.
+/// An in-memory outbox. Clones share their state.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -43,7 +43,8 @@ pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC, or at the time given to [`Self::starting_at`], and runs with Tokio's clock.
+/// Its clock starts at 2026-01-01 00:00 UTC, or at the time of [`Self::starting_at`], and runs with
+/// Tokio's clock.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -63,13 +64,13 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty outbox.
+    /// Creates an empty outbox.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(time::macros::datetime!(2026-01-01 00:00 UTC))
     }
 
-    /// An empty outbox whose clock shows `time` now.
+    /// Creates an empty outbox whose clock starts at `time`.
     #[must_use]
     pub fn starting_at(time: OffsetDateTime) -> Self {
         let shared = Shared {
@@ -81,14 +82,14 @@ impl MemoryStore {
         }
     }
 
-    /// Replaces the bounds on recorded messages.
+    /// Replaces the limits on recorded messages.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         self.lock().limits = limits;
         self
     }
 
-    /// Makes new messages pending again.
+    /// Makes new messages pending again, instead of logged.
     pub fn end_log(&self) {
         self.with_log(|log| log.set_on(false));
     }
@@ -99,7 +100,8 @@ impl MemoryStore {
         result
     }
 
-    /// Begins a reading, unless there is one. Returns its number, where it begins, and up to where messages may have been adopted.
+    /// Begins a reading, unless one is open. Returns its number, its start, and the position up to
+    /// which messages may have been adopted.
     pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
@@ -111,13 +113,13 @@ impl MemoryStore {
             Some((state.log.readings, state.log.stored, state.log.adopted_to))
         });
         if opened.is_err() {
-            // The connection that would read is gone.
+            // The lost answer was the reader's connection.
             self.with_log(|log| log.reader = None);
         }
         opened
     }
 
-    /// The first commit of the log behind a position.
+    /// The first commit after a position.
     pub(super) fn logged_behind(&self, position: Position) -> Option<LoggedCommit> {
         self.lock().log.behind(position)
     }
@@ -143,11 +145,12 @@ impl MemoryStore {
         MemoryTransaction::new(self.clone())
     }
 
-    /// Records events in a transaction of their own and commits it.
+    /// Records events in a new transaction and commits it.
     ///
     /// # Errors
     ///
-    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]. Nothing is recorded then.
+    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]. Then nothing is
+    /// recorded.
     pub fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
         let mut transaction = self.begin();
         transaction.record(events)?;
@@ -161,7 +164,7 @@ impl MemoryStore {
         self.lock().now()
     }
 
-    /// Every committed message that the outbox still holds, oldest first.
+    /// Every committed message in the outbox, oldest first.
     #[must_use]
     pub fn rows(&self) -> Vec<StoredRow> {
         self.lock().rows.values().cloned().collect()
@@ -171,8 +174,7 @@ impl MemoryStore {
     ///
     /// # Panics
     ///
-    /// If a message of one of `E`'s event types cannot be read as `E`: the test has then found a mistake in `E`'s serde
-    /// attributes.
+    /// If a message of one of `E`'s event types cannot be decoded as `E`.
     #[must_use]
     pub fn recorded<E: EventCodec>(&self) -> Vec<E>
     where
@@ -192,8 +194,7 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting, so that all are published or dead. Delayed messages and those of a
-    /// halted aggregate count as waiting.
+    /// Waits until no message is pending or waiting. Delayed and halted messages count as waiting.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
@@ -210,111 +211,110 @@ impl MemoryStore {
         }
     }
 
-    /// The calls that were made so far, those that failed included: what a database would have had to answer.
+    /// Number of store calls so far, including failed ones.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.lock().faults.calls
     }
 
-    /// Makes the relay's next `calls` calls fail without effect, as an unreachable database does.
+    /// Makes the next `calls` store calls fail without effect, as an unreachable database does.
     pub fn fail_next(&self, calls: usize) {
         self.lock().faults.fail_next = calls;
     }
 
-    /// Makes the relay's next `calls` calls take effect and answer with an error, as when the connection breaks during
-    /// the commit: the caller does not know the outcome.
+    /// Executes the next `calls` store calls but returns an error, as a connection that breaks
+    /// during the commit: the outcome is unknown.
     pub fn lose_answers(&self, calls: usize) {
         self.lock().faults.lose_answers = calls;
     }
 
-    /// Makes all calls of the relay fail until this is called with false.
+    /// While `down`, all store calls fail.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
     }
 
-    /// Refuses every verdict on these messages ([`StoreError::Refused`]), as a database does whose constraint or missing right one verdict meets. An empty list
-    /// ends it.
+    /// Rejects every verdict on these messages ([`StoreError::Refused`]), as a violated constraint
+    /// or a missing privilege does. An empty list ends it.
     pub fn refuse_verdicts(&self, ids: &[MessageId]) {
         self.lock().faults.refused = ids.iter().copied().collect();
     }
 
-    /// Makes all leases run out now, as if their time had passed.
+    /// Expires all leases now.
     pub fn expire_leases(&self) {
         self.lock().leases.expire();
     }
 
-    /// Makes all leases and announcements older by this much, as if the store's clock were set forward, or the machines of all relays had been suspended
-    /// meanwhile.
+    /// Moves the end of all leases and announcements into the past by this time, as a suspended
+    /// machine or a clock set forward does.
     pub fn age_leases(&self, by: Duration) {
         self.lock().leases.age(by);
     }
 
-    /// As if the store's clock had been set back by this much: what was granted before lasts for as much longer.
+    /// Moves the end of all leases and announcements into the future by this time, as a clock set
+    /// back does.
     pub fn set_clock_back(&self, by: Duration) {
         self.lock().leases.set_back(by);
     }
 
-    /// Number of partitions that each relay owns.
+    /// Number of live leases per relay.
     #[must_use]
     pub fn owners(&self) -> HashMap<OwnerId, usize> {
         self.lock().leases.owners()
     }
 
-    /// Lets an operation stand at another row id than it does. For stores that take messages twice
-    /// on purpose. Not public API: it may change in any release.
+    /// Moves the position of an operation. Not public API: for planted mistakes.
     #[doc(hidden)]
     pub fn move_operation(&self, id: OperationId, position: i64) {
         self.lock().move_operation(id, position);
     }
 
-    /// Makes a stored message unreadable, as another program's bug could. Returns false if there is no such message.
+    /// Makes a stored message unreadable. Returns `false` if it does not exist.
     pub fn corrupt(&self, id: MessageId) -> bool {
         self.lock().corrupt(id)
     }
 
-    /// The id of the message with this row id, readable or not. For the simulation in `stress`. Not public API: it may change in any release.
+    /// The id of the message with this row id, even if unreadable. Not public API: for the
+    /// simulation in `stress`.
     #[doc(hidden)]
     #[must_use]
     pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
         self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
-    /// The current leases, live or not. For stores that ignore the fence on purpose. Not public API: it may change in
-    /// any release.
+    /// The current leases, live or not. Not public API: for planted mistakes.
     #[doc(hidden)]
     #[must_use]
     pub fn current_leases(&self) -> Vec<Lease> {
         self.lock().leases.current()
     }
 
-    /// Uses up a number that no message gets. For writers that leave gaps on purpose.
+    /// Skips a sequence of the aggregate, for planted mistakes.
     pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
         self.lock().use_up_number(aggregate);
     }
 
-    /// Deletes a row in any status. For purges that delete too much on purpose. Not public API: it may change in any
-    /// release.
+    /// Deletes a row in any status. Not public API: for planted mistakes.
     #[doc(hidden)]
     pub fn discard(&self, row_id: i64) {
         self.lock().delete(row_id);
     }
 
-    /// Forgets pauses that have ended, without releasing what they held. For a store that does so on purpose.
+    /// Removes ended pauses without releasing their messages, for a planted mistake.
     pub(super) fn drop_ended_pauses(&self) {
         self.lock().drop_ended_pauses();
     }
 
-    /// Frees all deduplication keys. For writers that ignore them on purpose.
+    /// Frees all deduplication keys, for planted mistakes.
     pub(super) fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it held the lock has failed already, and the state is still whole.
+        // The state stays consistent if a test panics while it holds the lock.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one call of the relay under the lock, with the planned faults.
+    /// Runs one store call under the lock, with the planned faults.
     fn call<T>(&self, context: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
         let failed = |reason: &'static str| StoreError::Database {
             context,

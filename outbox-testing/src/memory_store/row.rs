@@ -1,4 +1,4 @@
-//! A row of the outbox in memory.
+//! A row of the in-memory outbox.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use outbox_core::message::{Aggregate, Message};
 use outbox_core::store::{FetchedRow, MessageStatus, StoredMessage};
 use time::OffsetDateTime;
 
-/// A committed message of a [`MemoryStore`](super::MemoryStore), as it was when it was read.
+/// A snapshot of a committed message of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoredRow {
@@ -21,32 +21,31 @@ pub struct StoredRow {
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// The last error, if there was one.
+    /// The last error, if any.
     pub last_error: Option<String>,
     /// Whether the message halts its aggregate.
     pub halts: bool,
-    /// The message's deduplication key, if it has one.
+    /// The deduplication key, if any.
     pub dedup_key: Option<String>,
-    /// The earliest time of publishing, if the message is delayed.
+    /// The earliest publishing time of a delayed message.
     pub available_at: Option<OffsetDateTime>,
-    /// Time of publishing; `None` if not published.
+    /// The publishing time; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
     pub(super) is_unreadable: bool,
-    /// End of the wait of an unsequenced message that waits alone.
+    /// End of the wait of an unsequenced message.
     pub(super) waits_until: OffsetDateTime,
 }
 
-/// The place of a sequenced row among the originals or the copies of its aggregate.
+/// The position of a sequenced row among the originals or copies of its aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
-    /// An original.
     Sequence(u64),
     /// A replayed copy, by its row id.
     Copy(i64),
 }
 
 impl StoredRow {
-    /// The aggregate that the message belongs to.
+    /// The message's aggregate.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.message.aggregate
@@ -85,12 +84,12 @@ impl StoredRow {
         }
     }
 
-    /// The time until which the message is delayed, unless that time has come.
+    /// The end of the delay, if it is in the future.
     pub(super) fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.available_at.filter(|at| *at > now)
     }
 
-    /// The row as a fetch at this time returns it.
+    /// The row as fetched at this time.
     #[must_use]
     pub fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
         FetchedRow {

@@ -1,7 +1,7 @@
 //! Transactions of the in-memory outbox.
 //!
-//! Invariant: nothing of a transaction is visible before it commits, and nothing is left when it is dropped, except
-//! that its row ids stay unused, as with identity columns.
+//! Invariant: an uncommitted transaction is invisible, and a dropped one leaves only unused row
+//! ids, as identity columns do.
 
 use std::mem;
 
@@ -19,8 +19,8 @@ pub struct MemoryTransaction {
 }
 
 impl MemoryStore {
-    /// Sets the counter of row ids back, as a data-only restore does. Row ids that are assigned
-    /// from now on are below all earlier ones, the last one the lowest.
+    /// Sets the row id counter back, as a data-only restore does. New row ids descend, below all
+    /// existing ones.
     pub fn set_back_row_ids(&self) {
         self.lock().set_back_row_ids();
     }
@@ -38,7 +38,7 @@ impl MemoryTransaction {
     ///
     /// # Errors
     ///
-    /// The [`EventError`] of the first event that has one. None of `events` is recorded then.
+    /// The [`EventError`] of the first invalid event. Then none of `events` is recorded.
     pub fn record(&mut self, events: impl IntoEvents) -> Result<(), EventError> {
         let mut state = self.store.lock();
         for message in events.into_events().checked(&state.limits)? {
@@ -47,11 +47,12 @@ impl MemoryTransaction {
         Ok(())
     }
 
-    /// Makes everything recorded visible at once, numbered in commit order, and wakes the relays of this process.
+    /// Makes all recorded events visible at once, numbered in commit order, and wakes the relays of
+    /// this process.
     ///
     /// # Errors
     ///
-    /// [`DuplicateKey`] if a message's deduplication key is taken. The transaction is rolled back then.
+    /// [`DuplicateKey`] if a deduplication key is taken. Then the transaction is rolled back.
     pub fn commit(mut self) -> Result<(), DuplicateKey> {
         let messages = mem::take(&mut self.messages);
         self.store.lock().commit(messages)?;
@@ -59,7 +60,7 @@ impl MemoryTransaction {
         Ok(())
     }
 
-    /// Discards everything recorded, like dropping the transaction.
+    /// Discards all recorded events, like dropping the transaction.
     pub fn roll_back(self) {}
 }
 
@@ -71,11 +72,11 @@ pub struct DuplicateKey {
     pub key: String,
 }
 
-/// Why [`MemoryStore::record`] recorded nothing.
+/// The reason why [`MemoryStore::record`] recorded nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// An event cannot be recorded; see [`EventError`].
+    /// An event is invalid; see [`EventError`].
     #[error(transparent)]
     Event(#[from] EventError),
     /// A deduplication key is taken by an earlier message.

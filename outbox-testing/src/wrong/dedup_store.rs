@@ -10,36 +10,36 @@ use crate::MemoryDedupStore;
 
 use DedupStoreMistake as M;
 
-/// The planted mistake of a [`WrongDedupStore`].
+/// The mistake of a [`WrongDedupStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupStoreMistake {
-    /// Warns although nothing is wrong.
+    /// Warns about a healthy store.
     AlwaysComplains,
-    /// Grants a claim of a key that is already claimed.
+    /// Grants a claim of a claimed key.
     SharesClaims,
-    /// Checks whether a key is free, and claims it a moment later.
+    /// Checks whether a key is free, and claims it in a second step.
     LooksThenClaims,
-    /// Leaves the consumer out of its key.
+    /// Omits the consumer from the key.
     ForgetsConsumer,
     /// Completing only ends the claim.
     ForgetsDone,
-    /// Forgets a completed key when the lease of its claim ends.
+    /// Drops a completed key when the lease of its claim ends.
     KeepsForTheLease,
-    /// Completing is possible once; a repetition is refused.
+    /// Rejects a repeated completion.
     CompletesOnce,
-    /// Releasing does nothing; the claim is free after its lease.
+    /// Releasing has no effect.
     ForgetsRelease,
-    /// Releasing removes the key, even if it is completed.
+    /// Releasing removes even a completed key.
     ReleasesDone,
-    /// A claim lasts for ever.
+    /// A claim never expires.
     NeverExpires,
-    /// A claim is free at once.
+    /// A claim expires immediately.
     ExpiresAtOnce,
     /// Accepts a completion from any claimant.
     CompletesForAnybody,
     /// Accepts a release from any claimant.
     ReleasesForAnybody,
-    /// A claim cannot be completed after its lease.
+    /// Rejects a completion after the lease.
     RefusesLateCompletion,
 }
 
@@ -48,12 +48,12 @@ pub enum DedupStoreMistake {
 pub struct WrongDedupStore {
     inner: MemoryDedupStore,
     mistake: DedupStoreMistake,
-    /// For each key: the last token, and the end of its lease.
+    /// By key: the last token and the end of its lease.
     claims: Mutex<HashMap<DedupKey, (ClaimToken, tokio::time::Instant)>>,
 }
 
 impl WrongDedupStore {
-    /// Wraps a fresh store.
+    /// Wraps an empty store.
     #[must_use]
     pub fn new(mistake: DedupStoreMistake) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl WrongDedupStore {
         key
     }
 
-    /// The token of the current claim in the wrapped store, whoever holds it.
+    /// The token of the current claim, whoever holds it.
     fn token_of_holder(&self, key: &DedupKey, token: ClaimToken) -> ClaimToken {
         self.claims().get(key).map_or(token, |(holder, _)| *holder)
     }
@@ -107,7 +107,7 @@ impl DedupStore for WrongDedupStore {
             {
                 self.inner.release(&key, token).await?;
                 tokio::task::yield_now().await;
-                // A claim that another claimant made meanwhile is granted again.
+                // Grants a concurrent claim a second time.
                 if let Some((token, _)) = self.claims().get(&key).copied() {
                     return Ok(StoreClaim::Mine(token));
                 }

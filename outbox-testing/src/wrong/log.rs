@@ -18,7 +18,7 @@ pub use reader::WrongLogReader;
 
 use LogMistake as M;
 
-/// A log with one mistake, or with none.
+/// A log with at most one mistake.
 #[derive(Debug, Clone)]
 pub struct WrongLog {
     store: MemoryStore,
@@ -27,7 +27,7 @@ pub struct WrongLog {
 }
 
 impl WrongLog {
-    /// Wraps the log of a store, as [`MemoryStore::log`] makes it.
+    /// Wraps the log of a store, as created by [`MemoryStore::log`].
     #[must_use]
     pub fn new(store: MemoryStore, mistake: impl Into<Option<LogMistake>>) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl MessageLog for WrongLog {
     async fn open(&self) -> Result<Option<WrongLogReader>, StoreError> {
         match self.mistake {
             Some(M::SharesReading) => self.inner.interrupt(),
-            // As if the new log were the one whose position is stored.
+            // Treats the new log as the log of the stored position.
             Some(M::AdoptsNothingThatWasLost) => {
                 self.store
                     .with_log(|log| log.stored = log.stored.max(log.freed()));

@@ -1,8 +1,7 @@
 //! Deliberately wrong implementations, which test the suites.
 //!
-//! A promise is only tested if some test fails when the promise is broken. Real systems have made each of the mistakes
-//! here, and each makes one promise in [`conformance`](super::conformance) fail. Each implementation wraps the
-//! in-memory one and changes one thing. They have no other use.
+//! Each wraps the in-memory implementation, changes one thing as a real system might, and makes one
+//! function of [`conformance`](super::conformance) fail.
 
 mod dedup_store;
 mod log;

@@ -15,7 +15,7 @@ use PublisherMistake as M;
 /// The mistake of a [`WrongPublisher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherMistake {
-    /// Answers `Ok` before the broker has stored anything, as fire-and-forget publishing does.
+    /// Returns `Ok` before the broker stores the message.
     ConfirmsWithoutStoring,
     /// Sends no deduplication id.
     IgnoresMessageId,
@@ -25,11 +25,11 @@ pub enum PublisherMistake {
     DeduplicatesByContent,
     /// Confirms every other message early, and sends it after the next one.
     StoresLate,
-    /// Reports an outage as the message's own fault.
+    /// Reports an outage as a permanent error.
     PermanentOnOutage,
-    /// Reports during an outage that nothing was sent, although nobody can know.
+    /// Reports during an outage that nothing was sent, although this is unknown.
     TransientOnOutage,
-    /// Reports a message that is too large as an outage.
+    /// Reports an oversized message as an outage.
     TransientOnOversize,
     /// Drops the application's headers.
     DropsHeaders,
@@ -37,13 +37,13 @@ pub enum PublisherMistake {
     RewritesPayload,
     /// Publishes every message on its default subject.
     IgnoresSubject,
-    /// Cuts aggregate ids at the first dot, as a naive subject codec does.
+    /// Cuts aggregate ids at the first dot.
     CutsAggregateId,
-    /// Answers with a wrong stream sequence.
+    /// Returns a wrong stream sequence.
     ReportsWrongStreamSequence,
-    /// Warns about a healthy broker.
+    /// Reports a healthy broker as misconfigured.
     AlwaysComplains,
-    /// Closes its connection for good when publishes are abandoned.
+    /// Closes its connection permanently on `abandon`.
     StaysClosed,
 }
 
@@ -52,7 +52,7 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// Messages that were published or set aside, depending on the mistake.
+    /// Messages published or set aside, depending on the mistake.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }
@@ -73,7 +73,6 @@ impl WrongPublisher {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message as this publisher sends it, with the mistake applied.
     fn spoil(&self, message: &Message) -> Message {
         let mut sent = message.clone();
         match self.mistake {

@@ -15,29 +15,29 @@ use StreamLogMistake as M;
 /// The mistake of a [`WrongStreamLog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLogMistake {
-    /// Lists the ids of events, so that a replayed copy hides the loss of the original.
+    /// Lists event ids, so that a copy hides the loss of its original.
     ListsEvents,
-    /// Reads one batch and treats it as the whole stream.
+    /// Reads only one batch.
     ReadsOneBatch,
     /// Ignores the start time and lists the whole stream.
     IgnoresStart,
-    /// Fails because of one foreign message.
+    /// Fails on a foreign message.
     FailsOnForeign,
-    /// Takes a replayed copy for the original.
+    /// Locates the original instead of a copy.
     LocatesEvents,
-    /// Shows a message once that the stream holds twice.
+    /// Returns only one copy of each event.
     ShowsNoCopies,
-    /// Shows the messages of each aggregate together.
+    /// Returns messages grouped by aggregate.
     ShowsByAggregate,
-    /// Counts nothing of what is no message.
+    /// Does not count foreign entries.
     CountsNoForeign,
-    /// Shows the whole stream, whatever the start time.
+    /// Ignores the start time and reads the whole stream.
     ShowsOlder,
-    /// Goes on after it was told to end.
+    /// Continues after the callback returned `false`.
     ShowsOn,
 }
 
-/// A log with one mistake.
+/// A stream log with one mistake.
 #[derive(Debug)]
 pub struct WrongStreamLog {
     inner: MemoryBroker,

@@ -20,81 +20,81 @@ use SubscriberMistake as M;
 /// The mistake of a [`WrongSubscriber`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberMistake {
-    /// Delivers each message once and never again.
+    /// Never redelivers a message.
     NeverRedelivers,
-    /// Acknowledges each message on delivery, before it is handled.
+    /// Acknowledges each message on delivery.
     AcksOnDelivery,
     /// Sends no acknowledgements.
     LosesAcks,
-    /// Starts from the beginning whenever it subscribes.
+    /// Restarts from the beginning on each subscription.
     LosesProgress,
     /// Starts with messages published after the subscription.
     SkipsWhatWasThere,
-    /// Asks the broker for the first event type only, as a filter for one subject does.
+    /// Requests only the first event type.
     OnlyFirstType,
-    /// Gives each subscription a consumer of its own, so that all of them get everything.
+    /// Creates a separate consumer for each subscription.
     DoesNotShare,
     /// Uses one consumer for all names.
     SharesAcrossNames,
-    /// Asks for everything, and neither returns nor acknowledges unwanted messages.
+    /// Requests all types, and neither returns nor acknowledges unwanted messages.
     HoardsOtherTypes,
-    /// Has one message in flight at a time, whatever `in_flight_max` says.
+    /// Keeps one message in flight, regardless of `in_flight_max`.
     OneAtATime,
-    /// Does not bound the number of messages in flight.
+    /// Ignores `in_flight_max`.
     IgnoresInFlightMax,
-    /// Delivers messages again at once, whatever `retry_after` says.
+    /// Ignores the delay of `retry_after`.
     IgnoresRetryDelay,
-    /// Does not tell the broker that work continues.
+    /// Sends no progress reports.
     ForgetsProgress,
     /// Reports each delivery as the first one.
     ForgetsCount,
     /// Reports no backlog.
     ReportsNoBacklog,
-    /// Takes a delivery from the broker before its caller can have it, and loses it if the caller drops the wait.
+    /// Loses a delivery if the wait is dropped.
     LosesDroppedWaits,
     /// Keeps reporting the first facts about the stream.
     RemembersFacts,
-    /// Keeps fetched messages when it is stopped, instead of returning them.
+    /// Does not return prefetched messages when stopped.
     KeepsWhatItFetched,
     /// Continues to receive after it is stopped.
     DoesNotStop,
-    /// Sends answers some time later, and reports at once that they have arrived.
+    /// Sends answers late, and reports their arrival immediately.
     FlushesNothing,
-    /// Acknowledges messages that its own subscription did not ask for.
+    /// Acknowledges messages that its own subscription did not request.
     AcksOtherTypes,
-    /// Knows only the event types that its own subscription asked for.
+    /// Considers only the event types of its own subscription.
     ForgetsOtherVersions,
-    /// Treats every message as one that was asked for.
+    /// Reports every message as requested.
     AsksForEverything,
-    /// Says of every message that it is the first of its aggregate.
+    /// Finds no predecessors.
     OverlooksPredecessors,
     /// Starts every new consumer at the beginning.
     IgnoresStart,
-    /// Starts a consumer anew when another start is asked for.
+    /// Recreates a consumer for another start.
     StartsAnew,
-    /// Counts messages from before the start.
+    /// Finds predecessors from before the start.
     LooksBeforeTheStart,
-    /// Says of every message that there are earlier ones.
+    /// Finds predecessors for every message.
     FindsPredecessorsEverywhere,
-    /// Does not ask the broker for messages with a fixed subject that only count.
+    /// Omits siblings with a fixed subject.
     ForgetsSiblings,
-    /// Does not understand selections of aggregate types.
+    /// Ignores selections of aggregate types.
     IgnoresSelections,
-    /// Selects the aggregate type of the probe instead of everything.
+    /// Selects one aggregate type instead of everything.
     NarrowsEverything,
-    /// Takes every message for one that belongs where it came.
+    /// Reports that every message belongs on its subject.
     BelievesHeaders,
-    /// Takes every message for a foreign one.
+    /// Reports that no message belongs on its subject.
     BelievesNothing,
-    /// Says of every consumer that nothing waits for it.
+    /// Reports nothing waiting for any consumer.
     SeesNothingWaiting,
-    /// Counts what was delivered as if it were not.
+    /// Counts delivered messages as undelivered.
     CountsDeliveredOnes,
-    /// Tells the age of the youngest message that waits.
+    /// Reports the youngest age instead of the oldest.
     TellsTheYoungest,
-    /// Does not say how many messages may be unacknowledged.
+    /// Does not report the bound on unacknowledged messages.
     HidesTheBound,
-    /// Says that nobody receives.
+    /// Reports that no process receives.
     SeesNobody,
 }
 
@@ -286,7 +286,7 @@ pub struct WrongDelivery {
     inner: Arc<MemoryDelivery>,
     incoming: Incoming,
     mistake: SubscriberMistake,
-    /// Whether its own subscription asked for this message.
+    /// Whether its own subscription requested this message.
     wanted: bool,
 }
 

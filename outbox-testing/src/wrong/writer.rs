@@ -1,26 +1,25 @@
-//! The mistakes of writers.
-//!
-//! A store does not record, so the fixture has these mistakes.
+//! Mistakes of writers, implemented by the fixture because a store does not record.
 
 use outbox_core::message::{Events, IntoEvents, Limits, NewMessage};
 
 use crate::MemoryStore;
 use crate::conformance::store::Refused;
 
-/// The mistake of the writer of a [`MemoryStoreFixture`](crate::conformance::memory::MemoryStoreFixture).
+/// The mistake of the writer of a
+/// [`MemoryStoreFixture`](crate::conformance::memory::MemoryStoreFixture).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMistake {
     /// Records outside the caller's transaction, so that a rollback leaves ghosts.
     CommitsRolledBack,
-    /// Takes numbers outside the transaction, as from a database sequence, so that a rollback leaves gaps.
+    /// Takes sequences outside the transaction, so that a rollback leaves gaps.
     LeavesHoles,
     /// Does not enforce deduplication keys.
     IgnoresDedupKeys,
-    /// Uses up a number for each unsequenced message.
+    /// Uses up a sequence for each unsequenced message.
     NumbersEverything,
     /// Records the events of one call in another order.
     ReversesBatches,
-    /// Swallows the error of an event that cannot be recorded.
+    /// Ignores the error of an invalid event.
     HidesRefusals,
 }
 
@@ -53,7 +52,6 @@ impl WriterMistake {
     }
 }
 
-/// Uses up a number for each of these messages.
 fn use_up<'m>(store: &MemoryStore, messages: impl IntoIterator<Item = &'m NewMessage>) {
     for message in messages {
         store.use_up_number(message.aggregate());

@@ -1,4 +1,4 @@
-//! Messages that go over to the table.
+//! Rules for adoption: messages of the log that the table takes over.
 
 use super::LogFixture;
 use super::support::*;
@@ -9,7 +9,6 @@ async fn status_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<MessageS
     row_of(fixture, id).await.map(|row| row.status)
 }
 
-/// Commits one message for each aggregate, and reads them.
 async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logged> {
     for aggregate in aggregates {
         commit_one(fixture, aggregate, 1).await;
@@ -19,7 +18,7 @@ async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logge
     messages
 }
 
-/// An adopted message is pending: the table gives it as a message that nobody has tried yet, in its place of the order.
+/// An adopted message is pending: a fetch returns it in order, with no attempts.
 pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture.outbox()).await;
@@ -39,7 +38,8 @@ pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// A message that the table has had before stays as it is: after a crash it is not known any more.
+/// Adoption leaves messages alone that the table already handled. After a crash, the relay cannot
+/// tell them apart.
 pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
     adopt(fixture, &messages).await;
@@ -60,8 +60,8 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await, before);
 }
 
-/// A reader that was replaced may have an adoption on its way, which is carried out when its successor has published the messages and stored the position. If they
-/// became pending, they would be published again.
+/// A replaced reader's adoption may arrive after its successor published the messages and stored
+/// the position. Making these messages pending would publish them twice.
 pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let events = Events::new()
@@ -86,7 +86,7 @@ pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture:
     reader.close().await;
 }
 
-/// All that the table holds, whoever has adopted them.
+/// An adoption returns all given messages that the table holds, including those adopted earlier.
 pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b", "c"]).await;
     adopt(fixture, &messages[..1]).await;
@@ -96,13 +96,15 @@ pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) 
     assert_eq!(adopt(fixture, &[]).await, []);
 }
 
-/// Otherwise the relay would wait for a message that was published and deleted.
+/// An adoption reports deleted messages as handled. Otherwise the relay would wait for them
+/// forever.
 pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b"]).await;
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
     assert_eq!(status_of(fixture, messages[0].id).await, None);
-    // It is certain only when older transactions have ended, also those of others.
+    // The store can be certain only after all older transactions end, including transactions of
+    // other tests.
     eventually("certainty that the message is gone", async || {
         adopt(fixture, &messages[..1]).await == ids(&messages[..1])
     })
@@ -114,7 +116,8 @@ pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F)
     .await;
 }
 
-/// A commit may be in the log before it can be seen in the table. To take it for gone would lose it.
+/// A commit may appear in the log before it is visible in the table. Treating it as deleted would
+/// lose it.
 pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -138,7 +141,7 @@ pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixtur
     }
 }
 
-/// At each moment at which an adoption is dropped, all of its messages are the table's or none is, and it can be repeated.
+/// An adoption is atomic at whatever point it is dropped, and can be repeated.
 pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) {
     for round in 0..DROPS {
         let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
@@ -149,7 +152,7 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
         let all = logged(&read_all(fixture).await);
         let messages = &all[all.len() - aggregates.len()..];
         drop(dropped_after(round, fixture.log().adopt(messages)).await);
-        // What is under way at the server may still be done.
+        // The server may still execute the statement after the drop.
         for _ in 0..5 {
             let adopted = messages.len() - look_at(fixture, &[], messages).await.logged.len();
             assert!([0, messages.len()].contains(&adopted), "{adopted} of them");
@@ -160,7 +163,8 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
     }
 }
 
-/// A message that comes again although it was adopted is the table's. The relay asks only for those that may be, so that it does not have to ask for each.
+/// A new reading reports up to which position messages may have been adopted, so that the relay
+/// queries the table only for these.
 pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture>(fixture: &F) {
     let adopted_to = async || {
         let reader = opened(fixture).await;
@@ -182,7 +186,7 @@ pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture
         "the last message was recorded later"
     );
     fixture.lose().await;
-    // What was recorded before the new log may be adopted, whatever it gives.
+    // Messages recorded before the new log may be adopted, in any order.
     let mut reader = opened(fixture).await;
     let adopted_to = reader.adopted_to();
     for transaction in super::support::read(fixture, &mut reader).await {

@@ -1,11 +1,12 @@
-//! What the relay of the log asks of the table, and what the table deletes.
+//! Rules for the table queries of the log relay, and for the purge of logged messages.
 
 use super::LogFixture;
 use super::support::*;
 
-/// An aggregate that is blocked, halted, or has a pending message must not be overtaken by the log.
+/// A look returns the blocked, halted or pending aggregates among the given ones: the log must not
+/// overtake them.
 pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture: &F) {
-    // Names that mean something to some format or collation.
+    // Characters that are special in some format or collation.
     let odd = "ä \"b\" \\ 'c' {},\u{1}\t\n";
     let names = ["blocked", "halted", "logged", "pending", "published", odd];
     for id in names {
@@ -26,11 +27,11 @@ pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture:
     let first: Vec<&str> = look.first.iter().map(|aggregate| aggregate.id.as_str()).collect();
     assert_eq!(first, ["blocked", "halted", "pending", odd]);
     assert!(look.any && !look.is_flooded);
-    // Only what was asked for.
     assert_eq!(look_at(fixture, &asked[4..5], &[]).await.first, []);
 }
 
-/// While there is none, the relay of the log need not ask for each message.
+/// A look reports whether any exception exists. If none exists, the relay need not query per
+/// message.
 pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture: &F) {
     for id in ["a", "b"] {
         commit_one(fixture, id, 1).await;
@@ -43,7 +44,8 @@ pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture:
     assert!(look_at(fixture, &[], &[]).await.any, "an aggregate is blocked");
 }
 
-/// With so many pending messages it is not known any more which aggregates have one, so nothing is published before them.
+/// With more than [`PENDING_MAX`] pending messages, a look reports a flood and the relay publishes
+/// nothing ahead of the table.
 pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
     let mut left = PENDING_MAX + 1;
     while left > 0 {
@@ -66,7 +68,7 @@ pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
     assert!(look_at(fixture, &asked, &[]).await.is_flooded);
 }
 
-/// Delays are times of the database's clock.
+/// A look returns the database's clock, on which delays are based.
 pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
     let before = fixture.outbox().now().await;
     let now = look_at(fixture, &[], &[]).await.now;
@@ -74,7 +76,8 @@ pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
     assert!(before <= now && now <= after, "{before} {now} {after}");
 }
 
-/// After a crash the relay asks for the messages that come again: those that the table has adopted are left to it.
+/// A look returns the messages that are still the log's. After a crash, the relay leaves adopted
+/// messages to the table.
 pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) {
     for id in ["logged", "pending", "published"] {
         commit_one(fixture, id, 1).await;
@@ -89,13 +92,14 @@ pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) 
     assert_eq!(look_at(fixture, &[], &messages[1..]).await.logged, []);
 }
 
-/// Purges messages of any age. Some clocks tick in whole milliseconds.
+/// Purges messages of any age. Sleeps first, because some database clocks have millisecond
+/// resolution.
 async fn purge_all<F: LogFixture>(fixture: &F) {
     tokio::time::sleep(Duration::from_millis(5)).await;
     purge(fixture, Duration::ZERO).await;
 }
 
-/// Messages that come again after a crash must be there.
+/// A purge deletes no message after the stored position: a crash would read it again.
 pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -109,7 +113,7 @@ pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(f
         commit_one(fixture, "late", n).await;
     }
     let late = logged(&read(fixture, &mut reader).await);
-    // A log may need further positions to know which messages one of them has passed.
+    // Some logs need later positions to determine which messages a position has passed.
     let mut further = 0;
     eventually("the purge of what was passed", async || {
         commit_one(fixture, "further", 1).await;
@@ -137,7 +141,7 @@ pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(f
     assert!(row_of(fixture, last[0].id).await.is_some(), "it was not passed");
 }
 
-/// Their retention counts from their recording.
+/// The retention of a logged message starts when it is recorded.
 pub async fn logged_messages_are_kept_for_their_retention<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=6 {

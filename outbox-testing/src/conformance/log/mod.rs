@@ -1,7 +1,7 @@
-//! The promises of every [`MessageLog`] to the relay of the log.
+//! Conformance suite of [`MessageLog`]. Each function panics if its rule is violated.
 //!
-//! Each function takes a fixture whose outbox is empty and whose log is set up and read by nobody, and panics if its promise does not hold. Not here: the
-//! table as a polling relay sees it, see [`super::store`]; setting a log up.
+//! Invariant: the fixture's outbox is empty, and its log is set up and has no reader. For the
+//! polling relay, see [`super::store`].
 
 mod adoption;
 mod look;
@@ -20,11 +20,12 @@ pub use look::*;
 pub use opening::*;
 pub use reading::*;
 
-/// Brings the log of one outbox into the states that the promises need.
+/// Sets up one outbox with its log for the suite.
 ///
-/// New messages of the outbox are the log's: the list of the store shows them as [`Logged`](outbox_core::store::MessageStatus::Logged).
+/// New messages belong to the log: the store lists them as
+/// [`Logged`](outbox_core::store::MessageStatus::Logged).
 pub trait LogFixture: Send + Sync + 'static {
-    /// The log under test.
+    /// The log type under test.
     type Log: MessageLog;
     /// The outbox of the log.
     type Outbox: StoreFixture;
@@ -35,24 +36,29 @@ pub trait LogFixture: Send + Sync + 'static {
     /// The outbox of the log.
     fn outbox(&self) -> &Self::Outbox;
 
-    /// Writes something that is no message into the log.
+    /// Writes to the log something that is not a message.
     fn write_elsewhere(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends the open reading, as a connection does that breaks.
+    /// Ends the open reading, as a broken connection does.
     fn interrupt(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends the open reading, and replaces the log by another one that knows nothing of what was written before. What is set up beside the log stays.
+    /// Ends the open reading and replaces the log by an empty one. Other state, such as the table
+    /// and the stored position, stays.
     fn lose(&self) -> impl Future<Output = ()> + Send;
 
-    /// Records the events as a commit that the log may give already, and that nobody can see in the table until [`Self::show`] is called.
+    /// Commits the events so that the log may already deliver them, but the table hides them until
+    /// [`Self::show`].
     fn commit_unseen(&self, events: Events) -> impl Future<Output = Vec<Logged>> + Send;
 
-    /// Lets everybody see the commit of [`Self::commit_unseen`].
+    /// Makes the commit of [`Self::commit_unseen`] visible.
     fn show(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Makes one test per promise of a log. Arguments: the attributes of the tests, and an expression for an `Option` of
-/// a fresh [`LogFixture`](crate::conformance::log::LogFixture). The expression may await; `None` skips the test.
+/// Generates one test per rule of a log.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// [`LogFixture`](crate::conformance::log::LogFixture). The expression may await; `None` skips the
+/// test.
 #[macro_export]
 macro_rules! log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,9 +1,10 @@
-//! Who reads, from where, and what a crash leaves behind.
+//! Rules for opening the log: exclusive reading, the start position, and what a crash leaves
+//! behind.
 
 use super::LogFixture;
 use super::support::*;
 
-/// While one relay reads, the others are told to stand by.
+/// While one relay reads, `open` returns `None` to all others.
 pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for _ in 0..3 {
@@ -15,7 +16,7 @@ pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     assert_eq!(keys(&found), singles(&[("a", 1)]), "the reader is not disturbed");
 }
 
-/// A reading ends by being closed or dropped. Then another relay reads.
+/// After a reader is closed or dropped, another relay can read.
 pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F) {
     opened(fixture).await.close().await;
     drop(opened(fixture).await);
@@ -24,7 +25,8 @@ pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F)
     assert_eq!(keys(&read(fixture, &mut reader).await), singles(&[("a", 1)]));
 }
 
-/// What the position has passed never comes again, and everything behind it does.
+/// A reading starts after the stored position: earlier messages never come again, later ones always
+/// do.
 pub async fn a_reading_goes_on_behind_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -32,13 +34,12 @@ pub async fn a_reading_goes_on_behind_the_stored_position<F: LogFixture>(fixture
     }
     let found = read(fixture, &mut reader).await;
     assert_eq!(found.len(), 4);
-    // Everything is read, and only the first two are decided.
     reader.confirm(found[1].end).await.expect("confirm answers");
     reader.close().await;
     assert_eq!(keys(&read_all(fixture).await), singles(&[("a", 3), ("a", 4)]));
 }
 
-/// After a crash the messages come again, with the same ids.
+/// Unconfirmed messages come again after a crash, with the same ids.
 pub async fn what_was_not_confirmed_comes_again<F: LogFixture>(fixture: &F) {
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
@@ -48,7 +49,7 @@ pub async fn what_was_not_confirmed_comes_again<F: LogFixture>(fixture: &F) {
     assert_eq!(read_all(fixture).await, found);
 }
 
-/// It is not allowed to move the position of its successor.
+/// A replaced reader cannot move the position of its successor.
 pub async fn a_replaced_reader_cannot_confirm<F: LogFixture>(fixture: &F) {
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
@@ -64,20 +65,21 @@ pub async fn a_replaced_reader_cannot_confirm<F: LogFixture>(fixture: &F) {
     assert_eq!(read_all(fixture).await, found);
 }
 
-/// The relay waits for the log, so it must be told when nothing more will come.
+/// An interrupted reading ends with an error, because the relay would otherwise wait forever.
 pub async fn an_interrupted_reading_ends<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     read(fixture, &mut reader).await;
     fixture.interrupt().await;
     let read_to_the_end = async {
-        // What was on its way may still come.
+        // Events already received may still be delivered.
         while reader.next().await.is_ok() {}
     };
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), read_to_the_end).await;
     assert!(ended.is_ok(), "nobody says that the reading has ended");
 }
 
-/// Each message that was not decided is pending in the table, or comes from the new log, or both.
+/// If the log is lost, each undecided message is pending in the table, or comes from the new log,
+/// or both.
 pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for id in ["decided", "read", "read"] {
@@ -104,7 +106,8 @@ pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await.len(), 6);
 }
 
-/// At each moment at which the opening is dropped, the log can be opened again, and nothing is adopted or skipped.
+/// If an opening is dropped at any point, the log can be opened again, and no message is adopted or
+/// skipped.
 pub async fn a_dropped_opening_leaves_nothing<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     for round in 0..DROPS {
@@ -118,7 +121,7 @@ pub async fn a_dropped_opening_leaves_nothing<F: LogFixture>(fixture: &F) {
     assert_eq!(status, Some(MessageStatus::Logged));
 }
 
-/// A dropped confirmation is stored or not. The reading goes on, and can be confirmed again.
+/// A dropped confirmation is stored or not. The reading continues and can be confirmed again.
 pub async fn a_dropped_confirmation_can_be_repeated<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=u64::from(DROPS) {

@@ -1,17 +1,18 @@
-//! What a reading gives.
+//! Rules for reading the log.
 
 use super::LogFixture;
 use super::support::*;
 use crate::conformance::store::OpenTransaction;
 use crate::not_applicable;
 
-/// The preflight finds nothing wrong with a healthy log. It may warn.
+/// A healthy log passes its preflight. Warnings are allowed.
 pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
     let passed = fixture.log().preflight().await;
     assert!(passed.is_ok(), "{passed:?}");
 }
 
-/// Committed messages come once, also those that are committed while the log is read, and they are the log's.
+/// Each committed message comes once, even if it commits during the reading, and its status is
+/// logged.
 pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     commit_one(fixture, "b", 2).await;
@@ -26,7 +27,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// The relay must not see a difference between a message of the log and the same message of the table.
+/// A message of the log equals the row of the table, so that the relay treats both alike.
 pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture: &F) {
     // Databases store whole microseconds.
     let later = (fixture.outbox().now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
@@ -62,7 +63,7 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
     }
 }
 
-/// A transaction that was begun first and commits last comes last. Each comes as a whole, in the order of its recording.
+/// Transactions come whole and in commit order, and messages within one in recording order.
 pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
     if !fixture.outbox().overlapping_transactions() {
         return not_applicable("one transaction at a time");
@@ -102,7 +103,7 @@ pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFix
     assert_eq!(found[1], expected);
 }
 
-/// What was rolled back comes neither before nor after a commit.
+/// Rolled-back messages never come.
 pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
@@ -122,7 +123,8 @@ pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture
     }
 }
 
-/// A reading that has nothing to give says so, without anything being written. A log may hold transactions that touched no outbox, and tell of their ends before.
+/// An idle reading reports its position even if nothing is written. Commits of transactions without
+/// messages may precede it.
 pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     loop {
@@ -134,7 +136,8 @@ pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Otherwise the position of an idle outbox would stand still, and the database would keep its log.
+/// Unrelated writes advance the position. Otherwise the database would retain WAL for an idle
+/// outbox.
 pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     let mut reader = opened(fixture).await;
@@ -155,18 +158,18 @@ pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &
     }
 }
 
-/// A drain knows from it when everything is read.
+/// A reading reaches the position `written` returns, which tells a drain that it is complete.
 pub async fn a_reading_reaches_what_was_written<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
-        // Returns when the position is reached, and finds what was committed before.
+        // `read` returns at the written position, so it has found the commit.
         let found = read(fixture, &mut reader).await;
         assert_eq!(keys(&found), singles(&[("a", n)]));
     }
 }
 
-/// A relay drops the wait for the next event whenever it has something else to do.
+/// Dropping `next` loses no event. The relay drops it whenever it has other work.
 pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
@@ -189,7 +192,8 @@ pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F
     assert_eq!(found, expected);
 }
 
-/// The relay watches it, so that the log does not fill the database's disk.
+/// The retained bytes grow while messages are undecided. The relay monitors them to protect the
+/// database's disk.
 pub async fn what_is_kept_grows_with_what_is_not_decided<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let before = reader.retained().await.expect("retained answers").bytes;

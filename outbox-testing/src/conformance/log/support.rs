@@ -1,4 +1,4 @@
-//! Helpers that the promises of the log share.
+//! Helpers of the log suite.
 
 use std::pin::pin;
 
@@ -21,17 +21,17 @@ pub(super) use outbox_core::message::{Events, NewMessage};
 
 pub(super) type ReaderOf<F> = <<F as LogFixture>::Log as MessageLog>::Reader;
 
-/// Longer than any event of a log takes.
+/// Timeout for one event of a log.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A transaction of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Transaction {
     pub(super) messages: Vec<LoggedMessage>,
     pub(super) end: Position,
 }
 
-/// Opens the log as soon as nobody reads it. A server may take a while to notice that a reader has gone.
+/// Opens the log as soon as it has no reader. A server may take a while to detect that a reader is
+/// gone.
 pub(super) async fn opened<F: LogFixture>(fixture: &F) -> ReaderOf<F> {
     let mut reader = None;
     eventually("the opening of the log", async || {
@@ -49,7 +49,8 @@ pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
         .expect("the reading goes on")
 }
 
-/// Reads everything that was committed before. Positions of commits rise, and a position without messages never falls behind them.
+/// Reads all transactions committed so far, without the empty ones. Checks that commit positions
+/// rise and idle positions do not fall.
 pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -> Vec<Transaction> {
     let written = fixture.log().written().await.expect("written answers");
     let (mut transactions, mut messages, mut last) = (Vec::<Transaction>::new(), Vec::new(), Position(0));
@@ -75,7 +76,7 @@ pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -
     }
 }
 
-/// Opens the log, reads everything that was committed before, and closes the reading.
+/// Opens the log, reads all transactions committed so far, and closes the reading.
 pub(super) async fn read_all<F: LogFixture>(fixture: &F) -> Vec<Transaction> {
     let mut reader = opened(fixture).await;
     let transactions = read(fixture, &mut reader).await;
@@ -83,7 +84,6 @@ pub(super) async fn read_all<F: LogFixture>(fixture: &F) -> Vec<Transaction> {
     transactions
 }
 
-/// Commits one transaction with one event of the aggregate.
 pub(super) async fn commit_one<F: LogFixture>(fixture: &F, aggregate: &str, n: u64) {
     commit(fixture, Events::new().with(Probe::noted(aggregate, n))).await;
 }
@@ -96,7 +96,7 @@ pub(super) async fn commit<F: LogFixture>(fixture: &F, events: Events) {
         .expect("events are recorded");
 }
 
-/// Aggregate ids and sequences of the messages of each transaction.
+/// Aggregate ids and sequences, per transaction.
 pub(super) fn keys(transactions: &[Transaction]) -> Vec<Vec<(String, Option<u64>)>> {
     let of = |transaction: &Transaction| transaction.messages.iter().map(key).collect();
     transactions.iter().map(of).collect()
@@ -107,13 +107,12 @@ fn key(message: &LoggedMessage) -> (String, Option<u64>) {
     (read.aggregate.id.clone(), read.sequence)
 }
 
-/// The expected keys of transactions with one message each.
+/// The keys of transactions with one message each.
 pub(super) fn singles(keys: &[(&str, u64)]) -> Vec<Vec<(String, Option<u64>)>> {
     let single = |(id, sequence): &(&str, u64)| vec![((*id).to_owned(), Some(*sequence))];
     keys.iter().map(single).collect()
 }
 
-/// The messages of all transactions, as the relay names them.
 pub(super) fn logged(transactions: &[Transaction]) -> Vec<Logged> {
     let messages = transactions.iter().flat_map(|transaction| &transaction.messages);
     messages
@@ -131,7 +130,7 @@ pub(super) fn ids(messages: &[Logged]) -> Vec<MessageId> {
     ids
 }
 
-/// Adopts the messages. Returns the ids of the answer, sorted.
+/// Adopts the messages. Returns the sorted ids.
 pub(super) async fn adopt<F: LogFixture>(fixture: &F, messages: &[Logged]) -> Vec<MessageId> {
     let mut ids = fixture.log().adopt(messages).await.expect("adopt answers");
     ids.sort_unstable();
@@ -155,7 +154,7 @@ pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<
     state_of(fixture.outbox(), id).await
 }
 
-/// A relay of the table gives all pending messages this verdict, and goes away.
+/// Settles all pending messages as a polling relay that then leaves.
 pub(super) async fn settle_pending<F: LogFixture>(
     fixture: &F,
     verdict: impl Fn(&FetchedRow) -> Verdict,
@@ -174,7 +173,7 @@ pub(super) async fn settle_pending<F: LogFixture>(
     rows
 }
 
-/// Purges logged messages, page by page. Returns how many were deleted.
+/// Purges logged messages page by page. Returns the number deleted.
 pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u64 {
     let mut request = PurgeRequest {
         older_than: Some(older_than),
@@ -183,7 +182,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
         limit: std::num::NonZeroU32::new(3).expect("three is positive"),
     };
     let mut deleted = 0;
-    // Each page deletes or passes a message.
+    // Each page deletes or passes at least one message.
     for _ in 0..1_000 {
         let purged = fixture.log().purge(request).await.expect("purge answers");
         deleted += purged.deleted;
@@ -195,7 +194,8 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
     panic!("the purge does not end");
 }
 
-/// Polls the future and drops it after a while: after a few polls, or after some milliseconds. Returns its answer if it was faster.
+/// Polls the future and drops it after a few polls, or after some milliseconds in later rounds.
+/// Returns its output if it completes first.
 pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if round < 4 {
@@ -224,5 +224,5 @@ pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>
     }
 }
 
-/// How many moments of dropping a future are tried.
+/// Number of drop points to try.
 pub(super) const DROPS: u32 = 12;

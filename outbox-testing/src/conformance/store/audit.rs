@@ -1,4 +1,5 @@
-//! Promises on operations: written down with what they change, resumed without a second effect, and found again.
+//! Rules for operations: recorded with their changes, resumable without a second effect, and
+//! listed.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -25,7 +26,8 @@ async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operatio
     panic!("the operation does not come to an end: {operation:?}");
 }
 
-/// An operation says who, what, why and how many; and it is there if and only if something was changed.
+/// An operation records actor, selection, reason and number of changes, if and only if it changed
+/// something.
 pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(fixture: &F) {
     let (_, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     let retry = operation(OperationKind::Retry, Selection::id(id_of(&row)));
@@ -38,7 +40,7 @@ pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(
     assert_eq!(store(fixture).operation(retry.id).await.as_ref(), Some(&done));
     assert_eq!((&done.kind, &done.intent), (&retry.kind, &retry.intent));
     assert_eq!(done.scope, retry.scope);
-    // Some clocks tick in whole seconds.
+    // Some clocks have a resolution of one second.
     let started = done.started_at.expect("it has begun");
     assert!(started >= before - Duration::from_secs(1) && done.finished_at >= done.started_at);
 
@@ -48,7 +50,8 @@ pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(
     assert_eq!(store(fixture).operation(again.id).await, None);
 }
 
-/// An operation that was left goes on behind what it has done, also if its caller knows only how it began.
+/// An interrupted operation continues after its stored position, even if the caller passes its
+/// initial state.
 pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -66,7 +69,8 @@ pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) 
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1");
 }
 
-/// What is published or dies while an operation goes on is not taken by it: neither copies of a replay nor messages that were retried.
+/// An operation never takes its own results: copies that a replay made, or retried messages that
+/// died again.
 pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -89,7 +93,7 @@ pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixtur
     assert_eq!(status_of(fixture, &retried[0]).await, MessageStatus::Dead);
 }
 
-/// Two callers go on with one operation at once: each message is taken once.
+/// If two callers continue one operation concurrently, each message is changed once.
 pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -100,7 +104,7 @@ pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1 f1 g1");
 }
 
-/// Two operators retry the same dead letters at once: each is counted by one of them.
+/// If two operations select the same messages, each message counts for one of them.
 pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     for kind in [OperationKind::Retry, OperationKind::Skip] {
@@ -112,7 +116,7 @@ pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F
     }
 }
 
-/// An operation with a bound changes no more than so many, however often it goes on.
+/// An operation with a limit changes no more messages in total.
 pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows, dead(false)).await;
@@ -126,7 +130,7 @@ pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: 
     assert_eq!(advance(fixture, &retry, ALL).await, done);
 }
 
-/// Resuming and forgetting are written down with what they change, and not if they change nothing.
+/// Resume and forget are recorded if they change something.
 pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: &F) {
     block_each(fixture, &["a", "b"], LONG).await;
     let new = |kind, of: &Aggregate| {
@@ -165,7 +169,7 @@ pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: 
     );
 }
 
-/// An operation whose effects are elsewhere runs until somebody says that it has ended.
+/// An operation with effects elsewhere runs until it is marked as finished.
 pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F) {
     let reconcile = operation(OperationKind::Reconcile, Selection::all());
     for _ in 0..2 {
@@ -183,7 +187,7 @@ pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F
     refused.expect_err("it takes no messages");
 }
 
-/// Operations are listed by time, the last one first, and by who did what.
+/// Operations are listed newest first, and can be filtered by actor, kind and time.
 pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
     let mut ids = Vec::new();
     for (actor, kind) in [
@@ -219,7 +223,7 @@ pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
     assert_eq!(listed(filter, 10).await, ids[..2]);
 }
 
-/// An operation knows its messages: those that it has retried or skipped, or the copies that it has made.
+/// `messages_of` returns the messages that an operation retried or skipped, or the copies it made.
 pub async fn the_messages_of_an_operation_are_found<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows[..3], dead(true)).await;

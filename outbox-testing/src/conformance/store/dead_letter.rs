@@ -1,4 +1,4 @@
-//! Promises on dead letters: an operator can bring them back in their place, or leave them behind for good.
+//! Rules for dead letters: an operator can retry or skip them.
 
 use super::StoreFixture;
 use super::support::*;
@@ -11,8 +11,8 @@ pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A message becomes a dead letter without `halt` while its aggregate is blocked: the other messages stay in place, and
-/// the block ends with the last of them.
+/// A dead letter without `halt` in a blocked aggregate leaves the others in order, and the block
+/// ends with the last of them.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -25,7 +25,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a3");
 }
 
-/// A retried message is pending again with no attempts used, and a fetch returns it.
+/// A retried message is pending with zero attempts, and a fetch returns it.
 pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
     assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
@@ -41,7 +41,7 @@ pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &
     assert_eq!(counts(fixture).await, expected);
 }
 
-/// A retried message no longer halts its aggregate, and can be dead-lettered again.
+/// A retried message no longer halts its aggregate, and can become a dead letter again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
@@ -54,13 +54,13 @@ pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     assert!(shown(fixture, &row).await.halts);
 }
 
-/// A retried message comes before all waiting messages of its aggregate, and before messages recorded later.
+/// A retried message comes before the waiting and later messages of its aggregate.
 pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
-    // Waiting messages first: a relay may ask in either order.
+    // Waiting messages first: a relay may fetch in either order.
     let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
         assert_eq!(
@@ -81,14 +81,15 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A dead letter without halt, once retried, comes before the waiting messages, and its retry does not end a back-off.
+/// A retried dead letter without `halt` comes before the waiting messages, and its retry does not
+/// end a back-off.
 pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
-    // Whether the message was pending or waiting, it is set aside until the block ends.
+    // Pending or waiting, the message is set aside until the block ends.
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(store(fixture).resume(&aggregate("a")).await);
@@ -97,7 +98,7 @@ pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFix
     assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
 }
 
-/// Only dead letters can be retried; other messages stay unchanged.
+/// Retry changes dead letters only.
 pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -114,8 +115,8 @@ pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// Of two messages of one aggregate that fail for good, one halts the aggregate and the other waits for its turn.
-/// Otherwise the messages behind the other would overtake it as soon as the first is released.
+/// If two messages of an aggregate fail permanently, one halts it and the other waits. Otherwise
+/// later messages would overtake the second one when the first is released.
 pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (a, b) = (of(&rows, "a"), of(&rows, "b"));
@@ -140,7 +141,8 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     assert_eq!(sorted_keys(&fetch_waiting(fixture, &leases).await), "b2 b3");
 }
 
-/// A skipped message stays a dead letter, and its aggregate goes on without it. It can still be retried.
+/// A skipped message stays a dead letter and no longer halts its aggregate. It can still be
+/// retried.
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
@@ -162,7 +164,7 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "a1 a2 a3");
 }
 
-/// If nothing waits behind a skipped message, no block is left over.
+/// Skipping the only message of a block removes the block.
 pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a"], true).await;
     assert_eq!(blocked(fixture).await.len(), 1);
@@ -175,7 +177,7 @@ pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: 
     assert_eq!(status_of(fixture, &row).await, MessageStatus::Dead);
 }
 
-/// Only dead letters can be skipped; other messages stay unchanged.
+/// Skip changes dead letters only.
 pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -191,7 +193,7 @@ pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F)
     assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
-/// An operator can decide about many messages at once, and the decision affects no others.
+/// Retry and skip take a selection and change no other message.
 pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "a"]).await;
     for id in ["a", "b", "c"] {

@@ -1,9 +1,10 @@
-//! Promises on delayed messages: they come not before their time and in order, and no other aggregate waits.
+//! Rules for delayed messages: not before their time, in order, and without delaying other
+//! aggregates.
 
 use super::StoreFixture;
 use super::support::*;
 
-/// A delayed message is not due before its time, and nothing of its aggregate overtakes it.
+/// A delayed message is not due early, and no later message of its aggregate overtakes it.
 pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -21,7 +22,7 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// When its time has come, a delayed message comes, and so do the messages behind it.
+/// At its time, a delayed message and the messages after it are due.
 pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
@@ -32,11 +33,11 @@ pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fix
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// Several delayed messages of one aggregate come in order, each not before its own time.
+/// Several delayed messages of an aggregate keep their order, each not before its time.
 pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
-    // One delay is shorter than that of the message before it, the other is longer.
+    // One delay ends before that of an earlier message, the other after.
     commit_delayed(fixture, Probe::noted("a", 3), SHORT / 10).await;
     commit_delayed(fixture, Probe::noted("a", 4), SHORT * 3).await;
     commit_each(fixture, &["a"]).await;
@@ -57,7 +58,8 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// A delayed message in an already blocked aggregate does not delay older messages, and then waits for its own time.
+/// A delayed message in a blocked aggregate does not delay older messages, and then waits for its
+/// own time.
 pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
@@ -80,8 +82,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A relay crashed with a message in flight and a delayed one behind it. The first message does not wait for the delay
-/// of the second.
+/// After a crash with a message in flight, the message does not wait for a delayed one after it.
 pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -100,8 +101,8 @@ pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixtu
     );
 }
 
-/// A relay crashed with a message in flight, and meanwhile the time of a delayed message behind it has come. The
-/// delayed one still comes second, whichever query runs first.
+/// After a crash with a message in flight, a due delayed message comes second, whichever query runs
+/// first.
 pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;
@@ -125,7 +126,7 @@ pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixtu
     assert_eq!(arrived, [1, 2]);
 }
 
-/// A delayed unsequenced message waits by itself.
+/// A delayed unsequenced message waits alone.
 pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::sampled("a", 1), LONG).await;
     commit_delayed(fixture, Probe::sampled("b", 1), SHORT).await;

@@ -1,4 +1,4 @@
-//! Promises on fetches: a relay gets everything that is due, in order, and nothing else.
+//! Rules for fetches: all due messages, in order, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::support::*;
 use super::{OpenTransaction, StoreFixture};
 use crate::not_applicable;
 
-/// A fetched message is as it was recorded, with its number, its time, and the data that the relay needs to settle it.
+/// A fetched message equals the recorded one, plus sequence, time and the data for settling it.
 pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let context = MessageContext {
         correlation_id: Some("c-1".to_owned()),
@@ -31,7 +31,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let row = only(&fetch(fixture, &leases, 10).await, "ü").remove(0);
     let message = row.message.expect("the row is readable");
-    // Database clocks tick in whole milliseconds at worst, and may stand still for the statement or the transaction.
+    // Allows for coarse clocks, and for clocks that stand still during a statement or transaction.
     let tick = Duration::from_secs(1);
     let recorded_at = message.created_at;
     assert!(
@@ -48,7 +48,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
-/// Messages of one aggregate come in the order of their numbers, 1, 2, 3 …, without gaps.
+/// Messages of an aggregate come in sequence 1, 2, 3 … without gaps.
 pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
     for _ in 0..20 {
         commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
@@ -64,7 +64,7 @@ pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &
     }
 }
 
-/// `limit` bounds a fetch, and the next fetch goes on behind it without leaving anything out.
+/// `limit` bounds a fetch, and the next fetch continues without gaps.
 pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
     for n in 0..10 {
         commit_all(fixture, ["a", "b", "c"].map(|id| Probe::noted(id, n))).await;
@@ -97,7 +97,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
     assert_eq!(next.into_values().collect::<Vec<_>>(), [11, 11, 11]);
 }
 
-/// Messages of partitions that are not among the leases are left alone.
+/// Messages of partitions without a lease are not fetched.
 pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..200).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (_, leases) = lease_all(fixture).await;
@@ -116,8 +116,8 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A transaction that wrote first and commits last is published, although newer messages are settled already. Relays
-/// that remember a place in the table lose such messages.
+/// A transaction that writes first and commits last is fetched even if newer messages are already
+/// settled. A relay that stores a table position would lose it.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");
@@ -142,7 +142,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "late1");
 }
 
-/// A message settled as published does not come again.
+/// A message settled as published is not fetched again.
 pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     let done = first(&rows, "a");
@@ -153,8 +153,7 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as returned
-/// before.
+/// Rows in flight are skipped, and the rows after them are returned.
 pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "c", "a"]).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
@@ -164,7 +163,7 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     };
     let rest = store(fixture).fetch(request).await;
     assert_eq!(sorted_keys(&rest.due), "a2 a3 b1");
-    // Rows in flight do not use up the limit, however many they are.
+    // Rows in flight do not count toward the limit.
     let all: Vec<RowKey> = rows.iter().map(FetchedRow::key).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
@@ -175,8 +174,8 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "d1");
 }
 
-/// Messages of an aggregate come in sequence, whatever their row ids are. This holds for fetches in
-/// several steps while earlier messages are in flight.
+/// Messages of an aggregate come in sequence regardless of row ids, also across fetches with
+/// earlier messages in flight.
 pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture: &F) {
     for _ in 0..3 {
         commit_each(fixture, &["a", "b", "a", "b", "a", "c"]).await;
@@ -202,7 +201,7 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
         }
         let has_ended = fetched.due.is_empty();
         flying.extend(fetched.due);
-        // Some stay in flight.
+        // Half of the rows stay in flight.
         let done = flying.split_off(if has_ended { 0 } else { flying.len() / 2 });
         settled(fixture, &leases, &done, published()).await;
         if has_ended {
@@ -215,8 +214,8 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
     }
 }
 
-/// The next owner of a partition fetches the messages that the former owner had in flight before
-/// their successors, also if the successors have lower row ids.
+/// A new owner first fetches the messages that the former owner had in flight, even if their
+/// successors have lower row ids.
 pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "a"]).await;
     assert_eq!(rows.len(), 2);
@@ -241,7 +240,8 @@ pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixt
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// A fetch ends with the row that exceeds the bound on payload bytes, so a single larger message still comes.
+/// A fetch ends with the row that exceeds the byte bound, so that a larger message is still
+/// returned.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {
@@ -264,8 +264,8 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// An unreadable row is returned as such, so that the relay can dead-letter it. It neither fails the fetch nor hides
-/// other rows.
+/// An unreadable row is returned as an error, so that the relay can dead-letter it. Other rows are
+/// not affected.
 pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;

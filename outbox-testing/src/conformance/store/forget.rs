@@ -1,4 +1,4 @@
-//! Promises on forgetting aggregates: nothing of them is left, and nothing unpublished is ever lost.
+//! Rules for forgetting aggregates: everything is removed, but never an unpublished message.
 
 use outbox_core::message::Events;
 
@@ -15,7 +15,8 @@ async fn forget_idle<F: StoreFixture>(fixture: &F, idle_for: Duration) -> u64 {
     store(fixture).forget_idle(&aggregate_type, idle_for).await
 }
 
-/// Nothing is left of a forgotten aggregate, neither messages nor keys nor its last sequence; others keep theirs.
+/// Forgetting removes an aggregate's messages, keys and last sequence. Other aggregates are not
+/// affected.
 pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: &F) {
     let of_a = || {
         Events::new()
@@ -43,7 +44,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
     assert_eq!(sorted_keys(&rows), "a- a1 a2 b2 c1");
 }
 
-/// An aggregate with a message that is pending or waiting, or that halts it, is left as it is.
+/// An aggregate with a pending, waiting or halting message is left unchanged.
 pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["pending", "waiting", "halted", "free"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
@@ -58,7 +59,7 @@ pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F
     assert_eq!(keys(&rows), "pending1 pending2");
 }
 
-/// Only aggregates that have recorded nothing for long, and have nothing unpublished, are forgotten as idle.
+/// `forget_idle` forgets only aggregates without recent and without unpublished messages.
 pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
@@ -67,7 +68,7 @@ pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
     assert_eq!(forget_idle(fixture, LONG).await, 0);
     let other = store(fixture).forget_idle("other", Duration::ZERO).await;
     assert_eq!(other, 0);
-    // The clocks of some databases tick in milliseconds.
+    // Some database clocks have millisecond resolution.
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(forget_idle(fixture, Duration::ZERO).await, 1);
     assert_eq!(stored(fixture).await.len(), 4, "published messages stay");

@@ -1,4 +1,4 @@
-//! Promises on leases and announcements: leases are exclusive, fenced by epochs, and become free again.
+//! Rules for leases and announcements: leases are exclusive, fenced by epochs, and expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,8 @@ fn all_partitions() -> BTreeSet<u16> {
     (0..PARTITIONS).collect()
 }
 
-/// Two live leases never cover the same partition, even if several relays ask at once. A relay is not given a partition
-/// that it owns already.
+/// Live leases never cover the same partition twice, also under concurrent calls. `acquire` skips
+/// partitions that the caller owns.
 pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
     let mut owned = BTreeSet::new();
@@ -47,7 +47,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `max` bounds the number of partitions that one call acquires.
+/// `max` bounds the partitions of one call.
 pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let leases = store(fixture).acquire(owner, TTL, 10).await;
@@ -60,7 +60,7 @@ pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     assert_eq!(none, []);
 }
 
-/// Each new owner of a partition gets a higher epoch than all earlier ones, whether the lease was released or ran out.
+/// Each new owner of a partition gets a higher epoch, whether the lease was released or expired.
 pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     let (owner, first) = lease_all(fixture).await;
     store(fixture).release(owner, &first).await;
@@ -79,7 +79,7 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewing extends leases that are still owned. It neither revives a lease that ran out nor takes one from another
+/// Renewal extends owned leases. It does not revive an expired lease or take a lease of another
 /// relay.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
@@ -107,7 +107,7 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// A released partition is free at once.
+/// A released partition is free immediately.
 pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let (back, kept) = leases.split_at(10);
@@ -125,7 +125,7 @@ pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// A crashed relay's partitions go to others once its leases have run out.
+/// Partitions of a crashed relay are free after its leases expire.
 pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -133,7 +133,7 @@ pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F
     assert_eq!(partitions(&taken), partitions(&leases));
 }
 
-/// A paused relay that releases its old leases does not free those of its successor.
+/// A stale release does not free the leases of a successor.
 pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -150,12 +150,12 @@ async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -
         .alive()
 }
 
-/// A store that is set up passes its preflight.
+/// A healthy store passes its preflight.
 pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
     store(fixture).preflight(true).await;
 }
 
-/// Each announced relay counts once, however often it announces itself, until its announcement runs out.
+/// Each live relay counts once, until its announcement expires.
 pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);
@@ -176,7 +176,7 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
     panic!("a relay that fell silent is counted for ever");
 }
 
-/// A relay's announcement replaces its earlier one, and every relay sees it, itself included.
+/// An announcement replaces the relay's earlier one and counts for every relay, including itself.
 pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in Fitness::ALL {
@@ -191,7 +191,7 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// A relay that leaves releases its leases and no longer counts. Others keep theirs.
+/// A relay that leaves releases its leases and no longer counts. Other relays keep theirs.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
     let kept = store(fixture).acquire(stays, TTL, 10).await;
@@ -210,6 +210,6 @@ pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
         taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
     }
     assert_eq!(&taken | &partitions(&kept), all_partitions());
-    // Leaving twice, or without having been there, is not an error.
+    // Leaving twice, or without an announcement, is not an error.
     store(fixture).leave(leaves).await;
 }

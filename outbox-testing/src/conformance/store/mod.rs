@@ -1,8 +1,9 @@
-//! The promises of every [`OutboxStore`](outbox_core::OutboxStore), [`OutboxAdmin`](outbox_core::OutboxAdmin),
-//! [`OutboxReader`](outbox_core::OutboxReader) and [`OutboxAudit`] to the relay and to operators.
+//! Conformance suite of [`OutboxStore`](outbox_core::OutboxStore),
+//! [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader) and
+//! [`OutboxAudit`].
 //!
-//! Each function takes a fixture whose outbox is empty and whose leases are free, and panics if its promise does not
-//! hold. Not here: recording by an application; a fixture commits events in its integration's own way.
+//! Invariant: the fixture's outbox is empty and its leases are free. A fixture records events
+//! through its own integration; each function panics if its rule is violated.
 
 mod admin;
 mod audit;
@@ -46,17 +47,16 @@ pub use registry::*;
 pub use retention::*;
 pub use settle::*;
 
-/// Brings one back end into the states that the promises need.
-///
-/// One value stands for one outbox that nobody else uses: a schema, a database or a table prefix of its own.
+/// Sets up one back end for the suite. One value is one outbox without other users: its own schema,
+/// database or table prefix.
 pub trait StoreFixture: Send + Sync + 'static {
-    /// The store under test.
+    /// The store type under test.
     type Store: OutboxAudit;
-    /// A transaction that has recorded events and is still open.
+    /// An open transaction with recorded events.
     type Open: OpenTransaction;
 
-    /// Whether two write transactions can be open at once. SQLite has one writer at a time, which makes late commits
-    /// impossible.
+    /// Whether two write transactions can be open at once. Default: `true`. SQLite allows one
+    /// writer, so late commits cannot occur there.
     fn overlapping_transactions(&self) -> bool {
         true
     }
@@ -67,32 +67,33 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// The store's clock.
     fn now(&self) -> impl Future<Output = OffsetDateTime> + Send;
 
-    /// Records the events in one transaction and commits it. An error means that nothing was recorded.
+    /// Records the events in one transaction and commits it. On an error, nothing is recorded.
     fn commit(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Records the events and leaves the transaction open. Meanwhile the suite commits other aggregates, never the same
-    /// one, because writers of one aggregate may wait for each other. Called only with
+    /// Records the events and leaves the transaction open. Meanwhile the suite commits only other
+    /// aggregates, because writers of one aggregate may block each other. Called only with
     /// [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
-    /// Makes all leases run out now, as if their time had passed.
+    /// Expires all leases now.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
 
-    /// Sets the counter of row ids back, as far as the database allows. Later messages may then have
-    /// lower row ids than earlier messages, or the same.
+    /// Sets the row id counter back as far as the database allows, so that later messages may have
+    /// lower or equal row ids.
     fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
 
-    /// Makes all leases and announcements end this much later, as if the store's clock had been set back.
+    /// Moves the end of all leases and announcements into the future by this time, as if the
+    /// store's clock were set back.
     fn set_clock_back(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Makes the stored headers of a message unreadable, as another program's bug could.
+    /// Makes the stored headers of a message unreadable.
     fn corrupt(&self, id: MessageId) -> impl Future<Output = ()> + Send;
 }
 
-/// A transaction that has recorded events and is still open.
+/// An open transaction with recorded events.
 pub trait OpenTransaction: Send + 'static {
     /// Commits the transaction.
     fn commit(self) -> impl Future<Output = ()> + Send;
@@ -101,12 +102,14 @@ pub trait OpenTransaction: Send + 'static {
     fn roll_back(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Why events were not recorded.
+/// The reason why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
 
-/// Makes one test per promise of a store. Arguments: the attributes of the tests, and an expression for an `Option` of
-/// a fresh [`StoreFixture`](crate::conformance::store::StoreFixture). The expression may await; `None` skips
-/// the test.
+/// Generates one test per rule of a store.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// [`StoreFixture`](crate::conformance::store::StoreFixture). The expression may await; `None`
+/// skips the test.
 ///
 /// ```
 /// # #[allow(unused)]

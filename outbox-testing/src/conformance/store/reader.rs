@@ -1,4 +1,4 @@
-//! Promises to whoever asks why something does not arrive: single messages, aggregates, relays and partitions are found as they are.
+//! Rules for diagnosis: messages, aggregates, relays and partitions are returned as they are.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use outbox_core::message::PARTITIONS;
 use super::StoreFixture;
 use super::support::*;
 
-/// A message is found by its id as it was recorded, with its payload. What cannot be read is found with the reason.
+/// `find` returns a message as recorded, with its payload, or with the reason why it is unreadable.
 pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "b"]).await;
     for row in &rows {
@@ -29,7 +29,8 @@ pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     found.message.expect_err("a damaged message has a reason");
 }
 
-/// The messages of a span are read in pages, whatever their status, in the order of their ids, and none of another time.
+/// `recorded_between` returns the messages of a time span in pages, in id order and with any
+/// status.
 pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows[..2], published()).await;
@@ -59,7 +60,7 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     assert_eq!(read, expected);
     assert_eq!(page(now + LONG, now + LONG * 2, None).await, []);
     assert_eq!(page(now - LONG * 2, now - LONG, None).await, []);
-    // The start is part of the span, and the end is not.
+    // The start is inclusive, the end exclusive.
     let (first, last) = (expected[0].created_at, expected[6].created_at);
     for (from, until) in [(first, last), (last, now + LONG)] {
         let within = expected
@@ -70,11 +71,12 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A search finds the published messages of an aggregate, the last one first, and looks at no more messages than it may: then it says from when on it has looked.
+/// A search returns an aggregate's published messages, newest first. If it reaches its row limit,
+/// it returns the time from which it has searched.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (of_a, of_b) = (of(&rows, "a"), of(&rows, "b"));
-    // The last message of b stays pending.
+    // The last message of `b` stays pending.
     settled(fixture, &leases, &of_a, published()).await;
     settled(fixture, &leases, &of_b[..2], published()).await;
     let mut ids: Vec<MessageId> = of_a.iter().map(id_of).collect();
@@ -131,7 +133,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     assert_eq!(search(earlier).await, (Vec::new(), None));
 }
 
-/// A delayed message says for how long, before and after a relay has set it aside.
+/// `find` returns the remaining delay, before and after a relay sets the message aside.
 pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
     let id = list(fixture, &Selection::all()).await[0].id;
@@ -149,7 +151,7 @@ pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
     check().await;
 }
 
-/// The head of an aggregate has the number of its last message and the time of its last recording.
+/// `head` returns the last sequence and the time of the last recording.
 pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).head(&aggregate("a")).await, None);
     commit_each(fixture, &["a", "b", "a"]).await;
@@ -164,7 +166,7 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// The block of one aggregate is found: its end, or the dead letter that halts the aggregate.
+/// `block` returns the end of the block, or the dead letter that halts the aggregate.
 pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a"], LONG).await;
     commit_each(fixture, &["b", "c"]).await;
@@ -182,7 +184,7 @@ pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).block(&aggregate("c")).await, None);
 }
 
-/// The relays that are alive are listed with what they say of themselves, in the order of their ids.
+/// Live relays are listed with their fitness, by id.
 pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).relays().await, []);
     let mut announced = Vec::new();
@@ -203,7 +205,8 @@ pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert!(listed.iter().all(lasts), "{listed:?}");
 }
 
-/// All partitions are listed, those whose lease has run out without an owner, and with the one that has not given them back.
+/// All partitions are listed with their owner. If a lease expired without a release, the partition
+/// has a last owner instead.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();

@@ -1,4 +1,4 @@
-//! Promises on recording: all or nothing, numbered without gaps, and distinct.
+//! Rules for recording: atomic, numbered without gaps, and distinct.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use outbox_core::message::{Events, IntoEvents as _};
 use super::StoreFixture;
 use super::support::*;
 
-/// Events of a rolled-back transaction never appear, and the next transaction uses their numbers.
+/// Events of a rolled-back transaction never appear, and the next transaction reuses their
+/// sequences.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));
@@ -22,7 +23,8 @@ pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F
     assert_eq!(stored(fixture).await.len(), 3, "a rolled back message is left");
 }
 
-/// Concurrent writers of the same aggregates, some of which roll back, get numbers without gaps and without repetition.
+/// Concurrent writers of the same aggregates get sequences without gaps or duplicates, also if some
+/// roll back.
 pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     let writers = (0..60_u64).map(|n| async move {
         let events = Events::new().with(Probe::noted(format!("a{}", n % 4), n));
@@ -45,7 +47,7 @@ pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A second message with the same deduplication key is refused, together with everything recorded with it.
+/// A second message with the same deduplication key fails, together with its transaction.
 pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) {
     let keyed = |key: &str, n| Probe::noted("a", n).with_dedup_key(key);
     commit(fixture, Events::new().with(keyed("k", 1))).await;
@@ -57,9 +59,9 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     let twice = Events::new().with(keyed("l", 4)).with(keyed("l", 5));
     let refused = fixture.commit(twice).await.is_err();
     assert!(refused, "a deduplication key was taken twice in one transaction");
-    // Keys are compared byte by byte, whatever the database's collation says.
+    // Keys are compared bytewise, regardless of the database's collation.
     commit_all(fixture, [keyed("K", 6), keyed("k ", 7)]).await;
-    // A key whose transaction was rolled back is free.
+    // A key of a rolled-back transaction is free.
     let rolled_back = fixture.roll_back(Events::new().with(keyed("m", 8))).await;
     rolled_back.expect("events are recorded before they are rolled back");
     commit(fixture, Events::new().with(keyed("m", 9))).await;
@@ -69,7 +71,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     assert_eq!(keys(&rows), "a1 a2 a3 a4");
 }
 
-/// Messages of unsequenced events have no number and use up none.
+/// Unsequenced messages have no sequence and use none up.
 pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, [Probe::noted("a", 1), Probe::sampled("a", 2)]).await;
     commit_all(fixture, [Probe::noted("a", 3), Probe::sampled("b", 4)]).await;
@@ -79,7 +81,7 @@ pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, 100).await, []);
 }
 
-/// Thousands of events of many aggregates in one transaction are all recorded, in order.
+/// Thousands of events of many aggregates in one transaction are recorded in order.
 pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     const MESSAGES: u64 = 3_000;
     const AGGREGATES: u64 = 30;
@@ -110,8 +112,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetched, MESSAGES);
 }
 
-/// Aggregate ids that a collation treats as equal, or that mean something to a broker, are different aggregates, byte
-/// for byte.
+/// Aggregate ids are compared bytewise, including ids that a collation treats as equal.
 pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for round in 1..=2 {
@@ -128,7 +129,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rows.len(), expected.len());
     assert_eq!(rows.iter().map(key).collect::<BTreeSet<_>>(), expected);
 
-    // Blocking, excluding or halting one aggregate does not affect aggregates with similar ids.
+    // Blocking, excluding or halting an aggregate does not affect similar ids.
     let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
     let first = first(&rows, "a");
     let others: BTreeSet<_> = expected.iter().copied().filter(|key| !is_a(key)).collect();
@@ -148,8 +149,8 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rest.iter().map(key).collect::<BTreeSet<_>>(), others);
 }
 
-/// An event that could never be stored or published is refused when it is recorded, together with everything in the
-/// same call.
+/// An event that can never be stored or published is rejected on recording, together with the rest
+/// of the call.
 pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture: &F) {
     let impossible = [
         Probe::noted("", 1),

@@ -1,4 +1,4 @@
-//! Promises on published messages: kept as long as requested, readable, and replayable.
+//! Rules for published messages: retained as requested, readable, and replayable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn older_than(older_than: Duration) -> PurgeRequest {
     }
 }
 
-/// Commits `count` messages, each of an aggregate of its own, and publishes them.
+/// Commits and publishes `count` messages, one per aggregate.
 async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<FetchedRow> {
     commit_all(fixture, (0..count).map(|n| Probe::noted(format!("p{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -28,13 +28,14 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
     rows
 }
 
-/// Purging deletes messages that were published long enough ago, and never pending, waiting or dead ones.
+/// A purge deletes published messages older than the limit, and never pending, waiting or dead
+/// ones.
 pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "dead"), dead(true)).await;
-    // Some clocks tick in whole seconds.
+    // Some clocks have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(store(fixture).purge(older_than(LONG)).await.deleted, 0);
     assert_eq!(stored(fixture).await.len(), 4);
@@ -44,13 +45,14 @@ pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture:
     assert_eq!(left, BTreeSet::from(["pending", "waiting", "dead"]));
 }
 
-/// A message that waited long before it was published is still kept for the full retention.
+/// The retention starts when the message is published, however long it waited.
 pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
-    // A busy machine may take too long to purge while the message is young. Then the loop tries again with a longer time.
+    // If the machine is too slow to purge while the message is young, the next round uses a longer
+    // time.
     for kept in [2, 4, 8, 16, 32].map(Duration::from_secs) {
         commit_each(fixture, &["a"]).await;
         tokio::time::sleep(kept + Duration::from_millis(1100)).await;
-        // Messages that an earlier round published are old by now.
+        // Messages of earlier rounds are old by now.
         store(fixture).purge(older_than(Duration::ZERO)).await;
         let (owner, leases) = lease_all(fixture).await;
         let rows = fetch(fixture, &leases, ALL).await;
@@ -67,8 +69,8 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
     panic!("this machine is too busy to settle and purge within eight seconds");
 }
 
-/// A deduplication key is refused as long as keys are kept, also if its message was deleted long before, when it was published or by a purge; then it is free
-/// again.
+/// A deduplication key is rejected for its full retention, even after its message is deleted. Then
+/// it is free.
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
@@ -78,13 +80,13 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     let refused = "a save that is repeated would take effect twice";
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
 
-    // The same with a message that is kept, until a purge deletes it.
+    // The same for a kept message, until a purge deletes it.
     let kept = || Events::new().with(Probe::noted("a", 2).with_dedup_key("kept"));
     commit(fixture, kept()).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows, published()).await;
     assert!(fixture.commit(kept()).await.is_err(), "{refused}");
-    // Some clocks tick in whole seconds.
+    // Some clocks have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
     assert_eq!(stored(fixture).await, []);
@@ -98,14 +100,14 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     };
     store(fixture).purge(keys(LONG)).await;
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
-    // The clocks of some databases tick in milliseconds.
+    // Some database clocks have millisecond resolution.
     tokio::time::sleep(Duration::from_millis(20)).await;
     store(fixture).purge(keys(Duration::ZERO)).await;
     commit(fixture, keyed()).await;
     commit(fixture, kept()).await;
 }
 
-/// A round of purging goes on where the last call ended, deletes everything old, and comes to an end.
+/// Paged purges continue where the last call ended, delete all old messages, and finish.
 pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -113,7 +115,7 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     settled(fixture, &leases, &rows, dead(false)).await;
     store(fixture).leave(owner).await;
     with_published(fixture, 20).await;
-    // Some clocks tick in whole seconds.
+    // Some clocks have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     let (mut deleted, mut after) = (0, None);
     for _ in 0..20 {
@@ -144,7 +146,7 @@ async fn page<F: StoreFixture>(
     store(fixture).published(from, until, after, limit(4)).await
 }
 
-/// Published messages can be read in pages, each once and unchanged; other messages are left out.
+/// Published messages are read in pages, each once and unchanged. Other messages are skipped.
 pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let rows = with_published(fixture, 10).await;
     fixture.corrupt(id_of(&rows[3])).await;
@@ -172,8 +174,8 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
     assert_eq!(page(fixture, (from - LONG, from), None).await, []);
 }
 
-/// A message that is recorded after a replay stays behind the copies, also while all of them wait:
-/// consumers would otherwise end with the old state.
+/// A message recorded after a replay stays behind the copies, also while all wait. Otherwise
+/// consumers would end with old state.
 pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -195,8 +197,8 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
     assert_eq!(keys(&store(fixture).fetch_waiting(few).await.due), "a3 a1 a2");
 }
 
-/// A replayed copy is a new message with the old event. It is published behind everything recorded so far, in the order
-/// of its aggregate.
+/// A replayed copy is a new message with the original event id. It comes after all messages
+/// recorded so far, in aggregate order.
 pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
     let keyed = Probe::noted("a", 1).with_dedup_key("k");
     commit_all(fixture, [keyed, Probe::noted("a", 2), Probe::sampled("b", 1)]).await;
@@ -223,7 +225,7 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     assert_eq!(after[..before.len()], before, "the originals stay as they are");
 }
 
-/// Only the selected messages are copied, by aggregate, type and time, in the order of their recording.
+/// Replay copies the selected messages only, in recording order.
 pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
     let early = [
         Probe::noted("a", 1),
@@ -263,7 +265,7 @@ fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }
 
-/// A copy starts with no attempts, can be settled and replayed like any message, and names the event that it carries.
+/// A copy starts with zero attempts, can be settled and replayed, and keeps the original event id.
 pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b"]).await;
     settled(fixture, &leases, &rows, dead(true)).await;

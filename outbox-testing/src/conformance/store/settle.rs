@@ -1,4 +1,4 @@
-//! Promises on verdicts: fenced by the lease, recorded once, and safe to repeat.
+//! Rules for verdicts: fenced by the lease, recorded once, and safe to repeat.
 
 use super::StoreFixture;
 use super::support::*;
@@ -7,7 +7,6 @@ fn deleted() -> Verdict {
     Verdict::Published { keep: false }
 }
 
-/// One verdict of each kind.
 fn each_verdict() -> [Verdict; 7] {
     [
         Verdict::Waits,
@@ -20,7 +19,8 @@ fn each_verdict() -> [Verdict; 7] {
     ]
 }
 
-/// A relay that was paused until another one took over can record nothing.
+/// A verdict under a stale epoch changes nothing, after a pause during which another relay took
+/// over.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, stale) = lease_all(fixture).await;
@@ -42,7 +42,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
-/// A released lease counts as stale, even before another relay acquires the partition.
+/// A released lease is stale, even before another relay acquires the partition.
 pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -54,7 +54,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
-/// Verdicts are refused partition by partition: a partition that went to another relay does not hold up the others.
+/// Verdicts are rejected per partition: a lost partition does not delay the others.
 pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -78,7 +78,7 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
     assert_eq!(settle(fixture, &leases, &[], published()).await, 0);
 }
 
-/// A published message is kept as published if the verdict says so, and deleted otherwise.
+/// A published message is kept if the verdict requests it, and deleted otherwise.
 pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "b"]).await;
     let (kept, gone) = (only(&rows, "a"), first(&rows, "b"));
@@ -92,7 +92,8 @@ pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
 }
 
-/// A relay whose answer was lost sends its verdicts again, and is told that they hold.
+/// Repeated verdicts are accepted and change nothing, so that a relay may retry after a lost
+/// response.
 pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
@@ -121,8 +122,8 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A late verdict on a message that was settled before changes nothing. In particular it does not halt an aggregate
-/// that an operator has released.
+/// A late verdict on a settled message changes nothing. In particular, it does not halt an
+/// aggregate that an operator released.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
@@ -137,8 +138,8 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A database may assign a row id again, to a message that was recorded while a relay still held an
-/// earlier one. The verdict on the earlier message changes nothing about the later one.
+/// A database may reuse a row id while a relay still holds the earlier message. Its verdict must
+/// not change the new message.
 pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
@@ -159,8 +160,8 @@ pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Every error text can be recorded: too long, with NUL, in any script. Otherwise recording a failure would itself
-/// fail.
+/// Any error text can be recorded: long, with NUL, in any script. Otherwise recording the failure
+/// would fail.
 pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Helpers that the promises of the store share.
+//! Helpers of the store suite.
 
 use std::collections::HashSet;
 
@@ -10,23 +10,22 @@ pub(crate) use crate::store_types::*;
 
 use super::StoreFixture;
 
-/// Longer than any promise takes, so that leases run out only when the fixture expires them.
+/// Outlasts every test, so that leases expire only through the fixture.
 pub(crate) const TTL: Duration = Duration::from_secs(300);
 
-/// More rows than any promise records, except the one on large batches.
+/// Exceeds the rows of every test except the one for large batches.
 pub(crate) const ALL: u32 = 1_000;
 
-/// Longer than any promise takes: the length of a block that does not end.
+/// Outlasts every test: a block that does not end.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// The length of a block that ends while a promise waits for it.
+/// A block that ends during a test.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
-/// Acquires all partitions for a fresh owner.
 pub(crate) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
     let owner = OwnerId::fresh();
     let mut leases = Vec::new();
-    // A store may grant fewer leases than requested at a time, but must come to an end.
+    // A store may grant fewer leases per call than requested, but must finish.
     for _ in 0..PARTITIONS {
         leases.extend(acquire(fixture, owner).await);
         if leases.len() == usize::from(PARTITIONS) {
@@ -39,25 +38,23 @@ pub(crate) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lea
     );
 }
 
-/// Acquires all partitions, and fetches all pending messages as [`fetch`] does.
+/// Leases all partitions and fetches all pending messages.
 pub(crate) async fn take_all<F: StoreFixture>(fixture: &F) -> (Vec<Lease>, Vec<FetchedRow>) {
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     (leases, rows)
 }
 
-/// Commits one message for each of these aggregate ids, and takes them all.
+/// Commits one message per id and fetches all.
 pub(crate) async fn with_rows<F: StoreFixture>(fixture: &F, ids: &[&str]) -> (Vec<Lease>, Vec<FetchedRow>) {
     commit_each(fixture, ids).await;
     take_all(fixture).await
 }
 
-/// Asks once for all partitions and returns the leases granted.
 pub(crate) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec<Lease> {
     store(fixture).acquire(owner, TTL, PARTITIONS).await
 }
 
-/// A request for all pending messages.
 pub(crate) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     FetchRequest {
         leases,
@@ -67,7 +64,6 @@ pub(crate) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     }
 }
 
-/// A request for all waiting messages whose block has ended.
 pub(crate) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     WaitingRequest {
         leases,
@@ -83,7 +79,8 @@ pub(crate) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
-/// Fetches up to `rows` pending rows and, as a relay does, settles those that have to wait. Returns those that are due.
+/// Fetches up to `rows` pending rows, settles the waiting ones as a relay does, and returns the due
+/// ones.
 pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
@@ -94,19 +91,19 @@ pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: 
     fetched.due
 }
 
-/// Fetches waiting messages and settles those that have to wait longer. Returns those that are due.
+/// As [`fetch`], for waiting messages.
 pub(crate) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
     let fetched = store(fixture).fetch_waiting(waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
 
-/// How long something is awaited that comes with time, in steps of [`STEP`].
+/// Bound on a wait, in steps of [`STEP`].
 const STEPS_MAX: usize = 200;
-/// Some clocks tick in whole seconds, so a time is awaited rather than computed.
+/// Tests poll for a point in time, because some clocks have a resolution of one second.
 const STEP: Duration = Duration::from_millis(50);
 
-/// As [`fetch_waiting`], repeated until something is due.
+/// Repeats [`fetch_waiting`] until a row is due.
 pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -121,8 +118,10 @@ pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     panic!("no block ended: {:?}", blocked(fixture).await);
 }
 
-/// Fetches pending and waiting messages in turns, as a relay does, until something is due. A delayed message that becomes due
-/// while it is being set aside stays pending, and waiting messages behind it must not pass.
+/// Fetches pending and waiting messages in turns until a row is due.
+///
+/// A delayed message that becomes due while it is set aside stays pending, and waiting messages
+/// must not overtake it.
 pub(crate) async fn until_something_is_due<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -140,7 +139,6 @@ pub(crate) async fn until_something_is_due<F: StoreFixture>(
     panic!("nothing became due: {:?}", blocked(fixture).await);
 }
 
-/// Settles the settlements that a fetch returned.
 pub(crate) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settlements: &[Settlement]) {
     if settlements.is_empty() {
         return;
@@ -153,7 +151,7 @@ pub(crate) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settle
     );
 }
 
-/// Settles rows with one verdict and returns how many were accepted.
+/// Settles rows with one verdict. Returns how many were accepted.
 pub(crate) async fn settle<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -164,7 +162,7 @@ pub(crate) async fn settle<F: StoreFixture>(
     store(fixture).settle(leases, &settlements).await
 }
 
-/// As [`settle`], and checks that all verdicts were accepted.
+/// As [`settle`]; all verdicts must be accepted.
 pub(crate) async fn settled<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -179,7 +177,7 @@ pub(crate) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
-/// A failure that is the message's own fault and may be tried again after `delay`.
+/// A failure caused by the message. Retried after `delay`.
 pub(crate) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -188,7 +186,7 @@ pub(crate) fn failed(delay: Duration) -> Verdict {
     }
 }
 
-/// A failure that is not the message's fault.
+/// A failure not caused by the message.
 pub(crate) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -204,7 +202,7 @@ pub(crate) fn dead(halt: bool) -> Verdict {
     }
 }
 
-/// Commits one transaction with one event for each aggregate id, in this order; `n` counts from 1.
+/// Commits one transaction with one event per id, in order.
 pub(crate) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit_all(fixture, [Probe::noted(*id, n)]).await;
@@ -215,19 +213,16 @@ pub(crate) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
 }
 
-/// Commits one transaction with these events.
 pub(crate) async fn commit_all<F: StoreFixture>(fixture: &F, probes: impl IntoIterator<Item = Probe>) {
     let events = probes.into_iter().fold(Events::new(), Events::with);
     commit(fixture, events).await;
 }
 
-/// An operation that is written down.
 pub(crate) async fn written<F: StoreFixture>(fixture: &F, id: OperationId) -> Operation {
     let written = store(fixture).operation(id).await;
     written.expect("the operation is written down")
 }
 
-/// Commits a delayed event.
 pub(crate) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, delay: Duration) {
     let message = NewMessage::from_event(&event)
         .expect("the probe can be encoded")
@@ -235,18 +230,17 @@ pub(crate) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, d
     commit(fixture, Events::new().with(message)).await;
 }
 
-/// The aggregate id and the sequence of a row.
 pub(crate) fn key(row: &FetchedRow) -> (&str, Option<u64>) {
     let message = row.message.as_ref().ok();
     (&row.aggregate.id, message.and_then(|message| message.sequence))
 }
 
-/// The keys of rows in their order, such as `a1 a2 b-`. An unsequenced message has `-` for its sequence.
+/// Keys such as `a1 a2 b-`: id and sequence, `-` if unsequenced.
 pub(crate) fn keys(rows: &[FetchedRow]) -> String {
     joined(rows.iter().map(key))
 }
 
-/// As [`keys`], sorted: for rows of different aggregates, whose order is free.
+/// As [`keys`], sorted, because the order across aggregates is free.
 pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> String {
     let mut keys: Vec<_> = rows.iter().map(key).collect();
     keys.sort_unstable();
@@ -261,12 +255,10 @@ fn joined<'r>(keys: impl IntoIterator<Item = (&'r str, Option<u64>)>) -> String 
     keys.into_iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// The sequences of rows in their order.
 pub(crate) fn sequences(rows: &[FetchedRow]) -> impl Iterator<Item = u64> {
     rows.iter().filter_map(|row| key(row).1)
 }
 
-/// The aggregate ids, in their order.
 pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Vec<&'a str> {
     aggregates
         .into_iter()
@@ -279,7 +271,6 @@ pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
     actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }
 
-/// The rows of one aggregate.
 pub(crate) fn of(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     rows.iter()
         .filter(|row| row.aggregate.id == id)
@@ -287,7 +278,7 @@ pub(crate) fn of(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
         .collect()
 }
 
-/// The row of an aggregate that must have exactly one among those fetched.
+/// The only row of the aggregate. Panics if there is not exactly one.
 pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows = of(rows, id);
     assert_eq!(
@@ -299,13 +290,13 @@ pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     rows
 }
 
-/// The first row of an aggregate among those fetched.
+/// The first row of the aggregate. Panics if there is none.
 pub(crate) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let row = of(rows, id).into_iter().next();
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {}", keys(rows)))]
 }
 
-/// The rows with their ages zeroed, because ages change with time.
+/// The rows without their ages, which change over time.
 pub(crate) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     let ageless = |row: &FetchedRow| FetchedRow {
         age: Duration::ZERO,
@@ -318,18 +309,16 @@ pub(crate) fn id_of(row: &FetchedRow) -> MessageId {
     row.message.as_ref().expect("the row is readable").id
 }
 
-/// The state of a message; `None` if the row is gone.
 pub(crate) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<StoredMessage> {
     list(fixture, &Selection::id(id)).await.pop()
 }
 
-/// The status of a message that must exist.
 pub(crate) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
     let state = state_of(fixture, id_of(row)).await;
     state.expect("the row is still there").status
 }
 
-/// The backlog without the age of the oldest message, because ages change with time.
+/// The backlog without its age, which changes over time.
 pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
         oldest_unpublished: None,
@@ -337,7 +326,6 @@ pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     }
 }
 
-/// All messages of the outbox, oldest first.
 pub(crate) async fn stored<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     list(fixture, &Selection::all()).await
 }
@@ -346,15 +334,14 @@ pub(crate) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) ->
     store(fixture).list(selection, NonZeroU32::MAX).await
 }
 
-/// One message as operators see it.
+/// The message as operators see it.
 pub(crate) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
     let mut listed = list(fixture, &Selection::id(id_of(row))).await;
     assert_eq!(listed.len(), 1, "a message is listed once by its id");
     listed.remove(0)
 }
 
-/// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. The other
-/// messages of `a` wait as well. Returns the leases.
+/// Commits `ids`, then blocks `a` for `delay`, so that all messages of `a` wait.
 pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;
@@ -362,8 +349,8 @@ pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
     leases
 }
 
-/// Commits `ids`, leases everything, and dead-letters the first message of `a`. Returns that message and the leases.
-/// The messages behind it are not waiting yet.
+/// Commits `ids`, then dead-letters the first message of `a`. The messages after it are not waiting
+/// yet.
 pub(crate) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
@@ -375,8 +362,7 @@ pub(crate) async fn with_dead<F: StoreFixture>(
     (leases, rows.remove(0))
 }
 
-/// Commits `ids`, leases everything, and blocks each of their aggregates for `delay`, so that all messages wait.
-/// Returns the leases.
+/// Commits `ids`, then blocks each aggregate for `delay`, so that all messages wait.
 pub(crate) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     let mut blocked = HashSet::new();

@@ -1,12 +1,12 @@
-//! Promises that deploys rely on: a process that stops keeps nothing from others, versions of a consumer leave each
-//! other's event types alone, and a new consumer finds out where an aggregate begins.
+//! Rules for deploys: a stopping process releases its messages, versions of a consumer keep each
+//! other's event types, and a new consumer finds the start of an aggregate.
 
 use super::*;
 
 const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
-/// A subscription that stops returns its fetched deliveries. Once given back, they all come to the next subscription at
-/// once and in order.
+/// A stopped subscription returns its prefetched deliveries. After a retry, they reach the next
+/// subscription immediately and in order.
 pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -32,12 +32,11 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
     }
 }
 
-/// The broker sends nothing to a subscription that has stopped: messages published after that come to others, as first
-/// deliveries.
+/// A stopped subscription receives nothing: later messages go to others as first deliveries.
 pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
-    // So that a request of the subscription waits at the broker for new messages.
+    // Leaves a pull request of the subscription pending at the broker.
     assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
     let early = stopped.stop().await;
     assert_eq!(early.len(), 0, "nothing was published");
@@ -53,7 +52,7 @@ pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixtur
     drop(stopped);
 }
 
-/// After a flush the broker has received all answers.
+/// After `flush`, the broker has received all answers.
 pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -66,14 +65,14 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// Two versions of a consumer run under one name. Messages that one version asked for stay on the stream until they are
-/// answered, even while only the other version runs. That version can find out that it may not skip them.
+/// If two versions share a consumer name, messages requested by one version stay until they are
+/// answered, even if only the other runs. `is_asked_for` reports this.
 pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
         consumer("c", &[NOTED, OBSERVED], NEVER),
     );
-    // The new version is deployed beside the old one, and then rolled back.
+    // Deploys the new version next to the old one, then rolls back.
     let running = subscribe(fixture, &old).await;
     drop(subscribe(fixture, &new).await);
     for version in [running, subscribe(fixture, &old).await] {
@@ -94,7 +93,7 @@ pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixtu
     }
 }
 
-/// A delivery that nobody has asked for says so.
+/// `is_asked_for` returns `false` for a message that no version requested.
 pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,
@@ -115,8 +114,8 @@ pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Whether the stream holds an earlier message of an aggregate is known: also one of another event type, also one that
-/// is acknowledged, and not one of another aggregate.
+/// `has_predecessors` counts earlier messages of the aggregate with any event type, also
+/// acknowledged ones, and none of other aggregates.
 pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
     publish(fixture, OBSERVED, "a.b", 1).await;

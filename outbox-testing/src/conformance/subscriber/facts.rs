@@ -1,9 +1,8 @@
-//! What a subscriber says of its stream.
+//! Rules for the facts that a subscriber reports about its stream.
 
 use super::*;
 
-/// The facts describe the stream as it is: its messages and their stream sequences, whether or not anybody has
-/// acknowledged them.
+/// The facts describe the stream's messages and stream sequences, regardless of acknowledgements.
 pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || answered(async || fixture.subscriber().facts().await).await;
     let empty = facts().await;

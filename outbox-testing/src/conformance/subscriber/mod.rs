@@ -1,7 +1,7 @@
-//! The promises of every [`Subscriber`] to the inbox.
+//! Conformance suite of [`Subscriber`]. Each function panics if its rule is violated.
 //!
-//! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
-//! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
+//! Invariant: the fixture's stream is empty and has no consumers. Servers run in real time, so
+//! waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod deploys;
 mod facts;
@@ -34,39 +34,38 @@ pub use standing::*;
 pub use starts::*;
 pub use subjects::*;
 
-/// Brings one broker into the states that the promises need.
-///
-/// One value stands for one stream that nobody else uses, empty at first.
+/// Sets up one broker for the suite. One value is one empty stream without other users.
 pub trait SubscriberFixture: Send + Sync + 'static {
-    /// The subscriber under test.
+    /// The subscriber type under test.
     type Subscriber: Subscriber;
 
     /// The subscriber under test.
     fn subscriber(&self) -> &Self::Subscriber;
 
-    /// Puts a message onto the stream, encoded by [`outbox_core::codec`], and waits until it is stored.
+    /// Publishes a message encoded by [`outbox_core::codec`] and waits until it is stored.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
 
-    /// The shortest redelivery time that the broker keeps reliably: about 500 ms for a server, any time for a paused
-    /// clock.
+    /// The shortest `ack_wait` that the broker keeps reliably: about 500 ms for a server, any value
+    /// with a paused clock.
     fn ack_wait(&self) -> Duration;
 
-    /// The time on the broker's clock. Default: this machine's.
+    /// The broker's clock. Default: the local clock.
     fn now(&self) -> OffsetDateTime {
         OffsetDateTime::now_utc()
     }
 
-    /// A subject outside the default ones that the stream captures.
+    /// A subject that the stream captures, other than the default subjects.
     fn fixed_subject(&self) -> String;
 
-    /// Whether the broker may give a message twice as if for the first time, after it has taken it back from a subscription that went away, and may skip numbers
-    /// when it counts deliveries. Default: it does neither.
+    /// Whether the broker may redeliver a dropped subscription's message with a delivery count of
+    /// 1, and may skip delivery counts. Default: `false`.
     fn gives_again(&self) -> bool {
         false
     }
 }
 
-/// A consumer is given every message of its types, published before or after it subscribed, in stream order and unchanged.
+/// A consumer receives every message of its event types, published before or after it subscribed,
+/// in stream order and unchanged.
 pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
     let mut expected = publish(fixture, NOTED, "a", 5).await;
     let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
@@ -83,7 +82,7 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// Acknowledged messages do not come again.
+/// Acknowledged messages are not redelivered.
 pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 3).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -94,7 +93,7 @@ pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixtu
     assert_quiet(&mut subscription, ack_wait * 3 / 2).await;
 }
 
-/// Unanswered messages come again after `ack_wait`, with their delivery count.
+/// Unanswered messages are redelivered after `ack_wait`, with their delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let began = Instant::now();
@@ -112,18 +111,19 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
         );
         if before > 0 && highest == before + 1 {
             waits += 1;
-            // Since the beginning, because a delivery may be noticed late.
+            // Measured from the start, because a delivery may be received late.
             let waited = began.elapsed();
             let least = fixture.ack_wait() * waits * 2 / 3;
             assert!(waited > least, "came {waits} times again within {waited:?}");
         }
-        // Some of the deliveries are kept for a while, others are dropped: neither is an answer.
+        // Some deliveries are kept, others dropped. Neither is an answer.
         kept = (highest == 2).then_some(delivery);
     }
     drop(kept);
 }
 
-/// After `retry_after`, a message comes again after the given delay, be it shorter or longer than `ack_wait`.
+/// After `retry_after`, a message is redelivered after the delay, shorter or longer than
+/// `ack_wait`.
 pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -133,7 +133,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     retry(delivery, delay).await;
     let delivery = next(&mut subscription).await;
     let waited = answered_at.elapsed();
-    // The clocks of a server and of this machine may differ a little.
+    // The clocks of server and test may differ slightly.
     assert!(
         waited > delay / 2,
         "came again after {waited:?} instead of {delay:?}"
@@ -143,7 +143,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, delay).await;
 }
 
-/// A message that waits for its retry does not hold up others.
+/// A message that waits for its retry does not delay others.
 pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 2).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -151,7 +151,7 @@ pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) 
     assert_eq!(read(&next(&mut subscription).await), expected[1]);
 }
 
-/// Consumers of different names each get everything.
+/// Consumers with different names each receive all messages.
 pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 5).await;
     for name in ["one", "two"] {
@@ -164,8 +164,8 @@ pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Several processes under one name share the work: each message goes to one of them, and messages that one leaves
-/// behind go to the other.
+/// Subscriptions of one consumer share the messages. A dropped subscription's messages go to the
+/// others.
 pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], fixture.ack_wait() * 8);
     let mut one = subscribe(fixture, &spec).await;
@@ -196,7 +196,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     counted(fixture, &delivery, 1);
 }
 
-/// `in_flight_max` bounds the unacknowledged messages at a time.
+/// `in_flight_max` bounds the unacknowledged messages.
 pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 10).await;
     let spec = ConsumerSpec {
@@ -218,7 +218,7 @@ pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, fixture.ack_wait()).await;
 }
 
-/// Unwanted messages, however many, do not keep a consumer from wanted ones.
+/// Messages of other event types do not block wanted ones.
 pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 50).await;
     let expected = publish(fixture, NOTED, "a", 1).await;
@@ -230,7 +230,7 @@ pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(read(&next(&mut subscription).await), expected[0]);
 }
 
-/// Reporting progress postpones the redelivery. When the reports stop, the message comes again.
+/// Progress reports postpone redelivery. Without further reports, the message is redelivered.
 pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -238,7 +238,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     let (mut told, mut silence) = (Instant::now(), Duration::ZERO);
     let mut delivery = next(&mut subscription).await;
     let (mut highest, mut beginnings, mut reports) = (1, 1, 0);
-    // One and a half times as long as `ack_wait`.
+    // 1.5 times `ack_wait`.
     while reports < 6 {
         let asked = Instant::now();
         let again = next_within(&mut subscription, &[NOTED], fixture.ack_wait()).await;
@@ -249,7 +249,8 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
             reports += 1;
             continue;
         };
-        // Reports are a quarter of `ack_wait` apart. If one was much later, this machine stood still, and the broker may have waited for it in vain.
+        // Reports are a quarter of `ack_wait` apart. After a longer silence, a stalled test machine
+        // may have caused the redelivery.
         assert!(
             silence > ack_wait / 2 && beginnings < 10,
             "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
@@ -261,7 +262,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     counted(fixture, &next(&mut subscription).await, highest);
 }
 
-/// The backlog counts messages that are not acknowledged yet, delivered or not, and ends at zero.
+/// The backlog counts unacknowledged messages, delivered or not.
 pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 5).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -273,7 +274,7 @@ pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Reads the backlog until it is `expected`, because answers take a moment to arrive.
+/// Polls the backlog, because answers take time to arrive.
 async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) {
     eventually("the backlog", async || {
         subscription.backlog().await.expect("backlog answers") == expected
@@ -281,7 +282,7 @@ async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64
     .await;
 }
 
-/// Dropping a wait loses nothing.
+/// Dropping `next` loses no message.
 pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     let mut received = BTreeSet::new();
@@ -290,7 +291,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
         publish(fixture, NOTED, "a", 20).await
     };
     let receive = async {
-        // Waits of many lengths, so that some are dropped in the middle of any step of a subscription.
+        // Varies the wait, so that drops hit every step of a subscription.
         for milliseconds in (1..=20).cycle() {
             if received.len() == 20 {
                 break;
@@ -311,9 +312,11 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// Makes one test per promise of a subscriber. Arguments: the attributes of the tests, and an expression for an
-/// `Option` of a fresh [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). The
-/// expression may await; `None` skips the test.
+/// Generates one test per rule of a subscriber.
+///
+/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). The expression may
+/// await; `None` skips the test.
 #[macro_export]
 macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,9 +1,9 @@
-//! The promise to a consumer that went away and comes back.
+//! Rule for a consumer that restarts.
 
 use super::*;
 
-/// A consumer that comes back goes on where it stopped: what was acknowledged before does not come again, and no other message
-/// is left out.
+/// A restarted consumer continues where it stopped: acknowledged messages are not redelivered, and
+/// no other message is skipped.
 pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -12,7 +12,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
     }
-    // This message was delivered and never answered, as when the process dies.
+    // Delivered and never answered, as after a crash.
     drop(next(&mut subscription).await);
     drop(subscription);
 
@@ -24,7 +24,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
         ack(delivery).await;
     }
     assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
-    // Each of them at most once: then it is quiet.
+    // With `gives_again`, each message may come once more.
     while fixture.gives_again() && !received.is_empty() {
         let Some(again) = next_within(&mut subscription, &[NOTED], ack_wait * 3 / 2).await else {
             return;

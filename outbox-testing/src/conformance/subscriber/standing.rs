@@ -1,4 +1,4 @@
-//! What a subscriber says of a consumer, whether or not anything is delivered.
+//! Rules for the consumer standing that a subscriber reports.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) async fn standing<F: SubscriberFixture>(fixture: &F, name: &str) -> O
     answered(async || fixture.subscriber().standing(name).await).await
 }
 
-/// Waits until the standing is so: a broker may take a moment to count.
+/// Waits for the expected standing, because a broker may count with delay.
 pub(super) async fn settles<F: SubscriberFixture>(
     fixture: &F,
     name: &str,
@@ -23,8 +23,8 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// A standing tells how many messages were not delivered to a consumer, how many it has not acknowledged, how many of those
-/// it may have, and the age of the oldest. It tells them also while nobody receives. Others' messages do not count.
+/// A standing counts undelivered and unacknowledged messages of the consumer, with their bound and
+/// the oldest age. It works without a running process.
 pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
@@ -33,19 +33,19 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &spec).await;
     let first = next(&mut subscription).await;
     let first_at = first.incoming().stream_sequence;
-    // A subscription may have fetched the others ahead.
+    // A subscription may have prefetched the others.
     let waiting = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 3;
     let seen = settles(fixture, "c", waiting).await.expect("three messages wait");
     assert!(seen.unacknowledged >= 1, "{seen:?}");
     let bound = spec.in_flight_max as u64;
     assert_eq!(seen.max_unacknowledged, Some(bound), "{seen:?}");
     assert!(seen.floor < first_at, "{seen:?}");
-    // Half of what has passed since, because the clocks of a server and of this machine may differ a little.
+    // Half of the elapsed time, because the clocks of server and test may differ slightly.
     let pause = fixture.ack_wait();
     sleep(pause).await;
     if seen.oldest_age.is_some() {
         let mut age = None;
-        // A broker that was slow for a moment does not tell it for a while.
+        // After a slow response, the age may be missing for a while.
         eventually("the age of the oldest message", async || {
             let later = standing(fixture, "c").await.expect("it exists");
             age = later.oldest_age;
@@ -70,7 +70,7 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     settled.expect("two messages wait for a process");
 }
 
-/// A standing tells whether a process asks for messages, and no more after it has stopped.
+/// A standing reports whether a process requests messages. After a stop, it does not.
 pub async fn a_standing_tells_whether_somebody_receives<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let receiving = settles(fixture, "c", |standing| standing.is_receiving);

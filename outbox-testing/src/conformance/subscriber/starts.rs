@@ -1,11 +1,10 @@
-//! Where consumers start in the stream.
+//! Rules for the start position of consumers.
 
 use super::*;
 
-/// Longer than the clocks of a machine differ.
+/// Exceeds the clock differences on one machine.
 pub(super) const APART: Duration = Duration::from_millis(100);
 
-/// No test lasts so long.
 const TO_COME: Duration = Duration::from_secs(3600);
 
 fn starting(name: &str, start_at: StartAt) -> ConsumerSpec {
@@ -23,8 +22,8 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     }
 }
 
-/// A new consumer is given all messages, those that come after its first subscription, or those that came at a time or later.
-/// To start at a time to come is to start with what comes after the subscription.
+/// A new consumer starts at the beginning, at a time, or with new messages. A future time means new
+/// messages.
 pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
     sleep(APART).await;
@@ -42,7 +41,7 @@ pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixtur
     receives::<F>(&mut early, &[&later[0]]).await;
 }
 
-/// What is on the stream when a process subscribes again still comes, whatever the process asks for.
+/// An existing consumer keeps its position, whatever start is requested.
 pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixture: &F) {
     let mut first = subscribe(fixture, &starting("c", StartAt::Beginning)).await;
     assert_eq!(first.stop().await.len(), 0);
@@ -56,8 +55,7 @@ pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixtur
     receives::<F>(&mut again, &[&later[0]]).await;
 }
 
-/// An aggregate that had messages before the start begins with the first one after it, also for a process that subscribes
-/// later.
+/// Messages before the start are not predecessors, also for a process that subscribes later.
 pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 2).await;
     sleep(APART).await;

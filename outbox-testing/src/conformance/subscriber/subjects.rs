@@ -1,8 +1,8 @@
-//! Promises about subjects: fixed ones that a consumer counts, and messages whose headers do not fit the subject.
+//! Rules for subjects: fixed subjects, and messages whose headers do not match their subject.
 
 use super::*;
 
-/// An event of the probe's aggregates with a fixed subject.
+/// A probe event with a fixed subject.
 fn exported<F: SubscriberFixture>(fixture: &F) -> (&'static EventDescriptor, &'static str) {
     let subject: &'static str = fixture.fixed_subject().leak();
     let descriptor = EventDescriptor {
@@ -23,7 +23,7 @@ pub(super) async fn publish_exported<F: SubscriberFixture>(fixture: &F, sequence
     exported
 }
 
-/// A consumer that counts the messages of whole aggregates is given those with a fixed subject too.
+/// A consumer of whole aggregates also receives their messages on fixed subjects.
 pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture: &F) {
     let (sibling, _) = exported(fixture);
     let spec = ConsumerSpec {
@@ -41,7 +41,8 @@ pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture:
     }
 }
 
-/// A message belongs on the subject on which it was published. One of another aggregate type does not.
+/// A message belongs on the subject on which it was published. A message of another aggregate type
+/// does not.
 pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fixture: &F) {
     let (sibling, fixed_subject) = exported(fixture);
     let events = [NOTED, sibling];
@@ -56,7 +57,7 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         event_type: "other.noted".to_owned(),
         ..message(NOTED, "a.b *", 1)
     };
-    // The event type decides which handler runs. That of the aggregate alone fits the subject.
+    // The event type selects the handler, but only the aggregate matches the subject here.
     let mixed = Message {
         event_type: NOTED.event_type(),
         ..forged.clone()
@@ -69,7 +70,7 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         assert!(belongs(&message, &subject, Some(own)), "{subject}");
         assert!(!belongs(&forged, &subject, Some(&[])), "{subject}");
         if others.is_empty() {
-            // On the fixed subject of an event type that the program knows and that has another one.
+            // The message is on a fixed subject, but its known event type has another subject.
             assert!(!belongs(&message, &subject, Some(&[])), "{subject}");
         } else {
             assert!(belongs(&message, &subject, None), "of an unknown type");

@@ -1,4 +1,4 @@
-//! The steps that the promises have in common.
+//! Helpers of the subscriber suite.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::SubscriberFixture;
 use crate::conformance::probe::{NOTED, message};
 
-/// Time limit for events that must happen. Generous, because a server works in real time.
+/// Timeout for events that must occur. Generous, because a server runs in real time.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 
-/// An `ack_wait` that does not pass while a promise runs.
+/// An `ack_wait` that outlasts every test.
 pub(super) const NEVER: Duration = Duration::from_secs(60);
 
 pub(super) type SubscriptionOf<F> = <<F as SubscriberFixture>::Subscriber as Subscriber>::Subscription;
@@ -37,7 +37,7 @@ pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &Consumer
     answered(async || fixture.subscriber().subscribe(spec).await).await
 }
 
-/// The answer of the broker. A call that is interrupted, which a slow machine may cause, is repeated for a while.
+/// Repeats an interrupted call for up to [`SOON`], because a slow machine may interrupt it.
 pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
     let until = Instant::now() + SOON;
     loop {
@@ -51,7 +51,6 @@ pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, Subscri
     }
 }
 
-/// Publishes messages `1..=count` of an aggregate and returns them.
 pub(super) async fn publish<F: SubscriberFixture>(
     fixture: &F,
     descriptor: &EventDescriptor,
@@ -66,7 +65,8 @@ pub(super) async fn publish<F: SubscriberFixture>(
     messages
 }
 
-/// The next delivery of a wanted type within `time`. Other deliveries are acknowledged and skipped, as in the inbox.
+/// The next delivery of these event types within `time`. Acknowledges and skips others, as the
+/// inbox does.
 pub(super) async fn next_within<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],
@@ -90,12 +90,11 @@ pub(super) async fn next_within<S: Subscription>(
     timeout(time, wanted).await.ok()
 }
 
-/// The next delivery of `probe.noted`.
 pub(super) async fn next<S: Subscription>(subscription: &mut S) -> S::Delivery {
     next_of(subscription, &[NOTED]).await
 }
 
-/// Checks that no `probe.noted` arrives for a while.
+/// Panics if a `probe.noted` arrives within `time`.
 pub(super) async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
     if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
         let incoming = delivery.incoming();
@@ -116,22 +115,18 @@ pub(super) async fn ack<D: Delivery>(delivery: D) {
     delivery.ack().await.expect("ack is sent");
 }
 
-/// Asks for redelivery after `delay`.
 pub(super) async fn retry<D: Delivery>(delivery: D, delay: Duration) {
     delivery.retry_after(delay).await.expect("the answer is sent");
 }
 
-/// Whether any version of the consumer has asked for the message.
 pub(super) async fn is_asked_for<D: Delivery>(delivery: &D) -> bool {
     answered(async || delivery.is_asked_for().await).await
 }
 
-/// Whether the stream holds an earlier message of the aggregate.
 pub(super) async fn has_predecessors<D: Delivery>(delivery: &D) -> bool {
     answered(async || delivery.has_predecessors().await).await
 }
 
-/// The next delivery of one of these event types. Panics if none arrives.
 pub(super) async fn next_of<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],
@@ -140,7 +135,7 @@ pub(super) async fn next_of<S: Subscription>(
     delivery.expect("a delivery arrives")
 }
 
-/// Flushes the answers of a subscription and stops it. It must have fetched nothing.
+/// Flushes and stops a subscription that has prefetched nothing.
 pub(super) async fn stop<S: Subscription>(subscription: &mut S) {
     subscription.flush().await.expect("the answers arrive");
     assert_eq!(subscription.stop().await.len(), 0, "more was fetched");
@@ -150,7 +145,7 @@ pub(super) fn count<D: Delivery>(delivery: &D) -> u64 {
     delivery.incoming().delivery_count
 }
 
-/// Checks how often a delivery says that its message has come, after `highest` times, and returns the highest number so far.
+/// Checks the delivery count against the highest so far. Returns the new highest.
 pub(super) fn counted<F: SubscriberFixture>(fixture: &F, delivery: &DeliveryOf<F>, highest: u64) -> u64 {
     let count = count(delivery);
     let is_miscounted = fixture.gives_again() && (count == 1 || count > highest);

@@ -1,4 +1,4 @@
-//! The log of the in-memory broker as a reader sees it.
+//! Read access to the log of the in-memory broker.
 //!
 //! Invariant: reading changes nothing.
 
@@ -11,13 +11,11 @@ use time::OffsetDateTime;
 use super::State;
 
 impl State {
-    /// The stream sequence of a message.
     pub(in super::super) fn locate(&self, id: MessageId) -> Option<u64> {
         let entry = self.log().find(|entry| entry.message_id == Some(id))?;
         Some(entry.stream_sequence)
     }
 
-    /// Ids of the messages stored at `from` or later.
     pub(in super::super) fn message_ids(&self, from: OffsetDateTime) -> HashSet<MessageId> {
         self.log()
             .filter(|entry| entry.stored_at >= from)
@@ -25,7 +23,8 @@ impl State {
             .collect()
     }
 
-    /// Shows the messages stored at `from` or later, in the order of the log, until `see` has seen enough.
+    /// Passes the messages stored at `from` or later to `see`, in log order, until it returns
+    /// `false`.
     pub(in super::super) fn read(
         &self,
         from: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! The operations of operators, and the purge.
+//! Operator queries and changes, and the purge.
 
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// Since when an unpublished row has been due; `None` if it is meant to wait.
+    /// Since when an unpublished row has been due; `None` if it is paused, delayed or halted.
     fn due_since(&self, row: &Row, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let aggregate = &row.message.aggregate;
         let is_unpublished = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
@@ -98,11 +98,11 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Retries dead letters; returns their number.
+    /// Retries dead letters. Returns their number.
     pub(super) fn retry_rows(&mut self, dead: &[i64]) -> u64 {
         for row_id in dead {
             self.lift_halt(*row_id);
-            // If later messages of the aggregate wait, a retried message waits with them, as the first of them.
+            // A retried message of a blocked aggregate waits, as the first message.
             let is_blocked = self.rows.get(row_id).is_some_and(|row| {
                 row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });
@@ -117,12 +117,11 @@ impl State {
         dead.len() as u64
     }
 
-    /// Skips dead letters; returns how many of them halted their aggregates.
+    /// Skips dead letters. Returns the number of lifted halts.
     pub(super) fn skip_rows(&mut self, dead: &[i64]) -> u64 {
         dead.iter().filter(|row_id| self.lift_halt(**row_id)).count() as u64
     }
 
-    /// Lifts the halt by which a dead letter blocks its aggregate, if it does.
     fn lift_halt(&mut self, row_id: i64) -> bool {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
@@ -136,7 +135,7 @@ impl State {
         true
     }
 
-    /// Copies rows behind everything recorded so far; returns the ids of the copies.
+    /// Copies rows with new row ids. Returns the ids of the copies.
     pub(super) fn copy_rows(&mut self, originals: &[i64]) -> Vec<MessageId> {
         let originals = originals.iter().filter_map(|row_id| self.rows.get(row_id));
         let originals: Vec<Row> = originals.cloned().collect();
@@ -199,7 +198,6 @@ impl State {
             .collect()
     }
 
-    /// Rows in the order of their ids, behind `after`.
     fn by_id(&self, after: Option<MessageId>) -> impl Iterator<Item = &Row> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ids
@@ -256,7 +254,7 @@ fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == value)
 }
 
-/// The time from `earlier` to `later`; zero if `later` comes first.
+/// The time from `earlier` to `later`; zero if negative.
 pub(super) fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
     (later - earlier).try_into().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Operations and what they have taken.
+//! Operations, with the messages they changed.
 
 use std::num::NonZeroU32;
 
@@ -10,11 +10,10 @@ use outbox_core::store::{
 
 use super::{Row, State};
 
-/// An operation that is written down.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenDown {
     operation: Operation,
-    /// The first messages that it took, or the first copies.
+    /// The first messages or copies, up to [`OPERATION_MESSAGES_MAX`].
     messages: Vec<MessageId>,
 }
 
@@ -79,7 +78,6 @@ impl State {
         Ok(operation)
     }
 
-    /// Row ids of the next messages that an operation takes.
     fn next_of(&self, operation: &Operation, limit: u64) -> Vec<i64> {
         let selection = &operation.scope.selection;
         let until = operation.until.unwrap_or(i64::MAX);
@@ -95,7 +93,7 @@ impl State {
             .collect()
     }
 
-    /// Writes down an operation that was done in one step.
+    /// Records an operation that finished in one step.
     pub(super) fn note(&mut self, operation: &Operation, changed: u64) {
         self.write_down(operation);
         self.finish(operation.id, changed);

@@ -1,7 +1,7 @@
-//! Fetching of pending and waiting messages.
+//! Fetches of pending and waiting messages.
 //!
-//! Invariant: fetching changes nothing. The answer names the messages that have to wait, and settling it sets them
-//! aside.
+//! Invariant: fetching changes nothing. The result lists the messages that must wait; settling it
+//! sets them aside.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::index::{Block, Place, in_order, precedes};
 use super::{Row, State};
 
-/// An answer under construction, with its bounds.
+/// A result under construction, with its remaining bounds.
 struct Answer {
     fetched: Fetched,
     rows_left: usize,
@@ -30,7 +30,6 @@ impl Answer {
         }
     }
 
-    /// Whether a bound has ended the fetch; the answer shows it as `more`.
     fn is_full(&self) -> bool {
         self.fetched.more
     }
@@ -56,7 +55,7 @@ impl Answer {
     }
 }
 
-/// A due aggregate or a due unsequenced message.
+/// A due aggregate, or a due unsequenced message.
 enum Candidate<'a> {
     Aggregate(&'a Aggregate, &'a Block),
     Alone(&'a Row),
@@ -67,7 +66,7 @@ impl State {
         let now = self.now();
         let leased = leased(request.leases);
         let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
-        // Aggregates that will be blocked once this answer is settled.
+        // Aggregates that this result blocks once it is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         let pending = self
@@ -75,8 +74,8 @@ impl State {
             .pending
             .iter()
             .filter(|row_id| !in_flight.contains(row_id));
-        // How many rows of each aggregate were met. The first that is met stands for the first of
-        // its aggregate, and so on: row ids may be in another order.
+        // Rows found so far per aggregate. The n-th row found is replaced by the n-th in sequence,
+        // because row ids may be in another order.
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
@@ -129,7 +128,7 @@ impl State {
         answer.fetched
     }
 
-    /// All due candidates of the leased partitions, in the order of their times.
+    /// All due candidates of the leased partitions, by due time.
     fn due_candidates(&self, request: &WaitingRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
         let leased = leased(request.leases);
         let excluded: HashSet<&Aggregate> = request.excluding.iter().collect();
@@ -156,7 +155,7 @@ impl State {
             .collect()
     }
 
-    /// The oldest waiting rows of an aggregate.
+    /// Adds the oldest waiting rows of an aggregate.
     fn fetch_blocked(
         &self,
         (aggregate, block): (&Aggregate, &Block),
@@ -164,7 +163,7 @@ impl State {
         in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
-        // A retried message may be pending although later ones wait. It becomes waiting as soon as `fetch` has met it.
+        // A retried message may be pending while later ones wait. They must not overtake it.
         let is_pending = |(_, row_id): &(Place, i64)| !in_flight.contains(row_id);
         let is_copy = |(place, _): &(Place, i64)| matches!(place, Place::Copy(_));
         let pending = || self.index.pending_of(aggregate).filter(is_pending);
@@ -187,7 +186,7 @@ impl State {
                 continue;
             }
             if row.delayed_at(answer.now).is_some() {
-                // Only the oldest message prolongs the block. A later one does so when it becomes the oldest.
+                // Only the oldest message prolongs the block.
                 if is_first {
                     answer.waits(row);
                 }
@@ -200,7 +199,7 @@ impl State {
     }
 }
 
-/// For each partition, whether it is among the leases.
+/// By partition: whether it is leased.
 fn leased(leases: &[Lease]) -> [bool; PARTITIONS as usize] {
     let mut leased = [false; PARTITIONS as usize];
     for lease in leases {

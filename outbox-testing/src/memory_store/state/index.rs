@@ -1,7 +1,7 @@
 //! The index: pending, waiting and dead rows, and blocked aggregates.
 //!
-//! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row that halts it, and
-//! exists only while there is one of them. A waiting unsequenced row is in `alone`.
+//! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row
+//! that halts it, and is never empty. Waiting unsequenced rows are in `alone`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,8 +24,8 @@ pub(super) struct Index {
     pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
 }
 
-/// Rows of an aggregate in their order: originals by sequence, and each copy before the first
-/// original that was recorded after it.
+/// Rows of an aggregate in publishing order: originals by sequence, and each copy before the first
+/// original recorded after it.
 pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Place, i64)> {
     let first_copy = Place::Copy(i64::MIN);
     let mut originals = rows.range(..first_copy).peekable();
@@ -38,7 +38,7 @@ pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Pla
     std::iter::from_fn(move || next().map(|(place, row_id)| (*place, *row_id)))
 }
 
-/// Whether a row has to be sent before another one of its aggregate.
+/// Whether a row must be published before another one of its aggregate.
 pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
     match (one.0, other.0) {
         (Place::Sequence(one), Place::Sequence(other)) => one < other,
@@ -46,10 +46,9 @@ pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
     }
 }
 
-/// The block on an aggregate.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// End of the block, unless the aggregate is halted.
+    /// End of the block. Ignored while the aggregate is halted.
     pub(super) until: OffsetDateTime,
     /// The dead row that halts the aggregate.
     pub(super) halted_by: Option<i64>,
@@ -57,7 +56,6 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The row that is sent first.
     pub(super) fn first(&self) -> Option<(Place, i64)> {
         in_order(&self.waiting).next()
     }
@@ -66,7 +64,6 @@ impl Block {
         self.halted_by.is_some()
     }
 
-    /// The block as operators see it.
     pub(super) fn shown(&self, aggregate: &Aggregate, now: OffsetDateTime) -> BlockedAggregate {
         BlockedAggregate {
             aggregate: aggregate.clone(),
@@ -124,7 +121,7 @@ impl Index {
         }
     }
 
-    /// The block of an aggregate. If there is none, creates one that ends at `until`.
+    /// The block of an aggregate, created with the end `until` if absent.
     pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
         let block = Block {
             until,
@@ -134,7 +131,7 @@ impl Index {
         self.blocks.entry(aggregate.clone()).or_insert(block)
     }
 
-    /// Removes the block of an aggregate, unless it has waiting rows or is a halt.
+    /// Removes a block without waiting rows or a halt.
     pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
         if let Some(block) = self.blocks.get(aggregate)
             && block.waiting.is_empty()
@@ -144,12 +141,11 @@ impl Index {
         }
     }
 
-    /// Pending sequenced rows of an aggregate with their row ids, in order.
+    /// Pending sequenced rows of an aggregate, in order.
     pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = (Place, i64)> {
         self.pending_of.get(aggregate).into_iter().flat_map(in_order)
     }
 
-    /// Number of waiting rows, sequenced or not.
     pub(super) fn waiting(&self) -> usize {
         let blocked: usize = self.blocks.values().map(|block| block.waiting.len()).sum();
         blocked + self.alone.len()

@@ -1,4 +1,4 @@
-//! Leases and announcements of the in-memory outbox. Both run out by Tokio's clock.
+//! Leases and announcements of the in-memory outbox. Both expire by Tokio's clock.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Announced {
     }
 }
 
-/// Whether this was granted before the clock was set back.
+/// Whether the end was set before the clock was set back.
 fn is_ahead(expires_at: Instant) -> bool {
     expires_at > Instant::now() + LEASE_TTL_MAX
 }
@@ -108,7 +108,7 @@ impl Leases {
             .collect()
     }
 
-    /// Shortens leases that were granted before the clock was set back.
+    /// Shortens leases granted before the clock was set back.
     fn shorten(&mut self) {
         for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.owned.as_mut()) {
             if is_ahead(*expires_at) {
@@ -125,7 +125,6 @@ impl Leases {
         leases.map(|(_, expires_at)| expires_at).chain(announced)
     }
 
-    /// As if the clock had been set back.
     pub(in super::super) fn set_back(&mut self, by: Duration) {
         self.ends().for_each(|end| *end += by);
     }
@@ -161,7 +160,7 @@ impl Leases {
                 .is_some_and(|(holder, _)| holder == owner)
     }
 
-    /// Whether the lease is live and no other relay has acquired the partition since.
+    /// Whether the lease is live and has the partition's current epoch.
     pub(super) fn is_current(&self, lease: &Lease) -> bool {
         self.rows
             .get(usize::from(lease.partition))
@@ -180,7 +179,6 @@ impl Leases {
             .for_each(|end| *end = end.checked_sub(by).unwrap_or(*end));
     }
 
-    /// Number of live leases of each owner.
     pub(in super::super) fn owners(&self) -> HashMap<OwnerId, usize> {
         let mut owners = HashMap::new();
         let live = self.rows.iter().filter(|row| row.is_live());
@@ -190,7 +188,6 @@ impl Leases {
         owners
     }
 
-    /// The announced relays whose announcement has not run out.
     pub(in super::super) fn relays(&self) -> Vec<LiveRelay> {
         let now = Instant::now();
         let live = self.announced.iter().filter(|(_, announced)| announced.is_live());
@@ -209,7 +206,6 @@ impl Leases {
         relays
     }
 
-    /// The announced relays whose announcement has expired.
     pub(in super::super) fn expired_relays(&self) -> Vec<ExpiredRelay> {
         let expired = self
             .announced
@@ -228,7 +224,6 @@ impl Leases {
         relays
     }
 
-    /// All partitions with their live owners, or those whose lease has run out.
     pub(in super::super) fn partitions(&self) -> Vec<PartitionOwner> {
         let now = Instant::now();
         let is_ahead = |row: &LeaseRow| row.owned.is_some_and(|(_, expires_at)| is_ahead(expires_at));

@@ -1,4 +1,4 @@
-//! The log of the in-memory outbox, and the messages that are the log's.
+//! The log of the in-memory outbox, and its messages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,37 +11,34 @@ use tokio::sync::Notify;
 
 use super::{Row, State};
 
-/// How far positions of two commits are apart.
+/// Distance between the positions of two commits.
 const STEP: u64 = 10;
 
-/// A commit that the log keeps: its end, and the messages as they were recorded.
+/// A commit in the log: its end and its messages.
 pub(in super::super::super) type LoggedCommit = (Position, Vec<LoggedMessage>);
 
 #[derive(Debug, Default)]
 pub(in super::super::super) struct Log {
-    /// New messages are the log's.
+    /// Whether new messages are logged instead of pending.
     is_on: bool,
-    /// Commits that are not freed.
+    /// Commits that are not yet confirmed.
     commits: Vec<LoggedCommit>,
     written: Position,
-    /// The position that is stored, and up to where the log is freed.
+    /// The stored position, and the position up to which the log is freed.
     pub(in super::super::super) stored: Position,
     freed: Position,
-    /// Behind it, no message was adopted.
+    /// No message after this position was adopted.
     pub(in super::super::super) adopted_to: Position,
-    /// Logged messages that the stored position has passed.
+    /// Logged messages before the stored position.
     passed: HashSet<MessageId>,
-    /// The number of the reading that is open.
+    /// The number of the open reading.
     pub(in super::super::super) reader: Option<u64>,
     pub(in super::super::super) readings: u64,
     pub(in super::super::super) news: Arc<Notify>,
-    /// Questions for messages that are answered as if they could not be seen yet.
+    /// Remaining table queries whose messages are not visible.
     pub(in super::super::super) hidden: u32,
-    /// How long it takes to open the log.
     pub(in super::super::super) opens_in: Duration,
-    /// How long it takes to tell how much the log keeps.
     pub(in super::super::super) measures_in: Duration,
-    /// How much the log may keep before it is given up, as it tells; `None` if it never is.
     pub(in super::super::super) keeps_max: Option<u64>,
 }
 
@@ -57,7 +54,6 @@ impl Log {
         self.is_on = on;
     }
 
-    /// The first commit behind a position.
     pub(in super::super::super) fn behind(&self, position: Position) -> Option<LoggedCommit> {
         let next = self.commits.iter().find(|(end, _)| *end > position);
         next.cloned()
@@ -86,7 +82,6 @@ impl Log {
         hides
     }
 
-    /// Another log takes its place, which begins now.
     pub(in super::super::super) fn replace(&mut self) {
         self.commits.clear();
         self.written.0 += STEP;
@@ -99,7 +94,7 @@ impl Log {
         self.written
     }
 
-    /// Up to where the log is freed. Ahead of the stored position, it is another log.
+    /// The freed position. If it is ahead of the stored position, the log was replaced.
     pub(in super::super::super) fn freed(&self) -> Position {
         self.freed
     }
@@ -110,7 +105,6 @@ impl Log {
 }
 
 impl State {
-    /// Writes what was committed.
     pub(super) fn write_log(&mut self, row_ids: &[i64]) {
         self.log.written.0 += STEP;
         let rows = row_ids.iter().filter_map(|row_id| self.rows.get(row_id));
@@ -124,7 +118,7 @@ impl State {
         self.log.news.notify_waiters();
     }
 
-    /// A message that was made unreadable after it was recorded is so in the log as well, because there is no way to record such a message.
+    /// Makes the logged copy unreadable too: such a message could not have been recorded.
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
@@ -164,7 +158,8 @@ impl State {
         }
     }
 
-    /// A message that is not in the table was deleted: here, a commit is seen at once. What the stored position has passed stays as it is.
+    /// A message missing in the table was deleted, because commits are visible immediately.
+    /// Messages before the stored position stay unchanged.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();
@@ -185,7 +180,8 @@ impl State {
         }
     }
 
-    /// If the log is not the one whose position is stored, nobody knows which messages it has given: the table adopts those that the position has not passed.
+    /// After a replacement of the log, the table adopts all messages after the stored position: the
+    /// lost log may not have delivered them.
     pub(in super::super) fn adopt_lost(&mut self) {
         if self.log.freed <= self.log.stored {
             return;
@@ -198,7 +194,7 @@ impl State {
         self.log.confirm(self.log.written);
     }
 
-    /// On the stream, by way of the table or of the log.
+    /// Whether the message is on the stream, through the table or the log.
     pub(super) fn is_published(&self, row: &Row) -> bool {
         row.status == MessageStatus::Published
             || (row.is_logged() && self.log.passed.contains(&row.message.id))

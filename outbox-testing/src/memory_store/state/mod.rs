@@ -1,7 +1,7 @@
 //! The state of the in-memory outbox, and recording.
 //!
-//! Invariants: the order of publishing within an aggregate is that of the sequences. The index
-//! agrees with the rows, because rows change only through [`State::change`].
+//! Invariants: messages of an aggregate are published in sequence order. The index agrees with the
+//! rows, because rows change only through [`State::change`].
 
 mod admin;
 mod audit;
@@ -39,32 +39,28 @@ pub(super) struct State {
     pub(super) leases: Leases,
     index: Index,
     ids: BTreeMap<MessageId, i64>,
-    /// Deduplication keys and when they were recorded. They outlive their messages.
+    /// Deduplication keys with their recording times. They outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
-    /// By aggregate type; `None` holds for all messages.
+    /// By aggregate type; `None` pauses all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
-    /// The last row id that was assigned since the counter of row ids was set back.
+    /// The last row id assigned since the row id counter was set back.
     set_back: Option<i64>,
     operations: BTreeMap<OperationId, WrittenDown>,
     pub(super) log: Log,
     started: (Instant, OffsetDateTime),
 }
 
-/// Faults that a test has planned.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) fail_next: usize,
     pub(super) lose_answers: usize,
     pub(super) down: bool,
-    /// Messages whose verdicts are refused.
     pub(super) refused: HashSet<MessageId>,
-    /// Calls that were made so far.
     pub(super) calls: u64,
 }
 
-/// The head row of an aggregate.
 #[derive(Debug, Default)]
 struct Head {
     sequence: u64,
@@ -127,7 +123,7 @@ impl State {
     fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) -> i64 {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
-        // In a database this writer would have waited for the other one and then got a larger row id.
+        // In a database, this writer would have waited for the other and received a higher row id.
         let row_id = match row_id > head.row_id || self.set_back.is_some() {
             true => row_id,
             false => fresh,
@@ -156,7 +152,7 @@ impl State {
         self.rows.insert(row.row_id, row);
     }
 
-    /// Changes a row and its entry in the index. Removes the block of its aggregate if nothing waits any more.
+    /// Changes a row and the index. Removes the block of its aggregate if it is empty.
     fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
         let Some(row) = self.rows.get_mut(&row_id) else {
             return;
@@ -182,7 +178,7 @@ impl State {
             .retain(|_, recorded| Duration::try_from(now - *recorded).unwrap_or_default() <= older_than);
     }
 
-    /// Row ids that are assigned from now on are below all earlier ones, the last one the lowest.
+    /// New row ids descend, below all existing ones.
     pub(super) fn set_back_row_ids(&mut self) {
         let lowest = self.rows.keys().next().copied().unwrap_or_default().min(0);
         self.set_back.get_or_insert(lowest);

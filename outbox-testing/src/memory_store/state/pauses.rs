@@ -1,4 +1,4 @@
-//! Pauses: as rows, and what they hold.
+//! Pauses, and the messages they hold.
 
 use outbox_core::message::Aggregate;
 use outbox_core::store::{MessageStatus, Operation, Pause, PauseRequest, UNPAUSED_WAIT, storable_error};
@@ -7,10 +7,9 @@ use time::OffsetDateTime;
 use super::State;
 use super::admin::since;
 
-/// The end of a block that lasts until a pause is finished: 9000-01-01. It tells such blocks from others.
+/// 9000-01-01: the end of a block that lasts until a pause is finished.
 const HELD_UNTIL_SECONDS: i64 = 221_845_392_000;
 
-/// A pause as a row.
 #[derive(Debug)]
 pub(super) struct PauseRow {
     request: PauseRequest,
@@ -78,7 +77,7 @@ impl State {
         true
     }
 
-    /// Databases release a bounded number at a time. Here nothing can happen in between.
+    /// Databases release a bounded number per call; here one call suffices.
     pub(in super::super) fn finish_pauses(&mut self) -> bool {
         let now = self.now();
         let ended: Vec<_> = self
@@ -107,13 +106,13 @@ impl State {
         false
     }
 
-    /// Forgets pauses that have ended, without releasing what they held. For a planted mistake.
+    /// Removes ended pauses without releasing their messages, for a planted mistake.
     pub(in super::super) fn drop_ended_pauses(&mut self) {
         let now = self.now();
         self.pauses.retain(|_, row| row.stands(now));
     }
 
-    /// Whether a pause stands that holds this aggregate's messages.
+    /// Whether an active pause holds this aggregate's messages.
     pub(super) fn is_paused(&self, aggregate: &Aggregate) -> bool {
         let now = self.now();
         let types = [None, Some(aggregate.aggregate_type.clone())];
@@ -121,7 +120,7 @@ impl State {
         pauses.any(|row| row.stands(now))
     }
 
-    /// How long a message of a paused aggregate waits.
+    /// The end of the wait of a paused message. Short if no pause is active.
     pub(super) fn paused_until(&self, aggregate: &Aggregate) -> OffsetDateTime {
         let now = self.now();
         let row = self.pauses.get(&Some(aggregate.aggregate_type.clone()));

@@ -1,4 +1,4 @@
-//! Single facts, for whoever asks why something does not arrive.
+//! Lookups for diagnosis.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl State {
     pub(in super::super) fn find(&self, id: MessageId) -> Option<FoundMessage> {
         let row = self.rows.get(self.ids.get(&id)?)?;
         let now = self.now();
-        // Databases keep the end of an unsequenced message's back-off where they keep its time.
+        // Databases store the back-off of an unsequenced message in the column of its delay.
         let is_alone = row.status == MessageStatus::Waiting && !row.is_sequenced();
         let due = row
             .available_at
@@ -29,7 +29,7 @@ impl State {
         })
     }
 
-    /// Ids of messages in memory are made by this machine's clock, so the span is that of recording.
+    /// Message ids come from this machine's clock, so the time span is the recording time.
     pub(in super::super) fn search_published(&self, search: &PublishedSearch) -> PublishedFound {
         let is_within = |row: &&Row| {
             let at = row.message.created_at;

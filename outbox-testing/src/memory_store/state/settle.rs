@@ -23,7 +23,6 @@ impl State {
         accepted.len()
     }
 
-    /// Whether a planned fault refuses one of these verdicts.
     pub(in super::super) fn refuses(&self, settlements: &[Settlement]) -> bool {
         let id_of = |settlement: &Settlement| self.rows.get(&settlement.row_id).map(|row| row.message.id);
         let refused = &self.faults.refused;
@@ -34,8 +33,8 @@ impl State {
                 .any(|id| refused.contains(&id))
     }
 
-    /// Records a verdict. A row that is neither pending nor waiting stays unchanged, because an earlier call has
-    /// settled it.
+    /// Records a verdict. Leaves a row unchanged that is neither pending nor waiting, because it
+    /// was settled before.
     fn settle_one(&mut self, settlement: &Settlement) {
         let Some(row) = self.rows.get(&settlement.row_id) else {
             return;
@@ -71,7 +70,6 @@ impl State {
         }
     }
 
-    /// Records [`Verdict::Dead`].
     fn dead_letter(&mut self, row_id: i64, error: &str, halt: bool) {
         let Some(row) = self.rows.get(&row_id) else {
             return;
@@ -92,7 +90,6 @@ impl State {
         });
     }
 
-    /// Records [`Verdict::Waits`].
     fn set_aside(&mut self, row_id: i64) {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id) else {
@@ -121,7 +118,6 @@ impl State {
         self.change(row_id, |row| row.status = MessageStatus::Waiting);
     }
 
-    /// Records [`Verdict::Blocked`] and [`Verdict::Paused`].
     fn block(&mut self, row_id: i64, until: OffsetDateTime, error: Option<&str>, attempt: bool) {
         let Some(row) = self.rows.get(&row_id) else {
             return;

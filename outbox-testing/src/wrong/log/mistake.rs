@@ -3,74 +3,74 @@
 /// The mistake of a [`WrongLog`](super::WrongLog).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogMistake {
-    /// The preflight fails whatever it finds.
+    /// The preflight always fails.
     AlwaysComplains,
-    /// Gives each message twice.
+    /// Delivers each message twice.
     RepeatsMessages,
-    /// Gives messages as if they had been tried before.
+    /// Delivers messages with an attempt already used.
     MakesUpRows,
-    /// Ends each transaction after each of its messages, so that the position can pass a transaction of which a message is undecided.
+    /// Ends a transaction after each message, so that the position can pass undecided messages.
     SplitsTransactions,
-    /// Gives what nobody committed.
+    /// Delivers rolled-back messages.
     GivesRolledBack,
-    /// Says nothing as long as there is nothing to give.
+    /// Reports no position until there is a message.
     SaysNothingAtFirst,
-    /// Says where it is at the beginning only.
+    /// Reports its position only at the beginning.
     OverlooksOthers,
-    /// The end of the log is a place that a reading does not reach.
+    /// Reports an end of the log that a reading never reaches.
     WrittenIsAhead,
-    /// An event is lost if the wait for it is dropped.
+    /// Loses an event if the wait is dropped.
     LosesDroppedWaits,
-    /// Says that it keeps nothing.
+    /// Reports that nothing is retained.
     KeepsNothing,
-    /// Each opening takes the log away from the relay that reads.
+    /// Each opening takes the log from the current reader.
     SharesReading,
-    /// A reader that is gone keeps the log.
+    /// A dropped reader keeps the log.
     KeepsReading,
     /// Stores no position.
     ForgetsPosition,
-    /// Stores the position up to which it was read, whatever is decided.
+    /// Stores the read position, even if messages are undecided.
     ConfirmsWhatWasRead,
-    /// Each reading begins at the end of the log.
+    /// Each reading starts at the end of the log.
     StartsAtTheEnd,
-    /// A reader may confirm after another reading has begun.
+    /// A replaced reader can still confirm.
     ConfirmsForOthers,
-    /// Waits for ever after the connection has broken.
+    /// Waits forever after the connection breaks.
     NeverEnds,
-    /// The table does not adopt what a lost log has not given.
+    /// The table does not adopt the messages of a lost log.
     AdoptsNothingThatWasLost,
-    /// An opening that is dropped keeps the log.
+    /// A dropped opening keeps the log.
     LeavesHalfOpened,
-    /// A confirmation that is dropped breaks the reading.
+    /// A dropped confirmation breaks the reading.
     BreaksWhenDropped,
-    /// A look finds no aggregate that the table comes first for.
+    /// A look finds no aggregates ahead of the log.
     PutsNothingFirst,
     /// A look finds neither a block nor a pending message.
     SeesNoExceptions,
-    /// A look does not tell that too many messages are pending.
+    /// A look does not report a flood.
     IsNeverFlooded,
-    /// A look tells the time of another clock.
+    /// A look returns the time of another clock.
     TellsAnotherTime,
-    /// A look takes each message for a logged one.
+    /// A look reports every message as logged.
     TakesAllForLogged,
-    /// Adoptions are answered and not stored.
+    /// Adoptions are confirmed and not stored.
     AdoptsInVain,
     /// An adoption makes dead letters pending again.
     RevivesDeadLetters,
-    /// An adoption takes messages that the stored position has passed.
+    /// An adoption takes messages before the stored position.
     AdoptsWhatIsPassed,
-    /// An adoption tells only of messages that were logged.
+    /// An adoption returns only newly adopted messages.
     TellsOnlyWhatItAdopted,
-    /// An adoption never tells of a message that was deleted.
+    /// An adoption never returns deleted messages.
     WaitsForTheDeleted,
-    /// A message that cannot be seen yet is taken for a deleted one.
+    /// Treats an invisible message as deleted.
     TakesUnseenForGone,
-    /// A new reading does not know that messages were adopted.
+    /// A new reading does not report earlier adoptions.
     ForgetsAdoptions,
-    /// An adoption that is dropped is done in part.
+    /// A dropped adoption is applied partially.
     AdoptsOneByOne,
-    /// Purges messages that would come again after a crash.
+    /// Purges messages after the stored position.
     PurgesWhatIsNotPassed,
-    /// Purges messages however young they are.
+    /// Purges messages of any age.
     PurgesByNoAge,
 }

@@ -16,15 +16,15 @@ use crate::MemoryLogReader;
 pub struct WrongLogReader {
     log: WrongLog,
     inner: Option<MemoryLogReader>,
-    /// What comes before the next event.
+    /// Events to deliver before the next one.
     ahead: VecDeque<LogEvent>,
-    /// The end of the commit that was given last.
+    /// The end of the last delivered commit.
     read_to: Position,
-    /// What was written before is not given.
+    /// Earlier commits are skipped.
     from: Position,
     last_row_id: i64,
     has_spoken: bool,
-    /// The opening was not dropped.
+    /// Whether the opening completed.
     is_whole: bool,
 }
 
@@ -167,7 +167,7 @@ impl LogReader for WrongLogReader {
 impl Drop for WrongLogReader {
     fn drop(&mut self) {
         if self.log.has(M::KeepsReading) || !self.is_whole {
-            // The log believes that it is read for ever.
+            // Leaves the log marked as read forever.
             mem::forget(self.inner.take());
         }
     }

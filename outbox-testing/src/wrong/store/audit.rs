@@ -5,7 +5,6 @@ use crate::store_types::*;
 use crate::{Operator as _, StoredRow, store_methods};
 
 impl WrongStore {
-    /// The operation as it is to be advanced.
     async fn mistaken(&self, operation: &Operation) -> Result<Operation, StoreError> {
         let mut mistaken = operation.clone();
         match self.mistake {
@@ -29,7 +28,6 @@ impl WrongStore {
         Ok(mistaken)
     }
 
-    /// Remembers the selected messages that halt their aggregates.
     async fn remember(&self, selection: &Selection) -> Result<(), StoreError> {
         let listed = self.inner.list(selection, NonZeroU32::MAX).await?;
         let mut memory = self.memory();

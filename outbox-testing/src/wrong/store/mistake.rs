@@ -1,252 +1,252 @@
-//! The planted mistakes of stores.
+//! The mistakes of stores.
 
 /// The mistake of a [`WrongStore`](super::WrongStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreMistake {
-    /// Warns about a healthy store.
+    /// The preflight always fails.
     AlwaysComplains,
-    /// Counts relays whose announcement has run out.
+    /// Counts relays after their announcement expires.
     AnnouncesForEver,
-    /// Keeps reporting the first fitness that a relay announced.
+    /// Keeps reporting a relay's first fitness.
     KeepsTheFirstFitness,
     /// Does not store the destination of a relay.
     ForgetsDestinations,
-    /// Does not store what keeps a relay from its work.
+    /// Does not store the trouble of a relay.
     ForgetsTroubles,
-    /// Lists no relay whose announcement has expired.
+    /// Lists no expired relays.
     ListsNoExpiredRelays,
-    /// Grants leases that were granted before the clock was set back, while their owner may still publish.
+    /// After the clock is set back, grants leases whose owner may still publish.
     TakesLeasesAhead,
-    /// Waits until the clock has caught up with leases that were granted before it was set back.
+    /// After the clock is set back, waits for the original end of leases.
     KeepsLeasesAhead,
-    /// Keeps the leases of a relay that has left.
+    /// Keeps the leases of a relay that left.
     LeavesWithoutGivingBack,
-    /// Grants partitions that another relay owns.
+    /// Grants owned partitions.
     GrantsOwnedLeases,
     /// Grants more partitions than requested.
     IgnoresMax,
     /// Grants a partition again under its old epoch.
     ReusesEpochs,
-    /// Grants nothing until the owner releases something.
+    /// Grants nothing until the owner releases a lease.
     LeasesForEver,
     /// Renews every lease, owned or not.
     RenewsBlindly,
-    /// Keeps released partitions until their leases run out.
+    /// Keeps released partitions until their leases expire.
     ForgetsReleases,
-    /// Frees partitions on a stale release, whoever owns them now.
+    /// Frees partitions on a stale release.
     ReleasesForOthers,
-    /// Remembers a cursor and fetches only rows behind it, so that late commits are skipped.
+    /// Fetches only rows after a stored cursor, so that late commits are skipped.
     FetchesByCursor,
-    /// Fetches rows in no particular order, as `SKIP LOCKED` on rows does.
+    /// Fetches rows in arbitrary order, as `SKIP LOCKED` does.
     FetchesOutOfOrder,
     /// Orders the messages of an aggregate by row id.
     OrdersByRowId,
-    /// Counts what a former owner of the partition has fetched as in flight.
+    /// Treats rows fetched by a former owner as in flight.
     RemembersFormerOwners,
-    /// Puts replayed copies behind messages that were recorded after the replay.
+    /// Returns replayed copies after later messages.
     PutsCopiesLast,
-    /// Returns messages that are already published.
+    /// Fetches published messages.
     FetchesPublished,
-    /// Returns messages of all partitions.
+    /// Fetches messages of all partitions.
     IgnoresPartitions,
-    /// Returns more rows than the limit.
+    /// Exceeds the row limit.
     IgnoresLimit,
-    /// Returns more bytes than the bound.
+    /// Exceeds the byte bound.
     IgnoresBytes,
-    /// Returns messages that the relay has in flight.
+    /// Fetches messages in flight.
     IgnoresRowsInFlight,
     /// Drops the application's headers.
     DropsHeaders,
-    /// Leaves unreadable rows out, so that nobody notices them.
+    /// Omits unreadable rows.
     HidesUnreadable,
-    /// Fails the fetch because of one unreadable row.
+    /// Fails the fetch if a row is unreadable.
     FailsOnUnreadable,
-    /// Compares aggregate ids as a case-insensitive collation does.
+    /// Compares aggregate ids case-insensitively.
     FoldsCase,
-    /// Returns messages of blocked aggregates.
+    /// Fetches messages of blocked aggregates.
     HandsOutBlocked,
-    /// Scans beyond its limit, past rows that have to wait, until it finds a due one.
+    /// Scans beyond its limit for due rows.
     LooksPastItsLimit,
-    /// Does not set messages aside, so that each fetch meets them again.
+    /// Does not set messages aside.
     ForgetsWhatWaits,
-    /// Sets messages aside although nothing blocks their aggregate any more.
+    /// Sets messages aside without a block.
     SetsAsideBlindly,
-    /// Blocks with no delay.
+    /// Blocks without a delay.
     IgnoresBackoff,
     /// Blocks for at least an hour.
     BlocksTooLong,
     /// Does not prolong an existing block.
     KeepsTheFirstBlock,
-    /// Returns waiting messages in no particular order.
+    /// Returns waiting messages in arbitrary order.
     FetchesWaitingOutOfOrder,
-    /// Returns more waiting messages than the bounds allow.
+    /// Exceeds the bounds on waiting messages.
     IgnoresWaitingBounds,
-    /// Returns messages of aggregates that the relay has excluded.
+    /// Returns messages of excluded aggregates.
     IgnoresExclusions,
-    /// Returns waiting messages in the order of their aggregates' names.
+    /// Returns waiting messages by aggregate name.
     StarvesLateNames,
     /// Never removes a block.
     BlocksForEver,
     /// Blocks unsequenced messages with their aggregate.
     BlocksUnsequenced,
-    /// Blocks the aggregate of an unsequenced message that failed.
+    /// Blocks the aggregate of a failed unsequenced message.
     UnsequencedBlocks,
-    /// Treats each failure as the message's own fault.
+    /// Counts every failure as an attempt.
     CountsEveryFailure,
     /// Does not count failures.
     ForgetsFailures,
-    /// Lifts a halt because another message of the aggregate has to wait.
+    /// Lifts a halt when another message of the aggregate is blocked.
     BlockEndsHalt,
-    /// Returns the messages behind a delayed one.
+    /// Returns the messages after a delayed one.
     OvertakesDelayed,
-    /// Returns waiting messages while an older one is still pending.
+    /// Returns waiting messages while an older one is pending.
     OvertakesPending,
-    /// Forgets delayed messages once it has set them aside.
+    /// Loses delayed messages once they are set aside.
     ForgetsDelayed,
-    /// Considers only the delay that began a block.
+    /// Applies only the first delay of a block.
     HeedsOneDelay,
-    /// Lets a block last until the latest of its messages' times.
+    /// Ends a block at the latest of its messages' times.
     WaitsForTheLatest,
     /// Blocks the aggregate of a delayed unsequenced message.
     DelayedUnsequencedBlocks,
     /// Records verdicts under any epoch.
     AcceptsStaleEpochs,
-    /// Refuses all verdicts if one lease is stale.
+    /// Rejects all verdicts if one lease is stale.
     AllOrNothing,
-    /// Answers verdicts with `Ok` and forgets them.
+    /// Accepts verdicts without recording them.
     LosesSettlements,
-    /// Keeps published messages that were to be deleted.
+    /// Keeps published messages that should be deleted.
     KeepsEverything,
-    /// Deletes published messages that were to be kept.
+    /// Deletes published messages that should be kept.
     KeepsNothing,
-    /// Counts rows that changed, so that repeating a verdict looks like a lost lease.
+    /// Counts changed rows only, so that a repeated verdict looks like a lost lease.
     CountsChangedRows,
-    /// Records verdicts on messages that were dead letters long ago.
+    /// Records verdicts on dead letters.
     SettlesDeadLetters,
-    /// Finds the message of a verdict by its row id alone.
+    /// Matches a verdict to its message by row id only.
     SettlesByRowId,
-    /// Fails on error texts that a column cannot store, as PostgreSQL does on NUL.
+    /// Fails on error texts with NUL, as PostgreSQL does.
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
-    /// Makes refused messages dead while their aggregate is halted, and remembers only the first halt.
+    /// Dead-letters messages of a halted aggregate, and keeps only the first halt.
     KeepsTheFirstHalt,
-    /// Halts the aggregate of every dead letter.
+    /// Every dead letter halts its aggregate.
     AlwaysHalts,
-    /// Returns no more messages of a block once one of them became a dead letter.
+    /// Returns no more messages of a block after a dead letter.
     DeadLettersEndTheDrain,
-    /// Reports a retry without doing anything.
+    /// Confirms a retry without effect.
     RetryDoesNothing,
-    /// Makes the message pending and leaves its aggregate halted.
+    /// Retries the message and keeps the halt.
     RetryKeepsHalt,
-    /// Puts a retried message behind those that waited for it.
+    /// Puts a retried message after its successors.
     RetryGoesLast,
-    /// Ends the back-off of an aggregate when one of its messages is retried.
+    /// A retry ends the back-off of its aggregate.
     RetryEndsBackoff,
     /// Retries all dead letters, not only the selected ones.
     RetriesEverything,
-    /// Reports messages as retried that were not dead.
+    /// Counts messages as retried that were not dead.
     RetriesAnything,
-    /// Reports a skip without doing anything.
+    /// Confirms a skip without effect.
     SkipDoesNothing,
-    /// Leaves the block of a skipped message behind.
+    /// Keeps the block of a skipped message.
     SkipKeepsBlock,
-    /// Reports messages as skipped that were not dead.
+    /// Counts messages as skipped that were not dead.
     SkipsAnything,
-    /// Leaves dead letters out of the backlog.
+    /// Omits dead letters from the backlog.
     HidesDeadLetters,
-    /// Leaves waiting messages out of the backlog.
+    /// Omits waiting messages from the backlog.
     HidesWaiting,
-    /// Leaves failed messages out of the age of the backlog.
+    /// Omits failed messages from the backlog age.
     HidesAgeOfFailed,
     /// Lists messages newest first.
     ListsBackwards,
-    /// Begins each page with the oldest messages.
+    /// Starts each page with the oldest messages.
     PagesOldestFirst,
     /// Lists messages of all event types.
     IgnoresEventType,
     /// Lists blocked aggregates by name.
     ListsBlockedByName,
-    /// Reports a resume without doing anything.
+    /// Confirms a resume without effect.
     ResumeDoesNothing,
     /// Resumes a halted aggregate.
     ResumeEndsHalts,
     /// Purges messages of any age.
     PurgeIgnoresAge,
-    /// Purges by the time of recording alone.
+    /// Purges by recording time only.
     PurgesByRecording,
-    /// Reports after each purge that there is more.
+    /// Never finishes a purge.
     PurgeNeverEnds,
-    /// Starts each page of published messages from the beginning.
+    /// Starts each page of published messages at the beginning.
     RepeatsPages,
-    /// Reads only published messages of a span.
+    /// Omits unpublished messages from a time span.
     LeavesOutUnpublished,
-    /// Looks through all published messages, however many it may look at.
+    /// Searches all published messages, beyond the limit.
     SearchesWithoutBound,
-    /// Copies all messages that can be copied, not only the selected ones.
+    /// Copies all messages, not only the selected ones.
     ReplaysEverything,
-    /// Gives a replayed copy the id of the message it copies.
+    /// Gives a copy the id of its original.
     ReplayKeepsMessageId,
-    /// Treats a replayed copy as a new event.
+    /// Gives a copy a new event id.
     ReplayForgetsEvent,
-    /// Frees the deduplication keys of messages that are deleted as soon as they are published.
+    /// Frees deduplication keys when their messages are deleted.
     FreesKeysEarly,
     /// Never frees deduplication keys.
     PurgeKeepsKeys,
-    /// Forgets aggregates together with what is not published.
+    /// Forgets aggregates with unpublished messages.
     ForgetsUnpublished,
-    /// Forgets an aggregate, and keeps its deduplication keys.
+    /// Keeps the deduplication keys of a forgotten aggregate.
     ForgetKeepsKeys,
-    /// Forgets aggregates that have recorded a moment ago.
+    /// Forgets active aggregates as idle.
     ForgetsBusyAggregates,
     /// Finds messages without their payloads.
     FindsNoPayload,
-    /// Finds delayed messages as if they were not delayed.
+    /// Finds delayed messages without their delay.
     FindsNoDelay,
-    /// Says that the last message of an aggregate has the number before.
+    /// Returns a last sequence that is too low by one.
     CountsHeadsShort,
-    /// Finds any block instead of that of the aggregate.
+    /// Returns any block instead of the aggregate's.
     FindsOtherBlocks,
-    /// Does not list relays that say that they cannot work.
+    /// Omits ailing relays.
     ListsNoAilingRelays,
-    /// Lists the relay whose lease has run out as the owner of the partition.
+    /// Lists an expired lease's owner as the current owner.
     ListsFormerOwners,
-    /// Does not say whose lease has run out.
+    /// Omits the last owner of an expired lease.
     ForgetsFormerOwners,
-    /// Removes a pause that has ended, and leaves held what it held.
+    /// Removes an ended pause without releasing its messages.
     HoldsForEver,
-    /// Holds what is paused for a moment, so that relays meet it again and again.
+    /// Holds paused messages only for a moment.
     HoldsForAMoment,
-    /// Holds what a relay takes for paused, although no pause stands.
+    /// Holds messages without an active pause.
     HoldsWithoutAPause,
-    /// Compares paused types as a case-insensitive collation does.
+    /// Compares paused types case-insensitively.
     FoldsPausedTypes,
-    /// Lets no pause end by itself.
+    /// Ignores the end of a pause.
     PausesForEver,
-    /// Lets a halted aggregate go on when a pause ends.
+    /// The end of a pause lifts halts.
     PauseEndsHalt,
-    /// Forgets delayed messages when a pause ends.
+    /// The end of a pause loses delayed messages.
     PauseForgetsDelayed,
-    /// Changes messages and does not write the operation down.
+    /// Changes messages without recording the operation.
     WritesNothingDown,
-    /// Lets an operation begin anew each time.
+    /// Restarts an operation on each call.
     BeginsAnew,
-    /// Lets a replay that goes on copy its own copies.
+    /// A continued replay copies its own copies.
     CopiesCopies,
     /// Counts a message for each operation that selects it.
     CountsForAll,
-    /// Lets an operation take more than its bound.
+    /// Exceeds the limit of an operation.
     IgnoresTheBound,
-    /// Writes down that an aggregate was resumed which was not blocked.
+    /// Records the resume of an aggregate without a block.
     WritesDownNothing,
-    /// Pauses and ends pauses, and writes no operation down.
+    /// Records no pause operations.
     PausesWithoutAWord,
-    /// Pauses once more when an operation is repeated.
+    /// Pauses again when an operation is repeated.
     PausesOnceMore,
-    /// Never ends an operation whose effects are elsewhere.
+    /// Never finishes an operation with effects elsewhere.
     FinishDoesNothing,
-    /// Lists the first operation first.
+    /// Lists operations oldest first.
     ListsOldOperationsFirst,
-    /// Does not know the messages of an operation.
+    /// Returns no messages of an operation.
     NamesNoMessages,
 }

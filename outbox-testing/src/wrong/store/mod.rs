@@ -1,7 +1,5 @@
-//! Stores with one mistake each.
-//!
-//! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
-//! because a store does not record; see [`WriterMistake`](super::WriterMistake).
+//! Stores with one mistake each, which wrap a correct [`MemoryStore`]. For mistakes in recording,
+//! see [`WriterMistake`](super::WriterMistake).
 
 mod audit;
 mod mistake;
@@ -29,17 +27,15 @@ pub struct WrongStore {
     memory: Mutex<Memory>,
 }
 
-/// Data that some mistakes remember between calls.
+/// Data that some mistakes keep between calls.
 #[derive(Debug, Default)]
 struct Memory {
     cursor: i64,
     leased: bool,
-    /// The first fitness that each relay announced.
     fitness: HashMap<OwnerId, Fitness>,
     /// Aggregates whose messages are no longer returned.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
-    /// The messages that fetches have returned.
     returned: BTreeSet<RowKey>,
 }
 

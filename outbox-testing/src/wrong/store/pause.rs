@@ -7,7 +7,7 @@ use outbox_core::store::{OutboxStore, Selection, StoreError, Verdict};
 use super::{M, WrongStore};
 use crate::Operator as _;
 
-/// Longer than any promise takes.
+/// Outlasts every test.
 const HOURS: Duration = Duration::from_secs(36_000);
 
 impl WrongStore {
@@ -35,7 +35,6 @@ impl WrongStore {
         self.inner.finish_pauses().await
     }
 
-    /// Applies the mistake to [`Verdict::Paused`].
     pub(super) fn spoil_paused(&self, verdict: &mut Verdict) {
         let held = |delay| Verdict::Blocked {
             delay,

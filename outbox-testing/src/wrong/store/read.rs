@@ -1,4 +1,4 @@
-//! Mistakes in single facts.
+//! Mistakes in lookups.
 
 use super::{M, WrongStore};
 use crate::store_types::*;

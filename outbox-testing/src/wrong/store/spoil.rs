@@ -21,7 +21,6 @@ fn is_copy(row: &FetchedRow) -> bool {
 }
 
 impl WrongStore {
-    /// Applies the mistake to fetched messages.
     pub(super) fn spoil(&self, fetched: &mut Fetched) -> Result<(), StoreError> {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -84,7 +83,7 @@ impl WrongStore {
         }
     }
 
-    /// Adds messages that have to wait to the due ones.
+    /// Moves waiting messages to the due ones.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
         let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
         let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
@@ -98,7 +97,6 @@ impl WrongStore {
         rows.map(|row| row.message.aggregate).collect()
     }
 
-    /// Applies the mistake to fetched waiting messages.
     pub(super) fn spoil_waiting(&self, fetched: &mut Fetched, request: &WaitingRequest<'_>) {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -143,7 +141,6 @@ impl WrongStore {
         }
     }
 
-    /// Applies the mistake to settlements.
     pub(super) async fn spoil_settlements(
         &self,
         settlements: &[Settlement],
@@ -219,7 +216,6 @@ impl WrongStore {
         self.memory().stuck.insert(aggregate);
     }
 
-    /// Applies the mistakes that take effect after the verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
             let rows = self.find(|row| row.row_id == settlement.row_id);
