@@ -1,4 +1,4 @@
-//! Work with a nats-server and a database that other programs keep busy as well, on a machine that may stand still for seconds: nothing here fails because of that.
+//! Helpers for busy servers and machines that stall for seconds: neither causes a failure.
 
 use std::time::Duration;
 
@@ -15,20 +15,19 @@ use tokio::time::{sleep, timeout};
 
 use outbox_test_servers::{Failure, SOON};
 
-/// How soon something is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// A request that a killed server has lost is not waited for much longer than one that is slow.
+/// A request lost by a killed server must end soon after a slow one would.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// A consumer outlives a reader that stands still for this long. The server's default is 5 s.
+/// Consumers outlive a reader that stalls for this long. The server's default is 5 s.
 const INACTIVE: Duration = Duration::from_secs(120);
-/// How often a log is set up. Each time it waits for half a minute.
+/// Attempts of `init`, each of which waits for half a minute.
 const SET_UPS: u32 = 10;
 
-/// Connects to a nats-server and makes sure that the stream exists there.
+/// Connects to a nats-server and provisions the stream.
 ///
 /// # Errors
 ///
-/// If the server refuses something, or does not answer in [`SOON`].
+/// If the server rejects the request or does not answer within [`SOON`].
 pub async fn provision(stream: &EventStream, url: &str) -> Result<Client, Failure> {
     let provisioned = async {
         let client = stream.connect(url).await?;
@@ -43,16 +42,17 @@ pub async fn provision(stream: &EventStream, url: &str) -> Result<Client, Failur
     timeout(SOON, provisioned).await?
 }
 
-/// A context whose requests wait longer than a machine stands still. The default of publishes is 5 s, that of other requests 10 s.
+/// A context with a request timeout of 30 s. The defaults are 5 s for publishes and 10 s for other
+/// requests.
 pub fn context(client: Client) -> Context {
     ContextBuilder::new().timeout(ANSWER_MAX).build(client)
 }
 
-/// What `read` makes of each message on the stream, in order.
+/// Applies `read` to each message of the stream, in order.
 ///
 /// # Errors
 ///
-/// If the server fails, or `read` does.
+/// If the server or `read` fails.
 pub async fn read_all<R>(
     stream: &Stream,
     read: impl Fn(&Message) -> Result<R, Failure>,
@@ -74,11 +74,12 @@ pub async fn read_all<R>(
     Ok(all)
 }
 
-/// Sets a log up. Its slot begins when all transactions of the server have ended, also those of others, which may take longer than `init` waits.
+/// Sets up a log. Its slot starts only after all open transactions of the server end, which may
+/// take longer than one `init` waits.
 ///
 /// # Errors
 ///
-/// Those of [`PostgresLog::init`].
+/// As [`PostgresLog::init`].
 pub async fn init(log: &PostgresLog) -> Result<(), LogError> {
     for _ in 1..SET_UPS {
         match log.init().await {

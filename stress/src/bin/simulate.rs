@@ -1,7 +1,7 @@
-//! Runs the simulation of the relay over many seeds. `cargo xtask simulate` builds and runs this program.
+//! Runs the simulation of the relay over many seeds, for `cargo xtask simulate`.
 //!
-//! It prints each failure with its history and the command that repeats it, the same for a smaller world that fails
-//! likewise, and a summary line.
+//! Prints each failure with its history, the command that repeats it, and a smaller world with the
+//! same failure.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::thread;
 use clap::Parser;
 use outbox_stress::simulation::{Outcome, TAIL, Without, Wrong, minimise, simulate_without};
 
-/// Failures that are shown in full.
+/// Failures shown in full.
 const SHOWN_MAX: u64 = 5;
 
 /// Runs the simulation of the relay over many seeds. The last of several equal options counts.

@@ -1,7 +1,7 @@
 //! The connection from a simulated relay to the broker.
 //!
-//! Invariant: a message that was handed over travels on its own, whether or not its caller still waits. It arrives, is
-//! lost, or arrives much later, as its fault says. [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
+//! Invariant: a sent message travels independently of its caller, and arrives, is lost or arrives
+//! late, as its fault specifies. [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,12 @@ pub(super) struct SimPublisher {
     pub(super) life: Life,
 }
 
-/// The fault of one publish.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
-    /// Whether the message travels in the client's buffer, so that it is lost with its process or its connection.
+    /// Whether the client buffers the message, so that it is lost with the process or connection.
     buffered: bool,
 }
 
@@ -35,7 +34,7 @@ struct CallFault {
 enum Way {
     Straight,
     AckLost,
-    /// No answer comes in time, and the message arrives this much later.
+    /// The call times out, and the message arrives this much later.
     Ghost(Duration),
     Vanishes,
     Refused(FailureClass),
@@ -77,7 +76,7 @@ impl CallFault {
     }
 }
 
-/// A random refusal that is not the message's fault.
+/// A random refusal that is not caused by the message.
 pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     [
         FailureClass::Transient,
@@ -86,7 +85,7 @@ pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     ][rng.usize(0..3)]
 }
 
-/// A publish whose caller waits for the answer.
+/// A publish whose caller awaits the result.
 struct Flight<'a> {
     publisher: &'a SimPublisher,
     no: MessageNo,
@@ -101,7 +100,6 @@ impl Drop for Flight<'_> {
 }
 
 impl World {
-    /// Delivers a message to the broker.
     fn arrive(&self, message: &Message, no: MessageNo, way: Way) -> Result<Receipt, FailureClass> {
         let mut shared = self.shared();
         if shared.broker_is_down {
@@ -178,7 +176,7 @@ impl Publisher for SimPublisher {
                     } else {
                         world.arrive(&message, no, fault.way)
                     };
-                    // The caller may have been dropped.
+                    // The caller may be gone.
                     let _ = answer.send(result);
                 };
                 let _guard = spawn_unless_dropped(travel, !fault.buffered);

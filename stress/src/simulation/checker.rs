@@ -1,8 +1,8 @@
-//! The checker of a simulated world. It sees every commit, lease, send, arrival and verdict, and knows nothing of the
-//! relay's internals.
+//! The checker of a simulated world. It observes every commit, lease, send, arrival and verdict,
+//! and no internals of the relay.
 //!
-//! Invariant: the checker keeps its own account of leases and messages, compares the events with it, and causes no
-//! events. It keeps the first violation. [`Invariant`] lists the properties that it checks.
+//! Invariant: the checker compares the events with its own books and causes no events. It keeps the
+//! first violation of an [`Invariant`].
 
 mod accounts;
 mod leases;
@@ -38,24 +38,24 @@ pub(super) struct Checker {
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, MessageNo>,
     by_row_id: HashMap<i64, MessageNo>,
-    /// Sequenced messages of each aggregate, in the order of commits, with copies after them.
+    /// Sequenced messages of each aggregate in commit order, then copies.
     pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
     /// The last owner of each partition.
     acquired_by: Vec<Option<Life>>,
-    /// Runs that cannot know that the store's clock was set forward, each with a partition and the end of the lease as it was granted.
+    /// Runs that cannot detect a forward jump of the store's clock, each with a partition and the
+    /// original end of its lease.
     misled: Vec<(Life, u16, Instant)>,
-    /// The messages on the stream, by stream sequence.
     stream: BTreeMap<u64, MessageNo>,
-    /// The counter of row ids was set back, so that copies have no place.
+    /// Whether the row id counter was set back, so that copies have no defined position.
     pub(super) copies_are_anywhere: bool,
-    /// What writers mean to record, and whether it is.
+    /// Writers' intentions, and whether each is recorded.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
-    /// Commits that the stored position of the log has not passed, each with its end.
+    /// Commits after the stored position of the log, with their ends.
     unpassed: Vec<(Position, Vec<MessageNo>)>,
 }
 
@@ -91,7 +91,6 @@ impl Checker {
         }
     }
 
-    /// Reports a violation unless `holds`.
     fn demand(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violate(invariant, what());
@@ -100,14 +99,14 @@ impl Checker {
 
     // Writers and operators.
 
-    /// Notes that a writer will try until this is recorded once.
+    /// Registers an intention that a writer retries until it is recorded once.
     pub(super) fn means(&mut self, meant: Option<u32>) {
         if let Some(meant) = meant {
             self.meant.entry(meant).or_default();
         }
     }
 
-    /// Checks at the end that everything that writers meant to record is recorded.
+    /// Checks at the end that every intention is recorded.
     pub(super) fn check_meant(&mut self) {
         let missing = self.meant.iter().find(|(_, is_recorded)| !**is_recorded);
         if let Some((meant, _)) = missing {
@@ -150,7 +149,6 @@ impl Checker {
         self.by_id.get(&id).copied()
     }
 
-    /// The ids of all committed messages.
     pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
         self.messages.iter().map(|account| account.draft.id)
     }
@@ -167,14 +165,14 @@ impl Checker {
         self.account_mut(no).free = true;
     }
 
-    /// Notes that a dead letter was retried: it starts over with no attempts used.
+    /// A retried dead letter starts over with zero attempts.
     pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
     }
 
-    /// Notes that from now on broker and store accept every message, except those that the store cannot read.
+    /// From now on, broker and store accept every message except unreadable ones.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -201,7 +199,7 @@ impl Checker {
         self.lives[life as usize].resumed_at.is_some_and(|at| at >= time)
     }
 
-    /// Notes that a run has ended and its memory is gone.
+    /// A run has ended and its memory is lost.
     pub(super) fn ended(&mut self, life: Life, how: &'static str) {
         self.history.note(format!("run {life} ends: {how}"));
         let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
@@ -232,7 +230,7 @@ impl Checker {
         }
     }
 
-    /// Notes that a publish begins. Returns `None` if no such message was committed.
+    /// A publish begins. Returns `None` if the message was never committed.
     pub(super) fn sent(&mut self, life: Life, message: &Message) -> Option<MessageNo> {
         let Some(no) = self.no_of(message.id) else {
             self.violate(
@@ -264,11 +262,12 @@ impl Checker {
         let owner = self.granted(partition).map(|granted| granted.life);
         let is_misled = owner != Some(life) && !self.is_of_log(life, no) && self.is_misled(life, partition);
         if is_misled {
-            // It had the message in memory when the clock was set forward. Another run has owned the partition since, and sent the message.
+            // The run had fetched the message before the clock jumped forward. A later owner has
+            // sent it since.
             let account = self.account_mut(no);
             account.excuses += u32::from(account.appeared);
         }
-        // The log has one reader, and one that was replaced and does not know it yet may send copies.
+        // A replaced reader of the log may send copies until it learns of its replacement.
         let is_of_log = self.lives[life as usize].ever_given.contains(&no);
         let may_send = owner == Some(life) || is_misled || is_of_log || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
@@ -282,16 +281,17 @@ impl Checker {
 
     /// Checks that a run has no other message of the aggregate in flight.
     fn check_alone(&mut self, life: Life, no: MessageNo, aggregate: u32) {
-        // The table may have adopted what a reader that was replaced is still sending. Then both send copies.
+        // The table may have adopted a message that a replaced reader is still sending. Then both
+        // send copies.
         if self.has_log && self.account(no).appeared {
             return;
         }
         let in_flight = &mut self.lives[life as usize].in_flight;
         let is_alone = !in_flight.contains_key(&aggregate);
         let other = *in_flight.entry(aggregate).or_insert(no);
-        // What is on its way was confirmed to another run, and so it is a copy.
+        // The message in flight was confirmed to another run, so this is a copy.
         let is_copy = other == no || self.account(other).was_confirmed;
-        // Nor does the log wait for a dead letter that others have overtaken, and that an operator retries.
+        // The log does not wait for a retried dead letter that others have overtaken.
         let is_free = self.account(no).free || self.account(other).free;
         let is_harmless = self.has_log && (is_copy || is_free);
         self.demand(Invariant::Order, is_alone || is_harmless, || {
@@ -299,7 +299,7 @@ impl Checker {
         });
     }
 
-    /// Notes that a publish is over: with its answer, or without one because its caller was dropped.
+    /// A publish ends, with a result or because its caller was dropped.
     pub(super) fn publish_done(
         &mut self,
         life: Life,
@@ -319,12 +319,13 @@ impl Checker {
         if self.lives[life as usize].reconciles.is_some() {
             return;
         }
-        // The next owner may have sent the message before this run was told. A run that owns the partition again may still settle it.
+        // The next owner may have sent the message before this result. A run that owns the
+        // partition again may still settle it.
         let partition = usize::from(self.account(no).draft.partition);
         let is_late = self.acquired_by[partition] != Some(life);
         self.account_mut(no).was_confirmed |= answer == Some(Ok(()));
         if answer == Some(Ok(())) && self.is_of_log(life, no) {
-            // Nothing is written for it. It may come again when a reading begins.
+            // The log relay settles nothing. The message may come again with the next reading.
         } else if answer == Some(Ok(())) && !is_late {
             self.lives[life as usize].confirmed.insert(no);
         } else {
@@ -334,19 +335,18 @@ impl Checker {
 
     // Verdicts.
 
-    /// Notes that a settlement begins. `is_answered` says whether its answer will arrive.
+    /// A settlement begins. `is_answered`: whether its answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // A settlement that will be answered does not clear this yet: the relay may stop waiting before the answer.
+        // Cleared only on receipt, because the relay may stop waiting earlier.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
-    /// Notes that the relay has received the answer to a settlement.
     pub(super) fn settlement_heard(&mut self, life: Life) {
         self.lives[life as usize].settles_in_vain = false;
     }
 
-    /// Notes that verdicts have reached the store, which accepted this many. `answered` says that the answer is on its
-    /// way to the relay and will arrive in time.
+    /// The store accepted this many verdicts. `answered`: whether the answer will reach the relay
+    /// in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -389,7 +389,7 @@ impl Checker {
         self.history.note(format!(
             "run {life} settles message {no}: {name}, accepted: {accepted}"
         ));
-        // A refusal that arrives late is that of an earlier sending, and says nothing of the confirmation.
+        // A late refusal belongs to an earlier send, not to the confirmation.
         let is_published = matches!(verdict, Verdict::Published { .. });
         let was_confirmed = is_published && self.lives[life as usize].confirmed.remove(&no);
         let attempts_max = self.attempts_max;
@@ -409,9 +409,9 @@ impl Checker {
             Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
-                // The relay repeats verdicts that it does not know to be recorded, and
-                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each time. The first of two calls
-                // may arrive last.
+                // The relay repeats unconfirmed verdicts, and
+                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each. The first
+                // of two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
                 account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;
@@ -432,7 +432,7 @@ impl Checker {
         }
     }
 
-    /// Checks at the end that no message was sent more often than the faults explain.
+    /// Checks at the end that faults explain all repeated sends.
     pub(super) fn check_sends(&mut self) {
         let excess = self
             .messages

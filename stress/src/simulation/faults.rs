@@ -1,7 +1,8 @@
-//! Faults of the whole store or broker, or of single relays: outages, refusals, forgotten ids and lost messages.
+//! Faults of the whole store or broker, or of single relays: outages, refusals, cleared ids and
+//! lost messages.
 //!
-//! Invariant: the faults end when the calm begins, except that one relay may stay cut off. Faults of single calls are
-//! drawn where the calls are made.
+//! Invariant: faults end when the calm begins, except that one relay may stay cut off. Faults of
+//! single calls are drawn per call.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -73,9 +74,9 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Sets clocks, and suspends machines: what a suspended machine notices is that its wall clock has run ahead.
+/// Sets clocks and suspends machines. A suspended machine sees its wall clock run ahead.
 pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
-    // A wall clock that is set back within one lease hides a suspension.
+    // Setting a wall clock back within one lease would hide a suspension.
     let recently = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < LEASE_MAX);
     let (mut set_back_at, mut suspended_at) = (None, None);
     loop {
@@ -122,7 +123,6 @@ pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Breaks readings, loses the log, and hides commits.
 pub(super) async fn change_log(world: Arc<World>, every: Duration) {
     loop {
         writers::wait(&world, every).await;
@@ -152,7 +152,6 @@ pub(super) async fn change_log(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Sets the counter of row ids back.
 pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
     sleep(after).await;
     world.store.set_back_row_ids();
@@ -162,7 +161,7 @@ pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
     shared.checker.history.note(what);
 }
 
-/// Cuts the first relay off for good.
+/// Cuts off relay 0 permanently.
 pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;
     let mut shared = world.shared();
@@ -170,7 +169,6 @@ pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     shared.checker.history.note("relay 0 is cut off for good");
 }
 
-/// Cuts another relay off for a while.
 async fn cut_off_until(world: &World, end: Instant) {
     let relay = {
         let mut shared = world.shared();
@@ -185,8 +183,7 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// Loses the end of the stream, as in a power failure; or deletes single messages, whose ids the broker still
-/// remembers.
+/// Loses the end of the stream with its ids, or deletes single messages whose ids stay remembered.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

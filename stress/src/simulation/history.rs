@@ -1,7 +1,7 @@
 //! The events of a simulated world, in order.
 //!
-//! Invariant: an event names messages, runs of relays and aggregates by small numbers, never by their random ids. So
-//! the same seed gives the same history and the same digest. [`checker`](super::checker) judges the world.
+//! Invariant: events name messages, runs and aggregates by number, never by random ids, so that a
+//! seed always gives the same history and digest.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of a message in the order of commits. Replayed copies have numbers of their own.
+/// The number of a message in commit order, including replayed copies.
 pub(super) type MessageNo = u32;
-/// The number of a run of a relay, in the order of starts.
+/// The number of a run of a relay, in start order.
 pub(super) type Life = u32;
 
 #[derive(Debug)]
@@ -32,14 +32,12 @@ impl History {
         self.events.push((self.started.elapsed(), event.into()));
     }
 
-    /// A digest that is equal for equal histories.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.events.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// The last lines, as text.
     pub(super) fn tail(&self, lines: usize) -> Vec<String> {
         let from = self.events.len().saturating_sub(lines);
         let line = |(at, event): &(Duration, Cow<'_, str>)| format!("{:>9.3} {event}", at.as_secs_f64());

@@ -1,7 +1,8 @@
 //! The connection from a simulated log relay to the log, with the faults of the store's connection.
 //!
-//! Invariant: what a call does is one step, which the checker notes. A call that would never be answered ends with an error after the time for which relays
-//! wait for the store: a reading has a connection of its own, which is found dead. [`WrongLog`] does the work, with the planted mistake or with none.
+//! Invariant: a call is one step, which the checker observes. An unanswered call fails after the
+//! store timeout, because a reading's own connection is detected as dead. [`WrongLog`] does the
+//! work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::store::SimStore;
 use super::world::{Shared, World};
 use super::{Wrong, maintenance, wrong};
 
-/// How often a reading looks whether its relay is cut off.
+/// How often a reading checks whether its relay is cut off.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone)]
@@ -55,7 +56,6 @@ impl SimLog {
     }
 }
 
-/// The messages that are logged.
 fn logged(world: &World) -> BTreeSet<MessageId> {
     let rows = world.store.rows().into_iter();
     rows.filter(|row| row.status == MessageStatus::Logged)
@@ -63,7 +63,7 @@ fn logged(world: &World) -> BTreeSet<MessageId> {
         .collect()
 }
 
-/// The checker compares the stored position with its books.
+/// Lets the checker verify the stored position.
 fn note_position(world: &World, shared: &mut Shared) {
     let stored = world.log.as_ref().map_or(Position(0), |log| log.memory.stored());
     let passed = shared.checker.passed_by(stored);
@@ -136,11 +136,11 @@ impl MessageLog for SimLog {
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        // Of the same database.
+        // The pauses are in the same database.
         self.store.pauses().await
     }
 
-    /// As of the simulated store: after the plan's shorter retention.
+    /// Uses the plan's shorter retention, as the simulated store.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.store.world.plan.retention {
             request.older_than = Some(time);
@@ -153,16 +153,14 @@ impl MessageLog for SimLog {
     }
 }
 
-/// A reading of the simulated log.
 #[derive(Debug)]
 pub(super) struct SimLogReader {
     log: SimLog,
     adopted_to: Position,
-    /// Shared with calls that are on their way.
+    /// Shared with calls in flight.
     inner: Arc<Mutex<WrongLogReader>>,
-    /// What has arrived, if its wait was dropped.
+    /// An event that arrived after its wait was dropped.
     next: Option<LogEvent>,
-    /// Its connection has ended.
     is_broken: bool,
 }
 
@@ -180,7 +178,7 @@ impl SimLogReader {
         shared.store_is_down || shared.cut_of(*life) == Some(Cut::Store)
     }
 
-    /// How late an event comes; `None` if the connection breaks instead.
+    /// The delay of an event; `None` if the connection breaks.
     fn delay(&self) -> Option<Duration> {
         let world = &self.log.store.world;
         let mut shared = world.shared();

@@ -1,7 +1,7 @@
-//! Periodic work: publishing lost messages again, and deleting old rows.
+//! Reconciliation and purges.
 //!
-//! Invariant: a reconciling task crashes and pauses like a relay. The checker judges it by the contents of the stream
-//! at the time of its request.
+//! Invariant: a reconciliation crashes and pauses like a relay. The checker judges it by the
+//! stream's contents at its request.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -26,7 +26,7 @@ use super::{Invariant, Wrong, plan, writers, wrong};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The stream as a reconciling task reads it.
+/// The stream as a reconciliation reads it.
 #[derive(Debug)]
 struct SimLog {
     world: Arc<World>,
@@ -83,7 +83,7 @@ fn seams(world: &Arc<World>) -> (SimStore, SimPublisher, SimLog, Span) {
     )
 }
 
-/// Reconciles at random intervals while faults happen.
+/// Reconciles at random intervals during the faults.
 pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     loop {
         writers::wait(&world, every).await;
@@ -108,8 +108,8 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Reconciles after the faults. It finds the messages that were deleted from the stream, and the broker accepts them
-/// again once it has forgotten their ids.
+/// Reconciles after the faults. The broker accepts deleted messages again once their ids are
+/// cleared.
 pub(super) async fn restore(world: &Arc<World>) {
     let lost = world.shared().checker.missing();
     let found = attempt(world, true).await;
@@ -149,8 +149,8 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// The messages that a drain beginning now must publish: those that are due, in aggregates without poison or delay, in
-/// partitions that no relay owns.
+/// Messages that a drain starting now must publish: due, without an owner, in aggregates without
+/// poison or delay.
 pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
@@ -184,7 +184,7 @@ pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
         .collect()
 }
 
-/// Deletes rows that are old enough, a few at a time, as the owner of partition 0 does.
+/// Purges in small pages, as the owner of partition 0 does.
 pub(super) fn purge(world: &World, shared: &mut Shared) {
     let Retention::KeepFor(older_than) = world.plan.retention else {
         return;
@@ -205,7 +205,6 @@ pub(super) fn purge(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Executes one statement of a purge, with the checker's check.
 pub(super) fn purge_once(
     world: &World,
     shared: &mut Shared,
@@ -214,7 +213,6 @@ pub(super) fn purge_once(
     purge_by(world, shared, request, |shared| shared.backend.purge(request))
 }
 
-/// Executes one statement of a purge by the store or by the log, with the checker's check.
 pub(super) fn purge_by(
     world: &World,
     shared: &mut Shared,

@@ -1,7 +1,8 @@
-//! Takes from a world that fails whatever does not matter for its failure.
+//! Minimises a failing world.
 //!
-//! Invariant: what is left still breaks the same property. Method: leave out one kind of fault, or half of a size, after the other, and keep it out if the world
-//! still fails; each world takes milliseconds. A world without something is another world, so what is left is few, and not always the fewest.
+//! Method: leaves out one kind of fault, or half of a size, and keeps the change if the same
+//! [`Invariant`](super::Invariant) still breaks. The result is small, not always minimal, because
+//! each change gives a different world.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use super::plan::Plan;
 use super::{Outcome, simulate_without};
 
-/// A kind of fault or a size, by name, and how to leave it out.
+/// A kind of fault or a size, and how to leave it out.
 type Kind = (&'static str, fn(&mut Plan));
 
 const KINDS: &[Kind] = &[
@@ -54,7 +55,7 @@ const KINDS: &[Kind] = &[
         plan.broker.latency_max = Duration::ZERO;
     }),
     ("relays/2", |plan| {
-        // Another relay must remain to do the work of one that is cut off.
+        // Another relay must replace the one that is cut off.
         let min = 1 + u32::from(plan.cut_off.is_some());
         plan.relays = plan.relays.div_ceil(2).max(min);
     }),
@@ -71,7 +72,8 @@ const KINDS: &[Kind] = &[
     }),
 ];
 
-/// What to leave out of a world: kinds of faults, or halves of sizes. Its text is a list of names, as the command line takes it.
+/// Faults or halves of sizes to leave out of a world. Displayed as a list of names, as on the
+/// command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Without(u64);
 
@@ -125,8 +127,8 @@ impl FromStr for Without {
     }
 }
 
-/// The smallest world found that breaks the same property as this one, with the last `lines` lines of its history. Blocks, as
-/// [`simulate`](super::simulate) does.
+/// The smallest world found that breaks the same invariant, with the last `lines` lines of its
+/// history. Blocks, as [`simulate`](super::simulate).
 #[must_use]
 pub fn minimise(outcome: &Outcome, lines: usize) -> Outcome {
     let Some((broken, _)) = outcome.violation else {
@@ -137,7 +139,7 @@ pub fn minimise(outcome: &Outcome, lines: usize) -> Outcome {
         let violation = simulate_without(outcome.seed, outcome.wrong, without, 0).violation;
         violation.is_some_and(|(invariant, _)| invariant == broken)
     };
-    // Twice, because what mattered beside a fault may not matter without it.
+    // Twice, because a fault may matter only in combination with another.
     for kind in (0..KINDS.len()).chain(0..KINDS.len()) {
         let less = without.and(kind);
         if less != without && fails(less) {

@@ -1,24 +1,20 @@
-//! The simulation: the relay's own code over store and broker in memory, on a paused clock, with every kind of fault,
-//! repeatably.
+//! The simulation: the relay's own code over an in-memory store and broker, on a paused clock, with
+//! repeatable faults. One seed determines:
 //!
-//! One seed decides everything:
+//! - the relays, writers and their settings,
+//! - the duration and fault of each call, even of crashed relays,
+//! - where a relay crashes or pauses, and which relays are cut off,
+//! - lost messages, unknown commit outcomes, rejected verdicts, and clock jumps,
+//! - in one of four worlds a log, with broken readings, its loss, and commits not yet visible in
+//!   the table,
+//! - in one of three worlds pauses of publishing,
+//! - operator actions, drains, purges and reconciliation.
 //!
-//! * the number of relays and writers, and their settings,
-//! * the duration and the fault of each call; calls of crashed relays may still arrive,
-//! * the await at which a relay crashes or pauses, and the relays that are cut off from broker or store,
-//! * the messages that the stream loses, the commits whose outcome writers do not learn, the verdicts that the store
-//!   refuses,
-//! * the clocks that jump,
-//! * in one world of four the log that the relays read: its readings that break, its loss, and its commits that cannot
-//!   be seen in the table yet,
-//! * in one world of three the pauses of publishing, of everything and of one of two aggregate types,
-//! * the acts of operators, and the times of drains, purges and reconciling.
+//! After the faults, every committed message must be published. [`Invariant`] lists the properties,
+//! [`Wrong`] the planted mistakes that the simulation must find, and [`minimise`] reduces a failing
+//! world.
 //!
-//! When the faults end, every committed message must come out. [`Invariant`] lists the properties that must have held
-//! throughout. [`Wrong`] plants mistakes, which the simulation must find. [`minimise`] takes from a world that fails
-//! whatever does not matter.
-//!
-//! Invariant of this module: only the seed decides, so every failure can be repeated.
+//! Invariant: only the seed decides, so every failure is repeatable.
 
 mod broker;
 mod checker;
@@ -41,39 +37,39 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use minimise::{Without, minimise};
 pub use wrong::Wrong;
 
-/// The properties that must hold whatever happens.
+/// The properties that must always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or visibly dead. A message settled as published has been on the stream.
-    /// Only messages published long enough ago are purged. A message that the stream loses is there again after
-    /// reconciling, if the outbox still keeps it.
+    /// Every committed message is on the stream or a visible dead letter. A message settled as
+    /// published has been on the stream. Purges delete only messages published long enough ago.
+    /// Reconciliation restores lost messages that the outbox keeps.
     NoLoss,
-    /// Every message on the stream was committed, with the same content, and once, however often its writer tried.
+    /// Every message on the stream was committed, once and with the same content.
     NoGhost,
-    /// Per aggregate, first appearances on the stream are in the order of commits, without gaps except for skipped
-    /// messages. No message appears before its time. A relay has at most one message of an aggregate in flight to the
-    /// broker.
+    /// First appearances per aggregate are in commit order, without gaps except for skipped
+    /// messages, and not before their time. A relay has at most one message of an aggregate in
+    /// flight.
     Order,
-    /// No verdict is accepted under a stale epoch, and none is refused under a live one.
+    /// No verdict is accepted under a stale epoch or rejected under a live one.
     Fence,
-    /// A partition has one owner at a time, and no other relay begins to send its messages, unless the store's clock was
-    /// set forward.
+    /// A partition has one owner, and no other relay starts sending its messages, unless the
+    /// store's clock jumps forward.
     Exclusive,
-    /// A message is sent again only for a reason, once for each reason, and is stored again only if the broker has
-    /// forgotten its id. Reconciling sends no message that is on the stream.
+    /// Each repeated send has its own reason, and a message is stored again only if the broker no
+    /// longer has its id. Reconciliation sends no message that is on the stream.
     Duplicates,
-    /// Nothing is sent that is paused, from half of `lease_ttl` after the beginning of the pause on. Reconciling is not
-    /// paused. When the pauses have ended, none is left in the store.
+    /// No paused message is sent later than half of `lease_ttl` after the pause begins, except by
+    /// reconciliation. Ended pauses are removed from the store.
     Paused,
-    /// When the faults end, every message comes out in bounded time, even if one relay of several stays cut off from
-    /// broker or store: first the messages of aggregates without poison, then the rest. A drain leaves no due message
-    /// and none in flight. A shutdown ends in time.
+    /// After the faults, every message is published in bounded time, even if one of several relays
+    /// stays cut off. Aggregates without poison come first. A drain leaves no due message. A
+    /// shutdown ends in time.
     Progress,
-    /// Only refusals that are the message's own fault use attempts or dead-letter it.
+    /// Only refusals caused by the message use attempts or dead-letter it.
     Attempts,
-    /// In the end no message waits and no aggregate is blocked.
+    /// At the end no message waits and no aggregate is blocked.
     Hygiene,
-    /// Nothing panics.
+    /// No panic.
     NoPanic,
 }
 
@@ -101,11 +97,11 @@ impl fmt::Display for Invariant {
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// A digest that is equal for equal histories.
+    /// A digest of the history.
     pub digest: u64,
     /// Number of committed messages.
     pub messages: usize,
-    /// Milliseconds of simulated time from the end of the faults until everything was out.
+    /// Simulated milliseconds from the end of the faults until every message was published.
     pub drained_ms: u64,
     /// The first violation and its description.
     pub violation: Option<(Invariant, String)>,
@@ -155,17 +151,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The number of lines of history that a failure shows.
+/// History lines shown for a failure.
 pub const TAIL: usize = 40;
 
-/// Runs the world of one seed and keeps the last `lines` lines of its history. Blocks; must not be called from within a
-/// Tokio runtime.
+/// Runs the world of one seed and keeps the last `lines` lines of its history. Blocks; must not be
+/// called within a Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     simulate_without(seed, wrong, Without::NOTHING, lines)
 }
 
-/// As [`simulate`], without some of what the seed would bring.
+/// As [`simulate`], without some faults or sizes.
 #[must_use]
 pub fn simulate_without(seed: u64, wrong: Wrong, without: Without, lines: usize) -> Outcome {
     let _isolation = outbox_core::wake::isolate();

@@ -1,7 +1,7 @@
-//! Operators who pause publishing, of everything or of an aggregate type, and end the pauses.
+//! Operators who pause publishing, of everything or of one aggregate type.
 //!
-//! Invariant: who pauses draws from numbers of its own, and every pause has ended soon after the faults. In a world with pauses there are two aggregate types,
-//! and reading and finishing pauses go through the network; the other worlds have neither.
+//! Invariant: pauses use their own random numbers, and all end soon after the faults. Only worlds
+//! with pauses have two aggregate types and send pause calls over the network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,20 @@ use tokio::time::sleep;
 use super::world::{Shared, World};
 use super::{plan, wrong};
 
-/// The aggregate types of the simulation.
 pub(super) const TYPES: [&str; 2] = ["sim", "other"];
 
-/// One of so many worlds has pauses.
+/// One in this many worlds has pauses.
 const PAUSED_EVERY: u64 = 3;
 
-/// How often somebody begins or ends a pause.
 #[derive(Debug, Clone)]
 pub(super) struct PausePlan {
     every: Duration,
-    /// Where the numbers begin that decide what is paused.
+    /// Seed of the random numbers for the pauses.
     numbers: u64,
 }
 
 impl PausePlan {
-    /// By numbers of its own, so that the other worlds stay as they are.
+    /// Uses its own random numbers, so that the other worlds do not change.
     pub(super) fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(PAUSED_EVERY) {
             return None;
@@ -44,12 +42,11 @@ impl PausePlan {
     }
 }
 
-/// The name of an aggregate. Every second one is of the second type, if something may be paused.
+/// The name of an aggregate. In worlds with pauses, types alternate.
 pub(super) fn name(world: &World, aggregate: u32) -> Aggregate {
     Aggregate::new(TYPES[type_of(world, aggregate)], aggregate.to_string())
 }
 
-/// The place of an aggregate's type among [`TYPES`].
 pub(super) fn type_of(world: &World, aggregate: u32) -> usize {
     match world.plan.pauses {
         Some(_) => aggregate as usize % TYPES.len(),
@@ -57,7 +54,7 @@ pub(super) fn type_of(world: &World, aggregate: u32) -> usize {
     }
 }
 
-/// Begins and ends pauses while there are faults, and ends those that are left.
+/// Begins and ends pauses during the faults, then ends the rest.
 pub(super) async fn operate(world: Arc<World>, pauses: PausePlan) {
     let mut rng = Rng::with_seed(pauses.numbers);
     loop {

@@ -1,7 +1,7 @@
-//! The plan of a world: its size, its settings and the frequency of its faults.
+//! The plan of a world: sizes, settings and frequency of faults.
 //!
-//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from some worlds,
-//! so that a mistake hidden by one fault shows in another world.
+//! Invariant: drawn from the seed before the world starts. Each kind of fault is absent from some
+//! worlds, so that it cannot hide a mistake everywhere.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,63 +23,55 @@ pub(super) struct Plan {
     /// Transactions of each writer.
     pub(super) transactions: u32,
     pub(super) events_max: u32,
-    /// How long the faults last.
+    /// Duration of the faults.
     pub(super) chaos: Duration,
     pub(super) lease_ttl: Duration,
-    /// How long relays wait for the store.
     pub(super) store_timeout: Duration,
     pub(super) backoff: Backoff,
     pub(super) policy: EventPolicy,
     pub(super) retention: Retention,
-    /// Whether commits wake no relay, as when the writers are another process.
+    /// Whether commits wake no relay, as if the writers were another process.
     pub(super) writers_are_remote: bool,
     pub(super) store: StorePlan,
     pub(super) broker: BrokerPlan,
     pub(super) writer: WriterPlan,
     pub(super) crashes: CrashPlan,
-    /// Time between two changes of the faults; `None` if they never change.
+    /// Mean interval of global faults; `None` if there are none.
     pub(super) faults_every: Option<Duration>,
-    /// The time at which the first relay is cut off, and the calls that are cut. It stays cut off to the end, even when
-    /// all other faults are over.
+    /// When relay 0 is cut off, and from what. It stays cut off to the end.
     pub(super) cut_off: Option<(Duration, Cut)>,
-    /// Whether the broker may forget ids.
+    /// Whether the broker may clear its ids.
     pub(super) forgets: bool,
     /// Whether the stream may lose confirmed messages.
     pub(super) loses: bool,
-    /// Time between two reconciling tasks; `None` if there are none.
     pub(super) reconcile_every: Option<Duration>,
-    /// Probability that a run of a relay is a drain, which ends by itself, instead of running until it is stopped.
+    /// Probability that a run is a drain.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
-    /// Whether dead letters are skipped at the end rather than retried.
+    /// Whether dead letters are skipped at the end instead of retried.
     pub(super) skips_in_the_end: bool,
-    /// Time between two changes of the clocks; `None` if they never change.
     pub(super) clocks_every: Option<Duration>,
-    /// The log of a world whose relays are log relays.
     pub(super) log: Option<LogPlan>,
-    /// The pauses of publishing, of a world that has some.
     pub(super) pauses: Option<PausePlan>,
-    /// When the counter of row ids is set back, in worlds in which it is.
+    /// When the row id counter is set back, if at all.
     pub(super) row_ids_set_back: Option<Duration>,
 }
 
-/// How the log is read, and its faults.
 #[derive(Debug, Clone)]
 pub(super) struct LogPlan {
     pub(super) config: LogConfig,
-    /// Time between two faults; `None` if there are none.
     pub(super) faults_every: Option<Duration>,
     /// Whether the log may be lost.
     pub(super) is_lost: bool,
-    /// Whether commits may be in the log before they can be seen in the table.
+    /// Whether commits may be in the log before they are visible in the table.
     pub(super) hides: bool,
 }
 
-/// One of so many worlds has a log.
+/// One in this many worlds has a log.
 const LOGGED_EVERY: u64 = 4;
 
 impl LogPlan {
-    /// By numbers of its own, so that the other worlds stay as they are.
+    /// Uses its own random numbers, so that the other worlds do not change.
     fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(LOGGED_EVERY) {
             return None;
@@ -126,33 +118,30 @@ pub(super) struct BrokerPlan {
     pub(super) refuses: f64,
 }
 
-/// The writers' behaviour. Probabilities are per transaction or message.
+/// Probabilities are per transaction or message.
 #[derive(Debug, Clone)]
 pub(super) struct WriterPlan {
     pub(super) rolls_back: f64,
     pub(super) delayed: f64,
     pub(super) unsequenced: f64,
     pub(super) poison: f64,
-    /// The writer does not learn the outcome of its commit.
+    /// The outcome of the commit is unknown to the writer.
     pub(super) unknown: f64,
-    /// The store refuses the verdict on the message.
+    /// The store rejects verdicts on the message.
     pub(super) unrecordable: f64,
-    /// How far a writer's clock may be from the store's.
+    /// Maximum difference between a writer's and the store's clock.
     pub(super) skew_max: Duration,
 }
 
-/// The calls of a single relay that get no useful answer.
+/// The unanswered or rejected calls of a single relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The broker answers nothing.
     Broker,
-    /// The broker answers questions, but no publishes.
+    /// Publishes are not answered; probes are.
     Messages,
-    /// The broker answers questions, and refuses every message.
+    /// Publishes are rejected; probes are answered.
     Refusals(FailureClass),
-    /// No call of the store is answered.
     Store,
-    /// One kind of call of the store is not answered.
     Call(&'static str),
 }
 
@@ -169,7 +158,6 @@ impl Cut {
     }
 }
 
-/// How often a run of a relay crashes, pauses or is stopped.
 #[derive(Debug, Clone)]
 pub(super) struct CrashPlan {
     pub(super) crash: f64,
@@ -181,17 +169,14 @@ pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duratio
     Duration::from_millis(rng.u64(range))
 }
 
-/// Returns true with this probability.
 pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
     probability > 0.0 && rng.f64() < probability
 }
 
-/// The faults and changes of a world. Each kind is absent from some worlds, and a fair world has none.
+/// Each kind of fault is absent from some worlds, and a fair world has none.
 struct Troubles {
     crashes: CrashPlan,
-    /// The store's faults; the latency is drawn later.
     store: StorePlan,
-    /// The broker's faults; the times are drawn later.
     broker: BrokerPlan,
     writer: WriterPlan,
     faults_every: Option<Duration>,
@@ -204,7 +189,7 @@ struct Troubles {
 }
 
 impl Troubles {
-    // The order of the draws decides which world a seed means. Add new draws at the end.
+    // The order of draws defines the world of a seed. Add new draws at the end.
     fn draw(rng: &mut Rng, is_fair: bool) -> Self {
         let mut bad = |likely: f64, max: f64| {
             let is_on = chance(rng, likely) && !is_fair;
@@ -278,7 +263,7 @@ impl Plan {
         let retention = match rng.u8(0..5) {
             0 | 1 => Retention::Keep,
             2 => Retention::KeepFor(ms(rng, 100..=3000)),
-            // If rows were deleted, lost messages could not be published again.
+            // Deleted rows could not be published again after a loss.
             _ if troubles.loses => Retention::Keep,
             _ => Retention::Delete,
         };
@@ -331,7 +316,7 @@ impl Plan {
         plan
     }
 
-    /// What came later, so that the draws before it stay as they are.
+    /// Later additions, so that earlier draws do not change.
     fn draw_more(&mut self, rng: &mut Rng, is_fair: bool) {
         let mut bad = |likely: f64, max: f64| {
             let is_on = chance(rng, likely) && !is_fair;
@@ -349,24 +334,21 @@ impl Plan {
         }
     }
 
-    /// Gives some worlds a log.
     pub(super) fn draw_log(&mut self, seed: u64) {
         self.log = LogPlan::draw(seed);
     }
 
-    /// Gives some worlds pauses.
     pub(super) fn draw_pauses(&mut self, seed: u64) {
         self.pauses = PausePlan::draw(seed);
     }
 
-    /// Lets the counter of row ids be set back in some worlds. By numbers of its own, so that the
-    /// other worlds stay as they are.
+    /// Sets the row id counter back in some worlds. Uses its own random numbers, so that the other
+    /// worlds do not change.
     pub(super) fn draw_row_ids(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed.wrapping_add(3).wrapping_mul(0xa076_1d64_78bd_642f));
         self.row_ids_set_back = chance(&mut rng, 0.3).then(|| self.chaos.mul_f64(rng.f64()));
     }
 
-    /// The settings of one run of a relay.
     pub(super) fn config(&self, rng: &mut Rng) -> RelayConfig {
         let batch = if self.events_max > 100 {
             rng.u32(200..=500)
@@ -385,7 +367,8 @@ impl Plan {
             .backoff(self.backoff)
             .policy(self.policy.clone())
             .retention(match self.retention {
-                // A relay does not accept a retention as short as a world's; see `purge` of the simulated store.
+                // A relay rejects a retention as short as the plan's; see `purge` of the simulated
+                // store.
                 Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
                 retention => retention,
             })

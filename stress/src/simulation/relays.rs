@@ -1,7 +1,7 @@
-//! Relays that crash, pause, stop and start again.
+//! Relays that crash, pause, stop and restart.
 //!
-//! Invariant: a crash drops the run between two polls, and a pause leaves the run unpolled. So over many seeds both
-//! happen at each await of the relay.
+//! Invariant: a crash drops the run between two polls, and a pause leaves it unpolled, so over many
+//! seeds both occur at every await.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,30 +21,28 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// Time that a shutdown may take beyond its own bound, as documented for [`Relay::run`].
+/// Time that a shutdown may take beyond its timeout, as documented for [`Relay::run`].
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
-/// A time limit far above the duration of any drain.
+/// Longer than any drain takes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More polls than this at one moment of the clock are a busy loop.
+/// More polls at one instant of the clock are a busy loop.
 const POLLS_PER_MOMENT: u32 = 5_000;
 
-/// The next fault of a run.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Crash,
     Pause(Duration),
 }
 
-/// A run that may crash or pause at any poll.
 pub(super) struct CrashingRun<F> {
     run: Pin<Box<F>>,
     world: Arc<World>,
     life: Life,
     fault: Option<(u64, Fault)>,
     standing: Option<Pin<Box<Sleep>>>,
-    /// The last moment of the clock, and the number of polls at it.
+    /// The last instant of the clock, and the number of polls at it.
     moment: (Instant, u32),
 }
 
@@ -62,7 +60,7 @@ impl<F> CrashingRun<F> {
         crashing
     }
 
-    /// Whether the run is polled again and again while the clock stands still.
+    /// Whether the run is polled in a busy loop while the clock stands still.
     fn spins(&mut self) -> bool {
         let now = Instant::now();
         if self.moment.0 != now {
@@ -92,7 +90,7 @@ impl<F> CrashingRun<F> {
 }
 
 impl<F: Future> Future for CrashingRun<F> {
-    /// Returns `None` if the run crashed.
+    /// `None` if the run crashed.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -135,7 +133,6 @@ impl<F: Future> Future for CrashingRun<F> {
     }
 }
 
-/// Runs one relay of the world, run after run, until the world ends.
 pub(super) async fn live(world: Arc<World>, relay: u32) {
     let first = {
         let mut shared = world.shared();
@@ -157,7 +154,6 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
     }
 }
 
-/// A relay of the table, or of both the log and the table.
 enum AnyRelay {
     Table(Box<Relay<SimStore, SimPublisher>>),
     Log(Box<LogRelay<SimStore, SimLog, SimPublisher>>),
@@ -209,7 +205,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
-        // A draining relay ends, so no relay would be left to take over the partitions of the one that is cut off.
+        // A drain ends, so no relay would take over the partitions of the one that is cut off.
         let is_needed = shared.is_calm && world.plan.cut_off.is_some();
         let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.crashes.stop);
@@ -252,14 +248,13 @@ async fn run_once(world: &Arc<World>, number: u32) {
     end(world, life, outcome, drains);
 }
 
-/// A relay that drains: it publishes the due messages and ends. Errors end it as well, but for verdicts that are refused.
 async fn drain(world: &Arc<World>, life: Life, relay: &AnyRelay) -> Option<Result<RelayReport, RelayError>> {
     let run = CrashingRun::new(relay.drain(), world.clone(), life);
     let outcome = timeout(DRAIN_TIMEOUT, run).await;
     let mut shared = world.shared();
     match outcome {
         Ok(outcome) => {
-            // A verdict that the store refuses makes a drain fail after all else is published.
+            // A rejected verdict fails a drain after everything else is published.
             let refused = |error: &RelayError| matches!(error, RelayError::Store(StoreError::Refused { .. }));
             if outcome
                 .as_ref()
@@ -298,7 +293,7 @@ fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError
         Some(Err(_)) => "failed",
     };
     shared.checker.ended(life, how);
-    // A crashed process has no connection, and keeps no log.
+    // A crashed process loses its connection and its log.
     shared.reconnect(life);
     shared.log_kept_by.take_if(|keeper| *keeper == life);
     if let Some(Err(error)) = outcome

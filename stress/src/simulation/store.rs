@@ -1,7 +1,8 @@
-//! The connection from a simulated relay to the store, which delays calls, fails them, loses answers and delivers late.
+//! The connection from a simulated relay to the store, which delays and fails calls, loses answers
+//! and delivers late.
 //!
-//! Invariant: the work of a call is one step, done when the call arrives; the checker notes it at that moment. A call
-//! may arrive even after its caller was dropped. [`Backend`](super::wrong::Backend) does the work.
+//! Invariant: a call is one step on arrival, which the checker observes. It may arrive after its
+//! caller was dropped. [`Backend`](super::wrong::Backend) does the work.
 
 use std::sync::Arc;
 
@@ -22,7 +23,6 @@ pub(super) struct SimStore {
     pub(super) life: Life,
 }
 
-/// The fault of a call: its delays, and how it ends.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
@@ -39,7 +39,7 @@ enum End {
     Failed,
     /// The work is done, and the answer is lost.
     AnswerLost,
-    /// No answer ever comes. The work may or may not be done.
+    /// No answer comes. The work may be done.
     Silent {
         arrives: bool,
     },
@@ -79,8 +79,7 @@ impl CallFault {
         }
     }
 
-    /// Whether the relay gets the answer. An answer after the relay's time-out reaches nobody. The clock rounds the
-    /// delay of each direction up.
+    /// Whether the answer reaches the relay before its timeout. The clock rounds each delay up.
     fn is_heard(self, world: &World) -> bool {
         let round_trip = self.before + self.after + Duration::from_millis(4);
         self.end == End::Answered && round_trip < world.plan.store_timeout
@@ -119,8 +118,8 @@ impl SimStore {
         fault
     }
 
-    /// Makes a call. `work` runs when the call arrives, if it arrives. The last argument of `work` says whether the
-    /// caller will get the answer.
+    /// Makes a call. `work` runs if the call arrives; its last argument is whether the caller gets
+    /// the answer.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -164,12 +163,12 @@ impl SimStore {
             result
         } else {
             let (answer, answered) = oneshot::channel();
-            // The answer travels on its own: a relay that is paused meanwhile finds it when it resumes.
+            // The answer travels independently: a paused relay finds it when it resumes.
             let travel = async move {
                 sleep(fault.before).await;
                 let result = arrive(&world);
                 travel_back(fault.after).await;
-                // The caller may have been dropped.
+                // The caller may be gone.
                 let _ = answer.send(result);
             };
             let _guard = spawn_unless_dropped(travel, fault.survives);
@@ -243,7 +242,7 @@ impl OutboxStore for SimStore {
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let (life, leases) = (self.life, leases.to_vec());
-        // The relay forgets what it knows of these partitions, whether the call arrives or not.
+        // The relay drops its state of these partitions even if the call gets lost.
         self.world.shared().checker.lets_go(life, &leases);
         self.call("release", move |world, shared, _| {
             wrong::now(world.store.release(owner, &leases))?;
@@ -312,12 +311,12 @@ impl OutboxStore for SimStore {
             Ok(accepted)
         });
         let accepted = settled.await?;
-        // Only now, because a relay may drop its verdicts while the answer is on its way.
+        // Only now: a relay may drop its verdicts while the answer is in flight.
         self.world.shared().checker.settlement_heard(life);
         Ok(accepted)
     }
 
-    /// A world lasts only seconds, so it purges rows after the plan's shorter retention instead of the relay's hour.
+    /// Uses the plan's shorter retention, because a world lasts only seconds.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.world.plan.retention {
             request.older_than = Some(time);
@@ -347,7 +346,8 @@ impl OutboxStore for SimStore {
             .await
     }
 
-    /// Compiled features decide whether this is called, so it draws no random number and leaves no history.
+    /// Compiled features determine whether this is called, so it must not draw random numbers or
+    /// add to the history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
     }
@@ -357,7 +357,7 @@ macro_rules! now {
     ($self:ident, $method:ident($($argument:expr),*)) => { wrong::now($self.world.store.$method($($argument),*)) };
 }
 
-/// Operators of the simulation act in one step. Only the reads of reconciling go through the network.
+/// Operators act in one step. Only the reads of a reconciliation use the network.
 impl OutboxAdmin for SimStore {
     store_methods!(self, now; list page blocked forget_idle);
 

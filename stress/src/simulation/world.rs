@@ -1,7 +1,7 @@
-//! A world: its relays, writers and operators, its two phases (with faults, then without), and the final check.
+//! A world: its relays, writers and operators, the phases with and without faults, and the final
+//! check.
 //!
-//! Invariant: there is one thread, one clock, which is paused whenever nothing happens, and one random number
-//! generator.
+//! Invariant: one thread, one paused clock, one random number generator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,15 +25,14 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, pauses, relays, writers, wrong};
 
-/// Time within which every message must come out once the faults are over, if they are few. Leases, pauses, back-offs
-/// and delays of a plan add up to less than half of it.
+/// Base time limit for publishing every message after the faults. Leases, pauses, back-offs and
+/// delays of a plan add up to less than half.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
-/// What each message adds. All may be of one aggregate, and are sent one after the other; the slowest broker of a plan
-/// takes six milliseconds for one on average.
+/// Additional limit per message. All may be of one aggregate and thus sequential; the slowest
+/// broker needs 6 ms each on average.
 const DRAINED_PER_MESSAGE: Duration = Duration::from_millis(10);
-/// Interval of the checks whether every message is out.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// After this time, no late message is on its way.
+/// After this time, no late message is in flight.
 const GHOSTS_ARRIVED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -49,7 +48,7 @@ pub(super) struct World {
     shared: Mutex<Shared>,
 }
 
-/// The log as the relays read it, and beneath it the one whose faults the world plans.
+/// The log as the relays read it, and the log inside, whose faults the world plans.
 #[derive(Debug)]
 pub(super) struct WorldLog {
     pub(super) read: WrongLog,
@@ -66,19 +65,16 @@ pub(super) struct Shared {
     pub(super) store_is_down: bool,
     pub(super) broker_is_down: bool,
     pub(super) broker_refuses: Option<FailureClass>,
-    /// The single relays that are cut off, each with the calls that are cut.
+    /// Relays that are cut off, and from what.
     pub(super) cut_off: BTreeMap<u32, Cut>,
-    /// The relay of each run.
     relays: Vec<u32>,
-    /// The number of each run's connection to the broker.
     connections: BTreeMap<Life, u32>,
-    /// How far the wall clock of each relay's machine has run ahead, in milliseconds.
+    /// Lead of each relay's wall clock, in milliseconds.
     leads: BTreeMap<u32, i64>,
-    /// Messages on which the store refuses every verdict.
     pub(super) unrecordable: Vec<MessageId>,
-    /// The run for which the log is kept although it does not read it; see [`Wrong::KeepsTheLog`].
+    /// The run that keeps the log without reading; see [`Wrong::KeepsTheLog`].
     pub(super) log_kept_by: Option<Life>,
-    /// Number of intentions of writers that try again.
+    /// Number of writers' intentions so far.
     pub(super) meant: u32,
 }
 
@@ -88,13 +84,11 @@ impl Shared {
         self.checker.started(relay)
     }
 
-    /// The calls of this run that are cut off.
     pub(super) fn cut_of(&self, life: Life) -> Option<Cut> {
         let relay = self.relays.get(life as usize)?;
         self.cut_off.get(relay).copied()
     }
 
-    /// How far the wall clock of this run's machine has run ahead.
     pub(super) fn lead(&self, life: Life) -> time::Duration {
         let lead = self
             .relays
@@ -103,7 +97,6 @@ impl Shared {
         time::Duration::milliseconds(lead.copied().unwrap_or_default())
     }
 
-    /// The wall clock of a relay's machine jumps.
     pub(super) fn set_clock(&mut self, relay: u32, by_ms: i64) {
         *self.leads.entry(relay).or_default() += by_ms;
     }
@@ -119,7 +112,7 @@ impl Shared {
 
 impl World {
     fn new(seed: u64, wrong: Wrong, without: Without) -> Self {
-        // Neighbouring seeds must make unrelated worlds.
+        // Neighbouring seeds must give unrelated worlds.
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut plan = Plan::draw(&mut rng);
         plan.draw_log(seed);
@@ -176,7 +169,7 @@ impl World {
     }
 }
 
-/// Spawns a task. Dropping the returned guard aborts it; a task that `survives` gets no guard.
+/// Dropping the guard aborts the task. A task that `survives` has no guard.
 pub(super) fn spawn_unless_dropped(
     task: impl Future<Output = ()> + Send + 'static,
     survives: bool,
@@ -221,7 +214,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> O
     })
 }
 
-/// Runs the world. Returns the time from the end of the faults until every message was out.
+/// Runs the world. Returns the time from the end of the faults until every message was published.
 async fn run(world: &Arc<World>) -> Duration {
     let plan = &world.plan;
     let relays: Vec<_> = (0..plan.relays)
@@ -296,7 +289,7 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until `is_out` returns true, and reports a violation if that takes too long.
+/// Waits until `is_out` returns `true`. Reports a violation after the time limit.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     let messages = world.shared().checker.messages.len() as u32;
     let within = DRAINED_WITHIN + DRAINED_PER_MESSAGE * messages;
@@ -354,9 +347,9 @@ fn judge(world: &World) {
         let is_accounted = match status {
             Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
-            // Reconciling does not know what the log has published.
+            // Reconciliation does not cover messages published by the log.
             Some(MessageStatus::Logged) => message.appeared,
-            // By a relay that is replaced and stops last of all, so that nobody is left to send the copy.
+            // Adopted by a replaced relay that stops last, so no relay is left to send the copy.
             Some(MessageStatus::Pending) if message.was_adopted => message.appeared,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),

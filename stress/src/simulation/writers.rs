@@ -1,6 +1,6 @@
 //! Writers, which record events, and operators, who decide about dead letters.
 //!
-//! Invariant: the messages of a transaction enter the checker's books at the moment of its commit, or never.
+//! Invariant: the checker registers messages exactly when their transaction commits.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,8 +22,7 @@ use super::pauses::{TYPES, name};
 use super::world::{Shared, World};
 use super::{maintenance, pauses, plan, wrong};
 
-/// The event of the simulation. Written without the derive, so that it stays out of the catalogue of the tested
-/// program.
+/// Written without the derive macro, to stay out of the event catalogue of the tested program.
 #[derive(Debug, serde::Serialize)]
 struct Noted {
     #[serde(skip)]
@@ -32,10 +31,10 @@ struct Noted {
     aggregate_type: usize,
     #[serde(skip)]
     sequenced: bool,
-    /// Tells the payloads apart.
+    /// Distinguishes the payloads.
     nonce: u32,
     filler: &'static str,
-    /// What the writer means to record, if it tries until that is recorded.
+    /// The writer's intention, if it retries until it is recorded.
     meant: Option<u32>,
 }
 
@@ -84,7 +83,7 @@ pub(super) async fn write(world: Arc<World>) {
     }
 }
 
-/// Waits for a random time, up to twice the mean.
+/// Waits for a random time of up to twice the mean.
 pub(super) async fn wait(world: &World, mean: Duration) {
     let time = {
         let mut shared = world.shared();
@@ -93,7 +92,7 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// Runs one transaction and holds it open for a while. The writer's clock is so many seconds ahead.
+/// Runs one transaction. `skew` is the lead of the writer's clock in seconds.
 async fn transact(world: &World, skew: f64) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
@@ -140,7 +139,7 @@ async fn transact(world: &World, skew: f64) {
     }
 }
 
-/// Records the same events once more, as a writer does that gave them deduplication keys and does not know the outcome of its commit.
+/// Records the same events again with the same deduplication keys, after an unknown commit outcome.
 fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     if tries_again {
         for event in events {
@@ -153,12 +152,12 @@ fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     }
 }
 
-/// What becomes of a commit whose outcome its writer does not learn.
+/// The actual outcome of a commit unknown to its writer.
 #[derive(Debug, Clone, Copy)]
 enum Unknown {
     Done,
     Undone,
-    /// It is done so much later, unless the writer was faster with the same deduplication keys.
+    /// Commits this much later, unless the retry took the deduplication keys first.
     Late(Duration),
 }
 
@@ -172,7 +171,6 @@ impl Unknown {
     }
 }
 
-/// A transaction that may commit.
 struct Commit {
     transaction: MemoryTransaction,
     drafts: Vec<Draft>,
@@ -184,7 +182,7 @@ impl Commit {
         world.shared().checker.history.note(event);
     }
 
-    /// If a deduplication key is taken, everything is rolled back.
+    /// Rolls back if a deduplication key is taken.
     fn commit(self, world: &World) {
         let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
         if self.transaction.commit().is_ok() {
@@ -206,7 +204,6 @@ impl Commit {
     }
 }
 
-/// Notes what the log holds of a commit that was just made.
 fn note_logged(world: &World, shared: &mut Shared, recorded: Vec<MessageNo>) {
     if let Some(log) = &world.log
         && let Ok(end) = wrong::now(log.memory.written())
@@ -308,7 +305,6 @@ fn list(world: &World, selection: &Selection) -> Vec<StoredMessage> {
     wrong::now(world.store.list(selection, ALL)).unwrap_or_default()
 }
 
-/// Retries or skips a dead letter.
 fn decide(world: &World, shared: &mut Shared, dead: &StoredMessage, skip: bool) {
     let Some(no) = shared.checker.no_of(dead.id) else {
         return;
@@ -325,7 +321,6 @@ fn decide(world: &World, shared: &mut Shared, dead: &StoredMessage, skip: bool) 
     };
 }
 
-/// Records a copy of a random message.
 fn replay(world: &World, shared: &mut Shared) {
     let known = shared.checker.messages.len();
     if known == 0 {
@@ -361,8 +356,8 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Retries or skips every message that halts an aggregate, as an operator does once the cause is repaired. Unreadable
-/// messages are never repaired, so they are skipped.
+/// Retries or skips every halting message, as after a repair. Unreadable messages cannot be
+/// repaired and are skipped.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

@@ -1,7 +1,6 @@
-//! Mistakes of real relays, planted between the relay and its surroundings: they test the simulation.
+//! Planted mistakes of real relay designs, which test the simulation.
 //!
-//! Each stands for a design that exists in the field and that this relay avoids. Invariant: [`Wrong::None`] changes
-//! nothing. The tests say which invariant each mistake breaks.
+//! Invariant: [`Wrong::None`] changes nothing. The tests state which invariant each mistake breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -74,7 +73,6 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    /// The mistake of the log.
     pub(super) fn of_log(self) -> Option<LogMistake> {
         match self {
             Self::PassesUndecided => Some(LogMistake::ConfirmsWhatWasRead),
@@ -85,17 +83,15 @@ impl Wrong {
         }
     }
 
-    /// Whether relays own partitions by leases.
     pub(super) fn keeps_leases(self) -> bool {
         self != Self::SkipLockedRows
     }
 
-    /// Whether relays do not notice that their machines were suspended.
+    /// Whether relays do not detect a suspension of their machine.
     pub(super) fn is_asleep(self) -> bool {
         self == Self::SleepsUnnoticed
     }
 
-    /// The class of a refusal as the relay sees it.
     pub(super) fn class(self, class: FailureClass) -> FailureClass {
         match self {
             Self::AttemptsBurntByOutages => FailureClass::Unclassified,
@@ -103,7 +99,7 @@ impl Wrong {
         }
     }
 
-    /// The time for which a lease is really granted.
+    /// The actual duration of a lease.
     pub(super) fn ttl(self, ttl: Duration) -> Duration {
         match self {
             Self::LeasesRunOutEarly => ttl / 4,
@@ -113,28 +109,25 @@ impl Wrong {
 }
 
 impl fmt::Display for Wrong {
-    /// The name on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.to_possible_value();
         f.write_str(name.as_ref().map_or("", |name| name.get_name()))
     }
 }
 
-/// The store that the relays use: correct, or with one mistake.
 #[derive(Debug)]
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// Rows that a run of a relay has taken, each with the end of its lock.
+    /// Rows taken by a run, with the end of the lock.
     locked: BTreeMap<i64, (Life, Instant)>,
-    /// Rows that wait alone, each with the end of its wait.
+    /// Rows that wait alone, with the end of the wait.
     waiting: BTreeMap<i64, Instant>,
-    /// Rows that must wait because the store said so.
+    /// Rows that the store told to wait.
     set_aside: BTreeSet<i64>,
     cursor: i64,
 }
 
-/// Long enough for any world.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
 impl Backend {
@@ -332,7 +325,7 @@ impl Backend {
     }
 }
 
-/// The store in memory never waits.
+/// The in-memory store never waits.
 pub(super) fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let waited = || StoreError::setup(SetupKind::Setting, "the store in memory waited", "");
     call.now_or_never().unwrap_or_else(|| Err(waited()))

@@ -1,7 +1,5 @@
-//! Small versions of `cargo xtask chaos`: relays are killed and paused, and their servers killed; consumers receive copies, are killed and paused, and fail by themselves.
-//!
-//! The program balances the books and reports the result as its exit status; its unit tests check that it notices
-//! mistakes. These tests require that the books balance and that the faults happened.
+//! Small versions of `cargo xtask chaos`, which check that the books balance and that the faults
+//! occurred.
 
 use std::process::Command;
 
@@ -34,12 +32,12 @@ fn check(database_url: &str) {
     assert_eq!((count(copies, "messages"), count(copies, "handled")), (2_000, 50));
     assert_eq!((count(kills, "kills"), count(kills, "handled")), (6, 1_000));
     assert!(count(kills, "deliveries") > 1_000, "nothing came again: {kills}");
-    // At least the events that are made to fail: five are dead-lettered, and one aborts its process each time.
+    // At least the events that always fail: five by an error, one by aborting its process.
     assert!(count(failures, "dead_letters") >= 6, "{failures}");
     assert!(count(failures, "ends") >= 3, "{failures}");
 }
 
-/// Runs a small torture of relays with these further arguments, requires that the books balance, and returns the report.
+/// Runs relays under faults with these arguments and returns the report. The books must balance.
 #[track_caller]
 fn torment_relays(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
@@ -55,7 +53,8 @@ fn torment_relays(arguments: &[&str]) -> Value {
     serde_json::from_str(stdout.trim()).unwrap()
 }
 
-/// Three relays share a real outbox. One of them is killed or stopped again and again, often for longer than its leases last, while messages are written.
+/// Three relays share an outbox while they are killed and paused, often for longer than their
+/// leases.
 #[track_caller]
 fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<Value> {
     let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
@@ -69,7 +68,7 @@ fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<V
     Some(report)
 }
 
-/// As [`check_relays`]; four times the slot is dropped under its reader, unless the log is off at that moment. If it was off each time, the last one waits for it.
+/// As [`check_relays`], and the slot is dropped under its reader up to four times, at least once.
 #[track_caller]
 fn check_log_relays(further: &[&str]) {
     if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")
@@ -98,13 +97,14 @@ fn tormented_log_relays_balance() {
     check_log_relays(&[]);
 }
 
-/// Three times the log is dropped and set up again, while polling relays and log relays are killed and paused, and four writers write.
+/// The log is dropped and set up again three times, under polling and log relays with faults.
 #[test]
 fn hand_overs_between_tormented_relays_balance() {
     check_log_relays(&["--hand-overs", "3"]);
 }
 
-/// PostgreSQL and nats-server are killed three times each, log relays as well, and the slot is dropped. The commits that a kill meets may have happened or not.
+/// PostgreSQL and nats-server are killed three times each, in addition to relays and the slot.
+/// Interrupted commits may have happened.
 #[track_caller]
 fn check_killed_servers(further: &[&str]) {
     let (Some(postgres), Some(nats)) = (

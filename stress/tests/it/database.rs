@@ -1,8 +1,8 @@
-//! A database server that is killed and started again under a relay and a consumer.
+//! A database server that is killed and restarted under a relay and a consumer.
 //!
-//! Method: the test starts a server of its own, with a data folder of its own. A writer keeps its own list: what it knows to be committed, and what may
-//! be, because the server died during the commit. Three times the server and all its processes get SIGKILL. In the end each order that is known to be
-//! committed has had one effect, each other effect belongs to an order that may be, and none is there twice.
+//! Method: the test's own server gets SIGKILL three times. The writer lists committed orders and
+//! orders with an unknown outcome. In the end each committed order has one effect, and no other
+//! order except an unknown one has any.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,7 +32,7 @@ struct Paid {
     order: i64,
 }
 
-/// The table has no unique key, so a second effect shows.
+/// The table has no unique key, so that a second effect is visible.
 #[idempotent_handler(consumer = "ledger")]
 async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let order = event.order;
@@ -41,15 +41,14 @@ async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// What the writer knows of its orders, by order.
 #[derive(Default)]
 struct List {
     committed: BTreeSet<i64>,
-    /// The commit was not answered.
+    /// Orders with an unknown commit outcome.
     undecided: BTreeSet<i64>,
 }
 
-/// Records the orders one by one. Where the transaction failed before its commit, the order is recorded again.
+/// Records the orders one by one. A failure before the commit is retried.
 async fn write(db: DatabaseConnection, server: &mut Server) -> List {
     let outbox = OutboxConnection::new(db, OutboxConfig::default());
     let mut list = List::default();
@@ -65,7 +64,7 @@ async fn write(db: DatabaseConnection, server: &mut Server) -> List {
             }
             let killed = KILLED_AFTER.contains(&order);
             if killed {
-                // The next statement of everybody meets a dead server: this commit, the relay's settling, the consumer's transactions.
+                // The next statement of the writer, the relay and the consumer meets a dead server.
                 server.kill().unwrap();
             }
             match tx.commit().await {
@@ -140,7 +139,7 @@ async fn check(mut server: Server, nats_url: &str) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    // The relay may pause for 30 s behind the last kill, and a delivery comes again after 30 s.
+    // After the last kill, the relay may back off for 30 s, and redelivery takes 30 s.
     let complete = tokio::time::timeout(3 * SOON, complete).await;
     shutdown.cancel();
     let relayed = tokio::time::timeout(SOON, relaying)
@@ -161,7 +160,7 @@ async fn check(mut server: Server, nats_url: &str) {
         list.committed.len()
     );
     assert_eq!((relayed.dead_letters, handled.dead_letters), (0, 0));
-    // The commits that the kills met, and hardly any other.
+    // Only the commits interrupted by the kills, and few others.
     assert!(!list.undecided.is_empty() && list.committed.len() > 200);
     for (order, times) in &found {
         assert_eq!(*times, 1, "order {order}");

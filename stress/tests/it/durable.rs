@@ -1,8 +1,7 @@
-//! Only durable commits are published, also by a server that shows a commit to other sessions
-//! before it is on disk.
+//! Only durable commits are published, even if the server shows a commit before it is on disk.
 //!
-//! Method: MariaDB without the binary log, a server of the test's own. `strace` delays each sync,
-//! as a busy disk does, until the server is killed.
+//! Method: the test's own MariaDB without binary log. `strace` delays each sync until the server is
+//! killed.
 
 use std::fs;
 use std::path::Path;
@@ -18,13 +17,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::read_only::{Admin, int, until};
 
-/// Otherwise the server commits statistics in the background, and statements wait for that.
+/// Otherwise the server commits statistics in the background, which blocks statements.
 const SETTINGS: [&str; 1] = ["--innodb-stats-persistent=OFF"];
 
 /// Longer than the test.
 const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
 
-/// Delays each sync of a process. The syncs go on when the value is dropped.
+/// Delays each sync of a process. Dropping it releases them.
 struct SlowSync(Child);
 
 impl SlowSync {
@@ -50,7 +49,7 @@ impl SlowSync {
         let tracer = format!("TracerPid:\t{}", child.id());
         until("tracing", async || {
             let mut threads = fs::read_dir(&threads).unwrap().flatten();
-            // A thread may have ended meanwhile.
+            // A thread may have ended.
             let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
             threads
                 .all(|thread| status(thread).is_none_or(|status| status.lines().any(|line| line == tracer)))
@@ -59,7 +58,7 @@ impl SlowSync {
         Self(child)
     }
 
-    /// Kills the server before one of its syncs goes on. A traced process ends with its tracer.
+    /// Kills the server before a sync completes. A traced process ends with its tracer.
     fn kill(self, server: &mut Server) {
         let pid = server.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         kill_process(pid.unwrap(), Signal::KILL).unwrap();
@@ -98,7 +97,7 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
     admin.record(1).await;
 
     let slow = SlowSync::of(&strace, &server).await;
-    // The server syncs the first commit, and does not write the log of the second one meanwhile.
+    // The server syncs the first commit, and meanwhile does not write the log of the second.
     let mut commits = Vec::new();
     for lock in [2, 3] {
         let writer = Admin(server.connect(1).await.unwrap());

@@ -1,4 +1,5 @@
-//! Integration tests of the simulation, of relays and consumers that are killed, paused and stopped, and of databases that are killed or only read.
+//! Integration tests of the simulation, of killed, paused and stopped relays and consumers, and of
+//! killed or read-only databases.
 
 #![cfg_attr(
     feature = "servers",

@@ -1,6 +1,7 @@
-//! A MariaDB server that is set to `read_only`, as an operator or a failover does, under a relay whose user may not write then.
+//! A relay on a MariaDB server that becomes `read_only`.
 //!
-//! Method: a server of the test's own. A session that is refused (error 1290) is closed by the relay, so the number of sessions shows that it goes on trying.
+//! Method: the test's own server. The relay closes a rejected session (error 1290), so the number
+//! of sessions proves that it retries.
 
 use std::error::Error;
 use std::path::Path;
@@ -41,7 +42,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     outcome.unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
-/// What the administrator does, who may write at any time.
+/// The administrator, who may always write.
 pub(crate) struct Admin(pub(crate) DatabaseConnection);
 
 impl Admin {
@@ -64,7 +65,7 @@ impl Admin {
         int(&self.0, "SELECT count(*) FROM outbox_messages WHERE status <> 1").await
     }
 
-    /// Waits until the relay has been refused several times.
+    /// Waits until the relay has been rejected several times.
     async fn until_refused(&self) {
         let sessions = async || {
             let sql = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
@@ -76,7 +77,7 @@ impl Admin {
     }
 }
 
-/// The server only reads when the relay starts, and a second time while it runs.
+/// The server is read-only at the relay's start, and again while it runs.
 #[tokio::test]
 async fn a_relay_waits_while_mariadb_only_reads() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {

@@ -1,7 +1,7 @@
-//! The relay in ten thousand simulated worlds, and the planted mistakes that the simulation must find.
+//! The relay in 10,000 simulated worlds, and the planted mistakes that the simulation must find.
 //!
-//! Nine thousand seeds are fixed, so a failure is the same everywhere. A thousand are new in each run. `cargo xtask simulate` runs others, and
-//! repeats one.
+//! 9,000 seeds are fixed, and 1,000 are new in each run. `cargo xtask simulate` runs and repeats
+//! others.
 
 use std::io::Write as _;
 use std::time::SystemTime;
@@ -22,10 +22,10 @@ fn all_hold(seeds: std::ops::Range<u64>) {
     }
 }
 
-/// Number of seeds that are new in each run.
 const NEW: u64 = 1_000;
 
-/// Where the new seeds begin, unless `OUTBOX_SIMULATION_FROM` says so. Far from the fixed ones, and short enough to be typed.
+/// The first new seed: `OUTBOX_SIMULATION_FROM`, or a number far from the fixed seeds and short
+/// enough to type.
 fn new_seeds_from() -> u64 {
     let given = std::env::var("OUTBOX_SIMULATION_FROM").ok();
     given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
@@ -37,7 +37,7 @@ fn new_seeds_from() -> u64 {
 #[test]
 fn no_promise_breaks_in_worlds_that_are_new_in_each_run() {
     let from = new_seeds_from();
-    // Not by `println`, which shows nothing of a test that passes.
+    // Not `println`, which is hidden for passing tests.
     let _shown = writeln!(
         std::io::stderr(),
         "simulation: worlds {from} to {}",
@@ -68,11 +68,16 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
     all_hold(6_750..9_000);
 }
 
-/// A log that was opened anew while the table was being asked; a copy of an old message that was purged; a drain of a log relay whose first part left late;
-/// relays whose broker answers questions and stores nothing, which took the log back from their own offer; a log that was opened for a relay which waits for an
-/// answer of the database for ever; a relay that took its partitions back before the others looked, while a reader without a log seemed to try; an adoption
-/// that was carried out seconds after its reader had been replaced; a replay between the last two
-/// questions of a drain.
+/// Seeds that once failed, for example:
+///
+/// - a log reopened during a table query, or opened for a relay that waits forever for the
+///   database,
+/// - a copy of a purged message, or a replay between the last two queries of a drain,
+/// - a slow first part of a log relay's drain,
+/// - relays whose broker answers probes but stores nothing, and which retake the offered log,
+/// - a relay that retakes its partitions before others check, while a reader without a log seems to
+///   try,
+/// - an adoption executed seconds after its reader was replaced.
 #[test]
 fn no_promise_breaks_in_worlds_that_once_broke_one() {
     for seed in [
@@ -104,7 +109,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// Requires that for at least one seed, the first invariant that the mistake breaks is an expected one.
+/// Requires a seed whose first violation of this mistake is an expected one.
 fn is_found(wrong: Wrong, expected: &[Invariant]) {
     let found = (0..FOUND_WITHIN).find(|seed| {
         let violation = simulate(*seed, wrong, 0).violation;

@@ -1,7 +1,8 @@
-//! Consumers that are stopped with SIGTERM while they work, as in each deploy, and started again.
+//! Consumers that are stopped with SIGTERM while they work, as in a deploy, and restarted.
 //!
-//! Method: processes run one after the other over 300 events of 20 aggregates, and print the events that took effect.
-//! Their `ack_wait` is 600 s and the test waits for 300 s, so an event kept by a stopped process would be missing, and one of a slow machine is not.
+//! Method: consecutive processes handle 300 events of 20 aggregates and print each effect. The
+//! `ack_wait` of 600 s exceeds the deadline of 300 s, so an event kept by a stopped process is
+//! missing.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -23,7 +24,7 @@ const PARCELS: u64 = 20;
 const STEPS: u64 = 15;
 const ALL: usize = (PARCELS * STEPS) as usize;
 
-/// A time limit for every step, far below the redelivery time of a lost delivery, and far above the time that a machine stands still.
+/// Far below the redelivery time of a lost delivery, and far above the time that a machine stalls.
 const SOON: Duration = Duration::from_secs(300);
 
 static MOVED: EventDescriptor = EventDescriptor {
@@ -59,7 +60,7 @@ async fn publish_all(stream: &EventStream, client: &Client) {
     for step in 1..=STEPS {
         for parcel in 1..=PARCELS {
             let message = moved(parcel, step);
-            // A slow server may have stored it all the same; it drops the copy by its id.
+            // A slow server may have stored the message. It drops the copy by its id.
             while let Err(error) = publisher.publish(&message).await {
                 println!("again: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -68,7 +69,6 @@ async fn publish_all(stream: &EventStream, client: &Client) {
     }
 }
 
-/// A stream and tables of one test.
 struct Place {
     client: Client,
     nats_url: String,
@@ -95,7 +95,7 @@ impl Place {
         })
     }
 
-    /// Starts a process whose handlers wait for the stop, once so many events have taken effect in it.
+    /// Starts a process whose handlers block until the stop after `stop_after` effects.
     async fn start(&self, during: &str, stop_after: Option<usize>) -> Process {
         let stop_after = stop_after.map(|effects| format!("--stop-after={effects}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_chaos"))
@@ -119,14 +119,14 @@ struct Process {
 }
 
 impl Process {
-    /// The next event that took effect; `None` at the end of the process.
+    /// The next effect; `None` at the end of the process.
     async fn effect(&mut self) -> Option<(u64, u64)> {
         let line = self.lines.next_line().await.unwrap()?;
         let (parcel, step) = line.split_once(' ').unwrap();
         Some((parcel.parse().unwrap(), step.parse().unwrap()))
     }
 
-    /// Stops the process, and returns the other events that took effect.
+    /// Stops the process and returns its remaining effects.
     async fn stop(mut self) -> Vec<(u64, u64)> {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         kill_process(pid.unwrap(), Signal::TERM).unwrap();
@@ -139,8 +139,7 @@ impl Process {
     }
 }
 
-/// Runs three processes one after the other, stops two of them in the middle, and collects the events that took effect,
-/// in order.
+/// Runs three processes in sequence, stops two of them midway, and collects the effects in order.
 async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Vec<(u64, u64)>) {
     for stop_at in [40_usize, 150] {
         let left = stop_at.saturating_sub(effects.len());

@@ -1,6 +1,7 @@
-//! A MariaDB server that undoes a whole transaction after a write conflict (1020) and after a lock that was not granted in time (1205).
+//! A MariaDB server that rolls back the whole transaction after a write conflict (1020) or a lock
+//! timeout (1205).
 //!
-//! Method: a server of the test's own with both settings. The caller and the handler ignore the error and go on.
+//! Method: the test's own server. The caller and the handler ignore the error and continue.
 
 use std::path::Path;
 
@@ -32,7 +33,6 @@ async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.try_get_by_index(0).unwrap()
 }
 
-/// Changes and events that are stored.
 async fn stored(db: &DatabaseConnection) -> (i64, i64) {
     let changes = int(db, "SELECT count(*) FROM changes").await;
     (changes, int(db, "SELECT count(*) FROM outbox_messages").await)
@@ -44,7 +44,7 @@ async fn change(tx: &impl ConnectionTrait) -> bool {
         .is_ok()
 }
 
-/// Lets a write conflict or a lock that is not granted undo the transaction, and ignores the error.
+/// Provokes a rollback by a write conflict or a lock timeout, and ignores the error.
 async fn undo(tx: &impl ConnectionTrait, db: &DatabaseConnection, by_conflict: bool) {
     let read = "SELECT n FROM rooms WHERE id = 1";
     tx.execute_unprepared(read).await.unwrap();

@@ -1,5 +1,5 @@
-//! The cost of a large backlog. The same number of messages is drained from a small and from a large backlog, and
-//! memory is measured meanwhile.
+//! The cost of a large backlog: drain rates from a small and a large backlog, and the relay's
+//! memory.
 
 use crate::child::Report;
 use crate::figure::{Figure, Series};
@@ -8,10 +8,8 @@ use crate::relay;
 use crate::servers::{Schema, Servers};
 use crate::{MEBIBYTE, Options, Result, check};
 
-/// Messages of each drain.
 const DRAINED: u64 = 50_000;
 
-/// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let large = options.size(5_000_000, 500_000);
     eprintln!("backlog: recording {large} messages");
@@ -37,8 +35,8 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Drains at least [`DRAINED`] messages to a stream of their own, through a relay in a process of
-/// its own. Messages in flight when the last of them is confirmed are published as well, and count.
+/// Drains at least [`DRAINED`] messages in a child process. Messages in flight at that point are
+/// published too and count.
 async fn drain_some(servers: &Servers, outbox: &Schema) -> Result<Report> {
     let stream = servers.stream().await?;
     let before = outbox.unsettled().await?;

@@ -1,6 +1,6 @@
-//! Runs a relay or an inbox in a process of its own, so that its memory and processor time can be measured alone.
+//! Runs a relay or an inbox in a child process, to measure its memory and processor time alone.
 //!
-//! To end a child, the parent closes the child's standard input. The child prints [`Report`] as one line of JSON.
+//! Closing the child's standard input ends the child. It prints [`Report`] as one line of JSON.
 
 use std::fs;
 use std::process::{ExitStatus, Stdio};
@@ -30,19 +30,17 @@ pub(crate) struct Place {
     pub(crate) prefix: String,
 }
 
-/// The child's report.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
-    /// Messages confirmed and settled, or handled.
     pub(crate) messages: u64,
-    /// Seconds from the start of the relay or inbox to its end.
+    /// From the start of the relay or inbox to its end.
     pub(crate) seconds: f64,
-    /// Largest resident memory of the process.
+    /// Peak resident memory.
     pub(crate) peak_bytes: u64,
 }
 
-/// The child's side: runs `work` until it ends or the parent asks it to end, and reports the number of messages that
-/// `work` returns.
+/// Runs `work` until it ends or the parent closes standard input. Prints a report with the number
+/// of messages `work` returns.
 pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u64>) -> Result<()> {
     let shutdown = CancellationToken::new();
     let parent_gone = shutdown.clone();
@@ -57,11 +55,10 @@ pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u6
         peak_bytes: peak_bytes()?,
     };
     println!("{}", serde_json::to_string(&report)?);
-    // The thread that reads the standard input cannot be interrupted.
+    // The thread that reads standard input cannot be interrupted.
     std::process::exit(0);
 }
 
-/// The largest resident memory of this process so far.
 fn peak_bytes() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -70,12 +67,10 @@ fn peak_bytes() -> Result<u64> {
     Ok(kibibytes.trim().parse::<u64>()? * 1024)
 }
 
-/// The parent's side: a running child.
 #[derive(Debug)]
 pub(crate) struct Child(tokio::process::Child);
 
 impl Child {
-    /// Starts this program with a subcommand, its place, and further arguments.
     pub(crate) fn start(
         subcommand: &str,
         schema: &Schema,
@@ -97,14 +92,13 @@ impl Child {
 
     /// Waits until the child ends by itself.
     pub(crate) async fn ended(mut self) -> Result<Report> {
-        // Waiting for a child would close its standard input, which would end the child. So take the input out first.
+        // `wait` would close the child's standard input, which ends the child.
         let stdin = self.0.stdin.take();
         let report = self.report().await;
         drop(stdin);
         report
     }
 
-    /// Ends the child.
     pub(crate) async fn stop(mut self) -> Result<Report> {
         drop(self.0.stdin.take());
         self.report().await
@@ -122,7 +116,7 @@ impl Child {
         Ok(serde_json::from_str(text.trim())?)
     }
 
-    /// Processor time used by the child, in seconds, with a resolution of a hundredth.
+    /// Processor time of the child in seconds, in steps of 0.01.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
         Ok(processor::Times::of(id)?.own)

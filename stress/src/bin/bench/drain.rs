@@ -1,7 +1,6 @@
-//! The speed at which one relay empties an outbox, compared to publishing alone and to a hand-written loop.
+//! The drain rate of one relay, compared to plain publishing and to a hand-written loop.
 //!
-//! With one aggregate, each message waits for its predecessor, so the round trip to the broker is
-//! the bound.
+//! With a single aggregate, the round trip to the broker is the bound.
 
 use crate::figure::{Figure, Series};
 use crate::load::AGGREGATES;
@@ -13,10 +12,9 @@ use crate::{Options, Result};
 
 const UNIT: &str = "events/s";
 
-/// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(100_000, 50_000);
-    // A loop that waits for each message takes as long for a fifth of the messages.
+    // Waiting for each message is about five times slower.
     let fewer = messages / 5;
     let mut rates = Series::default();
     for _ in options.runs("drain") {
@@ -47,7 +45,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Measures one aggregate.
 pub(crate) async fn hot(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(20_000, 5_000);
     let mut rates = Series::default();

@@ -1,13 +1,12 @@
 //! Figures: measurements with their baselines, and their output.
 //!
-//! A ratio is the median of the ratios of neighbours: the n-th measurement divided by the n-th measurement of its
-//! baseline, which ran just before or after it. So a machine that changes its pace changes both.
+//! A ratio is the median of the pairwise ratios of neighbouring measurements, so that a change in
+//! machine speed affects both sides.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// One line of the result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: String,
@@ -16,34 +15,30 @@ pub(crate) struct Figure {
     unit: &'static str,
     /// Median of the baseline, in the same unit.
     baseline: Option<f64>,
-    /// Median of the neighbours' ratios.
+    /// Median of the pairwise ratios.
     ratio: Option<f64>,
-    /// The project's bound for the ratio if there is one, otherwise for the value.
+    /// The bound on the ratio or, without a ratio, on the value.
     target: Option<String>,
-    /// Smallest and largest ratio, or value where there is no ratio.
+    /// Minimum and maximum of the ratio or, without a ratio, of the value.
     spread: (f64, f64),
 }
 
 impl Figure {
-    /// The ratio, or the value without one, should be at least this.
     pub(crate) fn at_least(mut self, bound: f64) -> Self {
         self.target = Some(format!(">= {bound}"));
         self
     }
 
-    /// The ratio, or the value without one, should be at most this.
     pub(crate) fn at_most(mut self, bound: f64) -> Self {
         self.target = Some(format!("<= {bound}"));
         self
     }
 }
 
-/// Measurements by name, each with one value per run.
 #[derive(Debug, Default)]
 pub(crate) struct Series(HashMap<&'static str, Vec<f64>>);
 
 impl Series {
-    /// Adds the value of a run.
     pub(crate) fn add(&mut self, name: &'static str, value: f64) {
         self.0.entry(name).or_default().push(value);
     }
@@ -52,12 +47,10 @@ impl Series {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a measurement has values.
     pub(crate) fn has(&self, name: &str) -> bool {
         !self.values(name).is_empty()
     }
 
-    /// The figure of a measurement without a baseline.
     pub(crate) fn alone(&self, name: &'static str, unit: &'static str) -> Figure {
         let values = self.values(name);
         Figure {
@@ -71,8 +64,7 @@ impl Series {
         }
     }
 
-    /// The figure `name` of the measurement `values` with a baseline that was measured in turns
-    /// with it.
+    /// The figure of a measurement that alternated with its baseline.
     pub(crate) fn against(&self, name: &str, unit: &'static str, values: &str, baseline: &str) -> Figure {
         let (values, baselines) = (self.values(values), self.values(baseline));
         let ratios: Vec<f64> = values.iter().zip(baselines).map(|(a, b)| a / b).collect();
@@ -103,7 +95,6 @@ fn spread(values: &[f64]) -> (f64, f64) {
     (least, most)
 }
 
-/// Prints the figures as a Markdown table.
 pub(crate) fn print(figures: &[Figure]) {
     let line = |cells: [&str; 7]| {
         let [name, value, unit, baseline, ratio, spread, target] = cells;
@@ -126,7 +117,6 @@ pub(crate) fn print(figures: &[Figure]) {
     }
 }
 
-/// The value with its significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -141,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_neighbours() {
-        // The machine slowed down by half. Medians of the columns would mix the two paces.
+        // The machine slows down by half. Medians per column would mix both speeds.
         let mut series = Series::default();
         for (value, baseline) in [(50.0, 100.0), (60.0, 100.0), (30.0, 50.0)] {
             series.add("x", value);

@@ -1,8 +1,7 @@
-//! The time from the commit of a message to its arrival on the stream, and the cost of an idle relay.
+//! The time from commit to arrival on the stream, and the cost of an idle relay.
 //!
-//! Writers and observer are this process, so that one clock measures. The clock starts when the writer asks for the
-//! commit. It stops when a JetStream consumer has received the message, which is after the stream stored it. Both ends
-//! make the figure slightly larger than the true time.
+//! One process writes and observes, so that one clock measures. The time runs from the call of the
+//! commit to the receipt by a JetStream consumer. The figure is slightly higher than the true time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,24 +24,20 @@ use crate::relay::{self, Retention, config};
 use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
 
-/// The longest wait for the last message.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a relay to acquire its partitions, or an inbox to subscribe, and become idle.
+/// Time for a relay or an inbox to start and become idle.
 pub(crate) const SETTLING: Duration = Duration::from_secs(5);
-/// Time after which PostgreSQL has counted the statements of an idle backend (10 s). An earlier look would count the
-/// opening of the pools.
+/// PostgreSQL reports the statistics of an idle backend after 10 s. An earlier reading would count
+/// the opening of the pools.
 const REPORTING: Duration = Duration::from_secs(11);
 
-/// The process that the relay runs in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
     SameProcess,
     OtherProcess,
-    /// Another one, and the relay reads the log.
     OtherProcessAtLog,
 }
 
-/// Percentiles of one measurement, in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -50,7 +45,6 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// The percentiles of these milliseconds, given in any order.
     pub(crate) fn of(mut millis: Vec<f64>) -> Self {
         millis.sort_by(f64::total_cmp);
         Self {
@@ -60,7 +54,6 @@ impl Latency {
     }
 }
 
-/// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let seconds = options.size(20, 5);
     let mut series = Series::default();
@@ -92,7 +85,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Records messages at this rate for this time, and measures their latency.
 pub(crate) async fn measure(
     servers: &Servers,
     place: Place,
@@ -107,7 +99,7 @@ pub(crate) async fn measure(
         sleep(SETTLING).await;
         let committed = write(&outbox, per_second, seconds).await?;
         match place {
-            // It marks nothing, so the stream says when it is done.
+            // The log relay settles no rows, so the stream shows the progress.
             Place::OtherProcessAtLog => until(async || Ok(stream.messages().await? == messages)).await?,
             _ => until(async || Ok(outbox.unsettled().await? == 0)).await?,
         }
@@ -154,13 +146,13 @@ pub(crate) async fn measure(
     Ok(Latency::of(millis))
 }
 
-/// The smallest value that this percentage of the values does not exceed.
+/// Nearest-rank percentile.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Commits at a fixed pace, however long each commit takes.
+/// Commits at a fixed rate, regardless of how long each commit takes.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
@@ -181,7 +173,6 @@ async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(Me
     writers.join_all().await.into_iter().collect()
 }
 
-/// Waits until everything is published.
 async fn until(is_done: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let done = async {
         while !is_done().await? {
@@ -209,7 +200,6 @@ async fn observer(stream: &Stream) -> Result<Ordered> {
     Ok(consumer.messages().await?)
 }
 
-/// The time of each message's arrival, by its id.
 async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String, Instant>> {
     let mut arrived = HashMap::new();
     while (arrived.len() as u64) < expected {
@@ -227,7 +217,6 @@ async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String
     Ok(arrived)
 }
 
-/// Transactions per second and percent of a core of a relay with an empty outbox.
 async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;

@@ -1,7 +1,7 @@
-//! Events to measure with, and outboxes filled with them.
+//! Events for measurements, and outboxes filled with them.
 //!
-//! Invariant: the rows equal those that our writers write. The first message of each aggregate is recorded through the
-//! public API. SQL multiplies these rows, column by column, with ids, sequences and times of their own.
+//! Invariant: the rows equal those of our writers. The public API records the first message of each
+//! aggregate; SQL multiplies these rows with new ids, sequences and times.
 
 use outbox_core::DomainEvent;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
@@ -11,16 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::servers::{Schema, count};
 use crate::{Result, check};
 
-/// Bytes of each payload in a filled outbox.
 pub(crate) const PAYLOAD_BYTES: u64 = 300;
-/// Aggregates of a filled outbox, except where a figure is about a single one.
 pub(crate) const AGGREGATES: u64 = 1_000;
-/// The first id. From here on all ids have the same number of digits.
+/// From here on, all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
-/// Rows per multiplying statement.
+/// Rows per `INSERT`.
 const CHUNK: u64 = 100_000;
 
-/// An event as a service would write it.
 #[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
 #[domain_event(aggregate = "account", name = "moved")]
 pub(crate) struct Moved {
@@ -30,7 +27,6 @@ pub(crate) struct Moved {
     note: String,
 }
 
-/// An event like [`Moved`] without a sequence number.
 #[derive(Clone, Debug, DomainEvent, Serialize)]
 #[domain_event(aggregate = "account", name = "seen", unsequenced)]
 pub(crate) struct Seen {
@@ -40,18 +36,16 @@ pub(crate) struct Seen {
     note: String,
 }
 
-/// The id of the n-th aggregate, from 0.
 pub(crate) fn account_id(n: u64) -> i64 {
     FIRST_ID + i64::try_from(n).unwrap_or_default()
 }
 
-/// Text that fills the payload up to 300 bytes.
 fn note() -> String {
     "n".repeat(256)
 }
 
 impl Moved {
-    /// An event whose payload is 300 bytes while the balance is one digit.
+    /// The payload has 300 bytes if the balance has one digit.
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,
@@ -62,7 +56,6 @@ impl Moved {
 }
 
 impl Seen {
-    /// As [`Moved::new`].
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,
@@ -72,15 +65,15 @@ impl Seen {
     }
 }
 
-/// Fills an empty outbox with `messages` messages of `aggregates` aggregates, in turns.
+/// Fills an empty outbox with messages of the aggregates in turn.
 ///
-/// Ends with a checkpoint, so that the measurement does not pay for writing these rows to disk. VACUUM and ANALYZE are
-/// neither called nor prevented: autovacuum works as in production.
+/// Ends with a checkpoint, so that the measurement excludes writing these rows to disk. Autovacuum
+/// runs as in production.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
     fill_in_transactions(outbox, aggregates, messages, CHUNK).await
 }
 
-/// As [`fill`], with so many rows in a transaction, as far as these are whole rounds of all aggregates.
+/// As [`fill`], with `rows` rows per transaction, rounded down to whole rounds of all aggregates.
 pub(crate) async fn fill_in_transactions(
     outbox: &Schema,
     aggregates: u64,
@@ -98,7 +91,7 @@ pub(crate) async fn fill_in_transactions(
     check("bytes per payload", bytes, PAYLOAD_BYTES)?;
     multiply(db, aggregates, messages / aggregates, rows).await?;
     check("messages recorded", outbox.messages().await?, messages)?;
-    // Only superusers may do this. Without it the figures are slightly worse.
+    // Requires a superuser. Without it the figures are slightly worse.
     let _ = db.execute_unprepared("CHECKPOINT").await;
     Ok(())
 }
@@ -136,7 +129,7 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64, rows: u
     Ok(())
 }
 
-/// The columns that a writer fills or that have defaults: all except the row id.
+/// All columns except the row id and generated ones.
 async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
     let sql = "SELECT column_name::text AS name FROM information_schema.columns \
                WHERE table_schema = current_schema() AND table_name = 'outbox_messages' \

@@ -1,9 +1,7 @@
-//! The log relay compared to the polling relay.
+//! The log relay compared to the polling relay, on a separate server with `wal_level = logical`.
 //!
-//! Everything runs on a server of its own with `wal_level = logical`, so that the other figures do
-//! not pay for a larger WAL. The backlog of a log is committed after its slot is made, in
-//! transactions of 1,000 rows. If the server is not on this machine, its processor time is not
-//! measured. Invariant: drained messages are on the stream, and the table has adopted none of them.
+//! The backlog of a log is committed after its slot exists. Server processor time is measured only
+//! on a local server. Invariant: all drained messages are on the stream, and none was adopted.
 
 use std::time::Instant;
 
@@ -20,17 +18,14 @@ use crate::relay::{CONNECTIONS, Retention, config, publisher, settled};
 use crate::servers::{Schema, Servers, count};
 use crate::{Options, Result, check};
 
-/// Rows of a transaction in a backlog: one of each aggregate.
 const ROWS: u64 = AGGREGATES;
 
-/// The relay that empties the outbox.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Log,
     Table(Retention),
 }
 
-/// Measures this group on the server whose log can be read.
 pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {
     let url = options.logical_url.as_deref();
     let url = url.ok_or("the group `log` needs `--logical-url`; choose other groups with `--only`")?;
@@ -90,8 +85,8 @@ async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Fills an outbox and drains it in this process. Returns messages per second, and the processor
-/// time of the server and of this process meanwhile, in seconds.
+/// Fills and drains an outbox. Returns messages per second, and processor seconds of the server (if
+/// local) and of this process.
 async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Option<f64>, f64)> {
     let outbox = servers.outbox().await?;
     let log = log_of(&outbox).await?;
@@ -134,7 +129,6 @@ async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Optio
     Ok((per_second(messages, elapsed), seconds, own))
 }
 
-/// The log of an outbox, which need not be set up.
 pub(crate) async fn log_of(outbox: &Schema) -> Result<PostgresLog> {
     let db = outbox.pool(CONNECTIONS).await?;
     Ok(PostgresLog::new(db, &outbox.url)?.named(&outbox.name)?)

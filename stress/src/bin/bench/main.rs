@@ -1,8 +1,8 @@
-//! Measures the relay, the writers and the inbox on real servers; `cargo xtask bench` starts the servers and runs this.
+//! Measures the relay, the writers and the inbox on real servers, started by `cargo xtask bench`.
 //!
-//! Every figure and its baseline are measured alternately, in one run. Invariant: a figure is printed only if the
-//! measured work really happened (messages counted on the stream, rows counted in the table); otherwise the run fails.
-//! Targets are printed and never asserted: a slow machine is not an error.
+//! Each figure alternates with its baseline in one run. Invariant: a figure is printed only if the
+//! work is proven by messages on the stream and rows in the table; otherwise the run fails. Targets
+//! are printed, never asserted.
 
 mod backlog;
 mod child;
@@ -28,15 +28,11 @@ use crate::child::Place;
 use crate::figure::Figure;
 use crate::servers::Servers;
 
-/// The reason, in words, why a measurement ended early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-/// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Bytes.
 pub(crate) const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
-/// Fails the run if the measured work did not happen.
 pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -106,13 +102,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The runs of a group. Prints the start of each run.
     pub(crate) fn runs(&self, group: &'static str) -> impl Iterator<Item = u32> {
         let runs = self.runs;
         (1..=runs).inspect(move |run| eprintln!("{group}: run {run} of {runs}"))
     }
 
-    /// The usual number, or the smaller one for a quick run.
     pub(crate) fn size(&self, usual: u64, quick: u64) -> u64 {
         if self.quick { quick } else { usual }
     }

@@ -1,4 +1,4 @@
-//! The cost of an event for each of many rows that one call inserts, against the same rows inserted without events.
+//! The cost of one event per row in bulk inserts, compared to the same inserts without events.
 
 use std::time::Instant;
 
@@ -12,12 +12,10 @@ use crate::servers::Servers;
 use crate::write::account;
 use crate::{Options, Result, check};
 
-/// Rows of one transaction.
 const ROWS: u64 = 10_000;
-/// Rows of one plain INSERT, as in the library.
+/// Rows per plain `INSERT`, as in the library.
 const CHUNK: usize = 1_000;
 
-/// Measures inserts of many rows.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let rounds = options.size(15, 6);
     let mut rates = Series::default();
@@ -33,7 +31,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     )])
 }
 
-/// Rows per second.
 async fn rate(servers: &Servers, rounds: u64, events: bool) -> Result<f64> {
     let outbox = servers.outbox().await?;
     let table = "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)";

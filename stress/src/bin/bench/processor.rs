@@ -1,4 +1,4 @@
-//! Processor time of other processes on this machine, as Linux counts it.
+//! Processor time of local processes, from Linux `/proc`.
 
 use std::fs;
 
@@ -7,23 +7,21 @@ use sea_orm::DatabaseConnection;
 use crate::Result;
 use crate::servers::count;
 
-/// Linux reports processor time to programs in hundredths of a second, whatever its own clock rate.
+/// Linux always reports hundredths of a second to user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processor time in seconds, with a resolution of a hundredth, and the process that started this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     parent: u64,
     pub(crate) own: f64,
-    /// Of its children that have ended.
+    /// Processor time of ended children.
     ended: f64,
 }
 
 impl Times {
-    /// Those of a process.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        // Behind the name, which may contain anything.
+        // After the name, which may contain anything.
         let fields: Vec<&str> = stat
             .rsplit(')')
             .next()
@@ -43,12 +41,11 @@ impl Times {
     }
 }
 
-/// A PostgreSQL on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
-    /// The server of a connection; `None` if it is not on this machine.
+    /// The server of a connection; `None` if it is not local.
     pub(crate) async fn of(db: &DatabaseConnection) -> Result<Option<Self>> {
         let backend = u32::try_from(count(db, "SELECT pg_backend_pid()::int8 AS n").await?)?;
         let name = fs::read_to_string(format!("/proc/{backend}/comm")).unwrap_or_default();
@@ -58,7 +55,7 @@ impl Postmaster {
         Ok(Some(Self(u32::try_from(Times::of(backend)?.parent)?)))
     }
 
-    /// Processor time of all its processes, those that have ended as well.
+    /// Processor time of all server processes, including ended ones.
     pub(crate) fn seconds(self) -> Result<f64> {
         let server = Times::of(self.0)?;
         let mut seconds = server.own + server.ended;
@@ -67,7 +64,7 @@ impl Postmaster {
             let Some(process) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // One that has ended meanwhile is counted by the server.
+            // The server counts a process that ended meanwhile.
             if let Ok(times) = Times::of(process)
                 && times.parent == u64::from(self.0)
             {
@@ -78,7 +75,6 @@ impl Postmaster {
     }
 }
 
-/// Does something, and returns the processor time that the server has spent meanwhile, if there is one to watch.
 pub(crate) async fn during<T>(
     server: Option<Postmaster>,
     work: impl Future<Output = Result<T>>,

@@ -1,7 +1,6 @@
-//! Publishing to JetStream with async-nats alone: the baseline of the relay, and the source of messages for inboxes.
+//! Plain publishing with async-nats: the baseline of the relay, and the message source for inboxes.
 //!
-//! It uses the same stream settings, subjects and payload sizes as the relay, and the message id that deduplication
-//! needs.
+//! Stream settings, subjects, payload sizes and deduplication ids match the relay's.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
@@ -21,18 +20,15 @@ use crate::Result;
 use crate::load::{AGGREGATES, Moved, PAYLOAD_BYTES, account_id};
 use crate::servers::{Servers, Stream};
 
-/// The largest number of unacknowledged messages.
+/// Maximum number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
-/// The headers sent besides the message id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extra {
     Nothing,
-    /// The headers of our messages.
     OurHeaders,
 }
 
-/// A JetStream context with room for the window.
 pub(crate) fn context(client: async_nats::Client) -> Context {
     ContextBuilder::new()
         .timeout(Duration::from_secs(30))
@@ -41,7 +37,6 @@ pub(crate) fn context(client: async_nats::Client) -> Context {
         .build(client)
 }
 
-/// Publishes `messages` messages to a stream of its own and returns messages per second.
 pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra: Extra) -> Result<f64> {
     let stream = servers.stream().await?;
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
@@ -53,7 +48,6 @@ pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra:
     Ok(rate)
 }
 
-/// Publishes messages that an inbox can handle, as fast as possible.
 pub(crate) async fn fill(stream: &Stream, maker: &Messages, messages: u64) -> Result<()> {
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
     publish(&context, messages, WINDOW, |n| maker.event(n)).await
@@ -79,7 +73,7 @@ async fn publish(
     Ok(())
 }
 
-/// Waits for the oldest acknowledgement. They come in order, so the others follow soon.
+/// Acknowledgements arrive in order, so the others follow soon.
 async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     if let Some(ack) = acks.pop_front() {
         ack.into_future().await?;
@@ -87,7 +81,6 @@ async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     Ok(())
 }
 
-/// Makes messages of some aggregates in turns. Each message has an id of its own.
 #[derive(Debug)]
 pub(crate) struct Messages {
     stream: String,
@@ -95,7 +88,7 @@ pub(crate) struct Messages {
     filler: Bytes,
 }
 
-/// The part that all messages of an aggregate share, as the library encodes it.
+/// The part shared by all messages of an aggregate, as the library encodes it.
 #[derive(Debug)]
 struct Aggregate {
     subject: Subject,
@@ -104,7 +97,6 @@ struct Aggregate {
 }
 
 impl Messages {
-    /// Messages for a stream, of the usual aggregates in turns.
     pub(crate) fn new(stream: &Stream) -> Result<Self> {
         let prefix = SubjectPrefix::new(stream.prefix())?;
         Ok(Self {
@@ -120,7 +112,7 @@ impl Messages {
         &self.aggregates[(n % AGGREGATES) as usize]
     }
 
-    /// The n-th message, with a payload that nobody reads.
+    /// The n-th message, with a dummy payload.
     fn message(&self, n: u64, extra: Extra) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let id = Uuid::now_v7().to_string();
@@ -132,7 +124,7 @@ impl Messages {
         Ok((aggregate.subject.clone(), publish))
     }
 
-    /// The n-th message, as a relay would publish it.
+    /// The n-th message, as a relay publishes it.
     pub(crate) fn event(&self, n: u64) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let headers = self.headers(aggregate, &Uuid::now_v7().to_string(), n)?;
@@ -175,7 +167,6 @@ impl Aggregate {
     }
 }
 
-/// Messages per second.
 pub(crate) fn per_second(messages: u64, elapsed: Duration) -> f64 {
     messages as f64 / elapsed.as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! The relay under test, and the groups of its figures. Its settings are the defaults, except for
+//! The relay under test, and the groups of its figures. Settings are the defaults, except for
 //! [`Retention`].
 
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use crate::raw::per_second;
 use crate::servers::{Schema, Servers, Stream, pool};
 use crate::{Result, Selected, backlog, check, drain, latency, log, write};
 
-/// Connections of a relay's pool.
 pub(crate) const CONNECTIONS: u32 = 3;
 
 /// A group of figures that are measured together.
@@ -33,7 +32,6 @@ pub(crate) enum Group {
     Log,
 }
 
-/// Measures the selected groups.
 pub(crate) async fn figures(servers: &Servers, selected: &Selected<Group>) -> Result<Vec<Figure>> {
     let options = &selected.options;
     let mut figures = Vec::new();
@@ -52,14 +50,12 @@ pub(crate) async fn figures(servers: &Servers, selected: &Selected<Group>) -> Re
     Ok(figures)
 }
 
-/// Whether published rows are kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Retention {
     Keep,
     Delete,
 }
 
-/// The settings of a relay.
 pub(crate) fn config(retention: Retention) -> RelayConfig {
     match retention {
         Retention::Keep => RelayConfig::default(),
@@ -67,13 +63,11 @@ pub(crate) fn config(retention: Retention) -> RelayConfig {
     }
 }
 
-/// A publisher to a stream, over a connection of its own.
 pub(crate) async fn publisher(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamPublisher> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
     Ok(EventStream::new(stream).with_prefix(prefix)?.publisher(client))
 }
 
-/// A relay over an outbox and a stream.
 pub(crate) async fn relay(
     outbox: &Schema,
     stream: &Stream,
@@ -84,7 +78,6 @@ pub(crate) async fn relay(
     Ok(Relay::new(store, publisher).with_config(config(retention)))
 }
 
-/// Fills an outbox, drains it in this process, and returns messages per second.
 pub(crate) async fn drain(
     servers: &Servers,
     retention: Retention,
@@ -105,7 +98,6 @@ pub(crate) async fn drain(
     Ok(rate)
 }
 
-/// Checks that all rows are settled, and kept or deleted.
 pub(crate) async fn settled(outbox: &Schema, retention: Retention, messages: u64) -> Result<()> {
     check("rows not settled", outbox.unsettled().await?, 0)?;
     let kept = if retention == Retention::Keep { messages } else { 0 };
@@ -125,7 +117,6 @@ pub(crate) struct ChildOptions {
     log: bool,
 }
 
-/// Runs the relay of a child process.
 pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     let place = &options.place;
     let db = pool(&place.postgres_url, Some(&place.schema), CONNECTIONS).await?;
@@ -150,18 +141,17 @@ pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     .await
 }
 
-/// Starts a relay in a child process. It ends after `messages` messages, or runs until it is stopped.
+/// Starts a relay in a child process. It ends after `messages` messages, or when stopped.
 pub(crate) fn start(outbox: &Schema, stream: &Stream, messages: Option<u64>) -> Result<Child> {
     let messages = messages.map(|messages| format!("--messages={messages}"));
     Child::start("relay-child", outbox, stream, messages.as_deref().as_slice())
 }
 
-/// Starts a relay that reads the log, which is set up, in a child process.
 pub(crate) fn start_of_log(outbox: &Schema, stream: &Stream) -> Result<Child> {
     Child::start("relay-child", outbox, stream, &["--log"])
 }
 
-/// A publisher that ends the relay after a number of confirmed messages. Messages then in flight are finished as in any
+/// Ends the relay after a number of confirmed messages. Messages in flight finish as in any
 /// shutdown.
 #[derive(Clone, Debug)]
 struct Counting<P> {

@@ -1,7 +1,7 @@
 //! The database and the streams of a run.
 //!
-//! Invariant: a run has a database of its own, each outbox is a schema of its own in it, and every measurement has a
-//! stream of its own. So a server in use by others is measured under their load, but never with their rows.
+//! Invariant: a run has its own database, each outbox its own schema, and each measurement its own
+//! stream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,13 +16,12 @@ use uuid::Uuid;
 use crate::figure::Figure;
 use crate::{Result, check};
 
-/// Number for the names of schemas and streams.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// The servers, and the run's database.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// A connection to the given database. Its transactions are not counted in the run's own database.
+    /// Connected to the given database, so that its transactions do not count in the run's
+    /// database.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -31,7 +30,6 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Makes a database, measures in that database, and removes it.
     pub(crate) async fn with(
         postgres_url: &str,
         nats_url: &str,
@@ -39,7 +37,7 @@ impl Servers {
     ) -> Result<Vec<Figure>> {
         let servers = Self::connect(postgres_url, nats_url).await?;
         let figures = measure(&servers).await;
-        // Also after a failure, so that servers used by others are left as they were found.
+        // Also after a failure, to clean up shared servers.
         servers.remove().await?;
         figures
     }
@@ -47,7 +45,7 @@ impl Servers {
     async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
         let admin = pool(postgres_url, None, 1).await?;
         let client = async_nats::connect(nats_url).await?;
-        // The end of the id is random. Short names keep subjects as short as usual ones.
+        // The end of the id is random. A short name keeps subjects as short as usual.
         let id = Uuid::now_v7().simple().to_string();
         let database = format!("bench_{}", &id[24..]);
         admin
@@ -64,8 +62,8 @@ impl Servers {
         })
     }
 
-    /// Removes the run's database with its replication slots, and streams that failed measurements
-    /// have left.
+    /// Removes the run's database with its replication slots, and the streams of failed
+    /// measurements.
     async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -77,7 +75,6 @@ impl Servers {
         Ok(())
     }
 
-    /// Makes an empty schema.
     pub(crate) async fn schema(&self) -> Result<Schema> {
         let name = format!("run_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let db = pool(&self.url, Some(&name), 20).await?;
@@ -89,14 +86,13 @@ impl Servers {
         })
     }
 
-    /// Makes an empty outbox in a schema of its own.
     pub(crate) async fn outbox(&self) -> Result<Schema> {
         let schema = self.schema().await?;
         outbox_sea_orm::migrate(&schema.db).await?;
         Ok(schema)
     }
 
-    /// Makes an empty stream with file storage and the settings that the library recommends.
+    /// Creates an empty file-based stream with the recommended settings.
     pub(crate) async fn stream(&self) -> Result<Stream> {
         let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
         let stream = EventStream::new(&name).with_prefix(&name)?;
@@ -108,8 +104,8 @@ impl Servers {
         })
     }
 
-    /// Number of transactions in the run's database so far, as the server counts them. Backends report to the server
-    /// every second while they work, and 10 s after their last transaction.
+    /// Transactions in the run's database so far. Backends report every second, and 10 s after
+    /// their last transaction.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let sql = format!(
             "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
@@ -119,27 +115,23 @@ impl Servers {
     }
 }
 
-/// A schema of the run's database.
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// The URL under which unqualified names resolve to the schema.
+    /// Its search path is this schema.
     pub(crate) db: DatabaseConnection,
 }
 
 impl Schema {
-    /// Connects once more, with a pool of its own.
     pub(crate) async fn pool(&self, connections: u32) -> Result<DatabaseConnection> {
         pool(&self.url, Some(&self.name), connections).await
     }
 
-    /// Messages in the outbox, published or not.
     pub(crate) async fn messages(&self) -> Result<u64> {
         count(&self.db, "SELECT count(*) AS n FROM outbox_messages").await
     }
 
-    /// Messages in the outbox that are not settled as published.
     pub(crate) async fn unsettled(&self) -> Result<u64> {
         count(
             &self.db,
@@ -148,7 +140,6 @@ impl Schema {
         .await
     }
 
-    /// Removes the schema with everything in it.
     pub(crate) async fn remove(self) -> Result<()> {
         self.db
             .execute_unprepared(&format!("DROP SCHEMA {} CASCADE", self.name))
@@ -158,7 +149,6 @@ impl Schema {
     }
 }
 
-/// A stream that one measurement uses.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) name: String,
@@ -167,12 +157,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The first token of its subjects.
     pub(crate) fn prefix(&self) -> &str {
         &self.name
     }
 
-    /// Messages on the stream.
     pub(crate) async fn messages(&self) -> Result<u64> {
         Ok(self
             .context
@@ -183,12 +171,11 @@ impl Stream {
             .messages)
     }
 
-    /// The subscriber of an inbox.
     pub(crate) async fn subscriber(&self) -> Result<JetStreamSubscriber> {
         subscriber(&self.nats_url, &self.name, self.prefix()).await
     }
 
-    /// Messages that a consumer has not acknowledged; `None` if there is no such consumer.
+    /// Unacknowledged messages of a consumer; `None` if it does not exist.
     pub(crate) async fn left(&self, consumer: &str) -> Result<Option<u64>> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         match stream.consumer_info(consumer).await {
@@ -198,14 +185,13 @@ impl Stream {
         }
     }
 
-    /// Deletes a consumer, so that the next one of its name begins at the first message.
+    /// Deletes a consumer, so that it restarts at the first message.
     pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         stream.delete_consumer(consumer).await?;
         Ok(())
     }
 
-    /// Checks the number of messages on the stream, and deletes it.
     pub(crate) async fn remove(self, expected: u64) -> Result<()> {
         let found = self.messages().await?;
         self.context.delete_stream(&self.name).await?;
@@ -213,14 +199,12 @@ impl Stream {
     }
 }
 
-/// The subscriber of an inbox, over a connection of its own.
 pub(crate) async fn subscriber(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSubscriber> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
     let stream = EventStream::new(stream).with_prefix(prefix)?;
     Ok(stream.subscriber(client))
 }
 
-/// Connects to PostgreSQL.
 pub(crate) async fn pool(url: &str, schema: Option<&str>, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options
@@ -233,7 +217,7 @@ pub(crate) async fn pool(url: &str, schema: Option<&str>, connections: u32) -> R
     Ok(Database::connect(options).await?)
 }
 
-/// Runs a query that returns a number called `n`.
+/// Runs a query with one number `n`.
 pub(crate) async fn count(db: &DatabaseConnection, sql: &str) -> Result<u64> {
     let row = db
         .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))

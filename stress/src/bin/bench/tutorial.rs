@@ -1,8 +1,7 @@
-//! The hand-written loop that a relay replaces: the relay's second baseline.
+//! A hand-written outbox loop, the second baseline of the relay.
 //!
-//! The loop has a table of its own. In one transaction it locks a batch of rows, reads them, publishes them and marks
-//! them. With two of these loops order is lost. The transaction stays open while the loop talks to the broker. There
-//! are no headers, leases or retries.
+//! It locks, reads, publishes and marks a batch of rows in one transaction, which stays open during
+//! publishing. Two such loops lose the order. It has no headers, leases or retries.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;
@@ -20,12 +19,9 @@ use crate::raw::{context, per_second};
 use crate::servers::{Servers, Stream, count};
 use crate::{Result, check};
 
-/// The moment at which the loop waits for acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wait {
-    /// After each message, as tutorials do.
     Each,
-    /// After sending all messages of the batch.
     All,
 }
 
@@ -40,7 +36,6 @@ const TABLE: &str = "CREATE TABLE events (
 
 const INDEX: &str = "CREATE INDEX ON events (id) WHERE published_at IS NULL";
 
-/// Fills a table, drains it, and returns messages per second.
 pub(crate) async fn drain(servers: &Servers, messages: u64, batch: u64, wait: Wait) -> Result<f64> {
     let schema = servers.schema().await?;
     fill(&schema.db, messages).await?;
@@ -74,7 +69,7 @@ async fn fill(db: &DatabaseConnection, messages: u64) -> Result<()> {
     Ok(())
 }
 
-/// Publishes one batch in one transaction. Returns false if there was nothing to publish.
+/// Publishes one batch in one transaction. Returns `false` if nothing is left.
 async fn pass(
     db: &DatabaseConnection,
     context: &Context,

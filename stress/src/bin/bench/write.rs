@@ -1,4 +1,4 @@
-//! The cost that recording an event adds to a transaction. 16 writers each change one row per transaction.
+//! The cost of recording an event in a transaction. 16 writers each change one row per transaction.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::servers::{Servers, count};
 use crate::{Failure, Options, Result, check, many};
 
 const WRITERS: u32 = 16;
-/// Number of rows, chosen so large that two writers seldom change the same one.
+/// Large enough that two writers seldom change the same row.
 const ACCOUNTS: u64 = 10_000;
 
 const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
@@ -39,17 +39,15 @@ pub(crate) mod account {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// The statements executed besides the change of the row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
-    /// A row with an id and the payload, in a table with no other index: the minimum for any outbox.
+    /// A row with id and payload and no further index: the minimum for any outbox.
     Bare,
     Sequenced,
     Unsequenced,
 }
 
-/// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let time = Duration::from_secs(options.size(8, 2));
     let mut rates = Series::default();
@@ -73,7 +71,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     Ok(figures)
 }
 
-/// Transactions per second.
 async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
     let outbox = servers.outbox().await?;
     let table =
@@ -118,7 +115,6 @@ async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
     Ok(rate)
 }
 
-/// One transaction, as a service would write it.
 async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> Result<()> {
     let account = account::ActiveModel {
         id: Set(id),

@@ -1,7 +1,8 @@
-//! Kills and pauses relays or consumers while they work. `cargo xtask chaos` starts the servers and runs this program.
+//! Kills and pauses relays or consumers. `cargo xtask chaos` starts the servers and runs this
+//! program.
 //!
-//! Invariant: the books are drawn up from database and broker, never from reports of the killed and paused processes.
-//! The exit status is 0 only if the books balance.
+//! Invariant: the result is derived from the database and the broker, never from reports of the
+//! killed processes. The exit status is 0 only if the books balance.
 
 mod inbox;
 mod processes;
@@ -14,9 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The reason, in words, why a run ended early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-/// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 /// Kills and pauses relays or consumers, and balances the books.
@@ -46,7 +45,7 @@ enum What {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Handlers fail on purpose here, and their logs would drown everything else.
+    // Handlers fail on purpose. Their logs would hide everything else.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error,outbox_inbox=off"));
     tracing_subscriber::fmt()

@@ -10,22 +10,17 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// The longest time that a process may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// Counts of the faults, and of the processes that ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Torment {
-    /// Processes killed.
     pub(crate) kills: u32,
-    /// Processes paused.
     pub(crate) pauses: u32,
     /// Processes that ended by themselves.
     pub(crate) ends: u32,
 }
 
 impl Torment {
-    /// Both together.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             kills: self.kills + other.kills,
@@ -41,7 +36,7 @@ pub(crate) struct Processes {
     arguments: Vec<String>,
     processes: Vec<Target>,
     rng: fastrand::Rng,
-    /// Unit of the pauses: they last from a third of this to slightly more than twice this.
+    /// Pauses last 0.3 to 2.3 times this.
     pause: Duration,
     done: Torment,
 }
@@ -53,7 +48,6 @@ struct Target {
 }
 
 impl Processes {
-    /// Starts this program `count` times with these arguments.
     pub(crate) fn start(count: usize, arguments: &[&str], pause: Duration, seed: u64) -> Result<Self> {
         let mut processes = Self {
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
@@ -81,12 +75,11 @@ impl Processes {
         })
     }
 
-    /// The counts so far.
     pub(crate) fn done(&self) -> Torment {
         self.done
     }
 
-    /// Wakes the processes whose pause is over, and restarts those that ended by themselves.
+    /// Resumes processes whose pause is over, and restarts ended ones.
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -103,7 +96,6 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills or pauses a process.
     pub(crate) fn torment_one(&mut self) -> Result<()> {
         if self.rng.bool() {
             self.kill_one()
@@ -112,7 +104,7 @@ impl Processes {
         }
     }
 
-    /// Kills a process that is awake, after its successor has been started.
+    /// Kills a running process, after starting its successor.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         while let Some(index) = self.choose() {
             let successor = self.spawn()?;
@@ -122,13 +114,12 @@ impl Processes {
                 self.done.kills += 1;
                 break;
             }
-            // It had just ended by itself, and another one is killed.
+            // The process had just ended by itself. Kill another one.
             self.done.ends += 1;
         }
         Ok(())
     }
 
-    /// Pauses a process that is awake.
     pub(crate) fn pause_one(&mut self) -> Result<()> {
         if let Some(index) = self.choose() {
             self.done.pauses += 1;
@@ -146,7 +137,6 @@ impl Processes {
         self.rng.choice(awake)
     }
 
-    /// Stops all processes with SIGTERM.
     pub(crate) async fn stop(mut self) -> Result<Torment> {
         for target in &mut self.processes {
             target.signal(Signal::CONT)?;

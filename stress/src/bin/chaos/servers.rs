@@ -1,4 +1,4 @@
-//! The tables and the stream of a run, and the arguments by which its children find them.
+//! The tables and the stream of a run, and the arguments that pass them to children.
 
 use std::time::Duration;
 
@@ -16,11 +16,10 @@ use crate::Result;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connects to the database.
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(connections).sqlx_logging(false);
-    // On SQLite a process may have to wait for the lock of a paused process.
+    // On SQLite a process may wait for the lock of a paused process.
     options.map_sqlx_sqlite_opts(|options| options.busy_timeout(BUSY_TIMEOUT));
     Ok(Database::connect(options).await?)
 }
@@ -38,17 +37,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The stream of a run.
     pub(crate) fn stream(&self) -> Result<EventStream> {
         Ok(EventStream::new(&self.name).with_prefix(&self.name)?)
     }
 
-    /// The table names of a run.
     pub(crate) fn names(&self) -> Result<TableNames> {
         Ok(TableNames::new().with_prefix(format!("{}_", self.name))?)
     }
 
-    /// The arguments of a child, behind its subcommand.
     pub(crate) fn arguments(&self) -> [&str; 6] {
         let Self {
             database_url,
@@ -66,7 +62,6 @@ impl Place {
     }
 }
 
-/// The tables and the stream of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) place: Place,
@@ -78,7 +73,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Makes an empty stream, and connects to the database, which has no tables yet.
+    /// Creates an empty stream and connects to the database, without tables.
     pub(crate) async fn make(database_url: &str, nats_url: &str, connections: u32) -> Result<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let place = Place {
@@ -98,18 +93,15 @@ impl Ground {
         })
     }
 
-    /// A table of the library.
     pub(crate) fn table(&self, name: &'static str) -> String {
         self.names.table(self.db.get_database_backend(), name)
     }
 
-    /// The rows of a query.
     pub(crate) async fn query(&self, sql: &str) -> Result<Vec<QueryResult>> {
         let statement = Statement::from_string(self.db.get_database_backend(), sql);
         Ok(self.db.query_all_raw(statement).await?)
     }
 
-    /// Removes tables and stream.
     pub(crate) async fn remove(
         self,
         migrations: Vec<Box<dyn MigrationTrait>>,

@@ -1,8 +1,8 @@
-//! A consumer that is stopped in the middle of its work, as in a deploy. `tests/it/stops.rs` starts it and draws up the
-//! books.
+//! A consumer that is stopped while it works, as in a deploy. `tests/it/stops.rs` starts it and
+//! checks the result.
 //!
-//! It prints a line when it is ready for the signal, and a line for each event that took effect. Its `ack_wait` is
-//! long, so the test notices deliveries that a stop leaves behind: they come too late.
+//! It prints a line when ready for the signal, and one for each effect. Its `ack_wait` is long, so
+//! that deliveries left behind by a stop miss the test's deadline.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use tokio::time::sleep;
 
 use crate::servers::{Place, connect};
 
-/// The time that a handler takes.
 const WORK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -52,7 +51,8 @@ pub(crate) struct Child {
     stop_after: Option<u64>,
 }
 
-/// Holds up the handlers that begin after enough events have taken effect, until the stop: it comes in the middle of their work, however late it is.
+/// After `stop_after` effects, handlers block until the stop, so that it always interrupts their
+/// work.
 #[derive(Debug)]
 struct Gate {
     effects: Arc<AtomicU64>,
@@ -82,7 +82,8 @@ async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> 
     Ok(())
 }
 
-/// A handler that fails twice on one event of each parcel. Failures do not wait for the stop, so that it comes during the pause behind them.
+/// Fails twice on one event of each parcel. Failures do not block, so that the stop comes during
+/// the back-off.
 #[idempotent_handler(consumer = "stopped-back-off")]
 async fn fail_first(
     event: Event<Moved>,
@@ -97,20 +98,19 @@ async fn fail_first(
     Ok(())
 }
 
-/// Runs one consumer until it is told to stop.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let shutdown = outbox_core::shutdown::on_signals();
     let place = &options.place;
     let db = connect(&place.database_url, 10).await?;
     let stream = place.stream()?;
     let client = stream.connect(&place.nats_url).await?;
-    // The signal handler was installed while the connections were made. From here on the signal leads to an orderly
-    // end.
+    // The signal handler was installed while connecting. From here on a signal leads to an orderly
+    // stop.
     writeln!(std::io::stdout(), "ready")?;
     let pause = Duration::from_secs(2);
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(600))
-        // A machine that stands still during the stop must not turn it into a hard one.
+        // A stalled machine must not force a hard stop.
         .shutdown_timeout(Duration::from_secs(60))
         .backoff(Backoff {
             min: pause,
@@ -118,7 +118,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         });
     let (router, config) = match options.during {
         During::Handler => (Router::new().handler::<work>(), config),
-        // More of them would hold all that is left when the stop comes.
+        // More would hold all remaining messages at the stop.
         During::Batch => (Router::new().handler::<work_together>(), config.concurrency(2)),
         During::BackOff => (Router::new().handler::<fail_first>(), config),
     };

@@ -1,7 +1,6 @@
-//! The checker's own account of the owners of partitions.
+//! The checker's books on partition owners.
 //!
-//! Invariant: the account follows the store's answers and their times, on the same clock. It never asks the store for
-//! the owner of a partition.
+//! Invariant: derived from the store's answers and the common clock, never by a query.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::simulation::history::Life;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
     pub(super) life: Life,
-    /// A drain of a log relay drains the table twice, and is another owner each time.
+    /// A drain of a log relay drains the table twice, with a new owner id each time.
     owner: OwnerId,
     epoch: i64,
     expires_at: Instant,
@@ -27,7 +26,6 @@ impl Checker {
             .is_some_and(|granted| granted.epoch == epoch)
     }
 
-    /// Whether any run owns the partition.
     pub(in super::super) fn is_owned(&self, partition: u16) -> bool {
         self.granted(partition).is_some()
     }
@@ -36,8 +34,8 @@ impl Checker {
         self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
     }
 
-    /// Notes that all leases are older by this much: the store's clock was set forward, or the machines of all relays were suspended. In the first case the
-    /// relays cannot know.
+    /// All leases age, because the store's clock jumps or all machines are suspended. Relays can
+    /// detect only the latter.
     pub(in super::super) fn aged(&mut self, by: Duration, can_know: bool) {
         for (partition, lease) in (0_u16..).zip(&mut self.leases) {
             let Some(granted) = lease else { continue };
@@ -48,7 +46,7 @@ impl Checker {
         }
     }
 
-    /// Whether a run cannot know that its lease has ended.
+    /// Whether a run cannot detect that its lease has ended.
     pub(super) fn is_misled(&self, life: Life, partition: u16) -> bool {
         let now = Instant::now();
         let mut misled = self.misled.iter();
@@ -75,8 +73,8 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
-            // The relay may own again a partition that it released without the store noticing, because the lease then
-            // ran out.
+            // The relay may reacquire a partition whose release was lost and whose lease then
+            // expired.
             self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
             self.end_repeats(lease.partition);
@@ -90,8 +88,7 @@ impl Checker {
         }
     }
 
-    /// A verdict lives as long as its lease: a verdict that was accepted without an answer is not repeated under a new
-    /// lease.
+    /// A verdict expires with its lease: an unanswered one is not repeated under a new lease.
     fn end_repeats(&mut self, partition: u16) {
         let of_partition = |account: &&mut Account| account.draft.partition == partition;
         for account in self.messages.iter_mut().filter(of_partition) {
@@ -102,7 +99,7 @@ impl Checker {
         }
     }
 
-    /// The new owner may send once more the messages that were confirmed to others and not settled in time.
+    /// The new owner may resend messages confirmed to others and not settled in time.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {
@@ -114,8 +111,8 @@ impl Checker {
         }
     }
 
-    /// The next owner of a partition, which may be the same relay, may send once more the messages that were confirmed
-    /// to this relay, if it could not settle them. If it could settle them, it had to.
+    /// The next owner may resend messages confirmed to this relay only if the relay could not
+    /// settle them.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
         let settles_in_vain = account.settles_in_vain;
@@ -158,7 +155,7 @@ impl Checker {
         }
     }
 
-    /// Notes that a relay releases partitions, before the call may be lost.
+    /// A relay releases partitions, even if the call gets lost.
     pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
         for lease in leases {
             self.excuse_unsettleable(life, lease.partition);

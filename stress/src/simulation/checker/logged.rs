@@ -1,6 +1,6 @@
-//! The checker's rules for the log: what its position may pass, and what may come twice.
+//! The checker's rules for the log: what the position may pass, and what may be repeated.
 //!
-//! Invariant: the checker knows from the commits themselves which messages the log holds up to a position.
+//! Invariant: the commits themselves determine which messages precede a position.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,15 @@ use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
 impl Checker {
-    /// The relays of this world are log relays.
     pub(in super::super) fn has_log(&mut self) {
         self.has_log = true;
     }
 
-    /// Notes that these messages were committed, and that the log holds them up to this position.
     pub(in super::super) fn logged(&mut self, end: Position, messages: Vec<MessageNo>) {
         self.unpassed.push((end, messages));
     }
 
-    /// Notes that a reading begins. Everything that the position has not passed may come once more.
+    /// A reading begins. Messages after the stored position may come once more.
     pub(in super::super) fn opened_log(&mut self, life: Life) {
         self.history.note(format!("run {life} opens the log"));
         for no in self.unpassed.iter().flat_map(|(_, messages)| messages) {
@@ -31,7 +29,6 @@ impl Checker {
         }
     }
 
-    /// Notes that the log gives a message to a run.
     pub(in super::super) fn given(&mut self, life: Life, id: MessageId) {
         match self.no_of(id) {
             Some(no) => {
@@ -46,7 +43,7 @@ impl Checker {
         }
     }
 
-    /// Notes that the table gives a message to a run, which is not the log's any more.
+    /// The table returns a message to a run: it no longer belongs to the log.
     pub(super) fn given_by_table(&mut self, life: Life, due: &[i64]) {
         for row_id in due {
             if let Some(no) = self.by_row_id.get(row_id) {
@@ -59,9 +56,9 @@ impl Checker {
         self.lives[life as usize].given.contains(&no)
     }
 
-    /// Notes that the table has adopted messages. They may be on their way to the broker from the log.
+    /// The table has adopted messages, which may be in flight from the log.
     pub(in super::super) fn adopted(&mut self, life: Life, ids: &[MessageId]) {
-        // Sorted by their numbers, because ids are random.
+        // Sorted by number, because ids are random.
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
             self.history
@@ -72,13 +69,13 @@ impl Checker {
         }
     }
 
-    /// The messages that the stored position has passed since it was last asked.
+    /// Messages passed by the stored position since the last call.
     pub(in super::super) fn passed_by(&mut self, stored: Position) -> Vec<MessageNo> {
         let passed = self.unpassed.extract_if(.., |(end, _)| *end <= stored);
         passed.flat_map(|(_, messages)| messages).collect()
     }
 
-    /// Checks that the position passes nothing that is not decided: a message that is still logged must have been on the stream.
+    /// Checks that each passed message that is still logged has been on the stream.
     pub(in super::super) fn passed(&mut self, passed: &[MessageNo], logged: &BTreeSet<MessageId>) {
         for no in passed.iter().copied() {
             self.history.note(format!("the position passes message {no}"));
@@ -94,7 +91,6 @@ impl Checker {
         }
     }
 
-    /// Whether the position has passed everything that was committed.
     pub(in super::super) fn has_passed_all(&self) -> bool {
         self.unpassed.is_empty()
     }

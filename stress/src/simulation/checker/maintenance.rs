@@ -1,6 +1,6 @@
-//! The checker's rules for tasks that end: drains, reconciling and purges.
+//! The checker's rules for drains, reconciliation and purges.
 //!
-//! Invariant: the checker's own books decide which messages are due, lost or old enough.
+//! Invariant: the checker's books determine which messages are due, lost or old enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,29 +12,27 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// One reconciling task with more messages reads several pages, and only each page is in order.
+/// Reconciliation reads in pages of this size, and only each page is ordered.
 const PAGE: usize = 1000;
 
-/// The messages that a drain has to publish.
 #[derive(Debug)]
 pub(super) struct Drain {
     due: Vec<MessageNo>,
     began: Instant,
 }
 
-/// What one reconciling task has read and sent.
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// Messages that are on the stream according to the answer that the task received.
+    /// Messages that the task saw on the stream.
     listed: BTreeSet<MessageNo>,
-    /// The last number that the task sent of each aggregate.
+    /// The last sequence sent per aggregate.
     sent: BTreeMap<u32, u64>,
 }
 
 impl Checker {
     // Drains.
 
-    /// Notes that a drain begins. The messages `due` may be published now, and no other run owns their partitions.
+    /// A drain begins. `due` are its publishable messages, in partitions without an owner.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
             // Earlier owners do not count.
@@ -46,8 +44,7 @@ impl Checker {
         });
     }
 
-    /// Removes a partition from all drains but the owner's: messages of a partition that another run takes over may be
-    /// blocked when the partition comes back.
+    /// Excludes a partition from all other drains: after a take-over, its messages may be blocked.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due, .. }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -56,12 +53,12 @@ impl Checker {
         }
     }
 
-    /// Notes that a drain reports that it published everything.
+    /// A drain reports success.
     pub(in super::super) fn drained(&mut self, life: Life) {
         let Some(Drain { due, began }) = self.lives[life as usize].drains.take() else {
             return;
         };
-        // It leaves what is paused.
+        // A drain leaves paused messages.
         if self.was_paused_since(began) {
             return;
         }
@@ -75,13 +72,13 @@ impl Checker {
         });
     }
 
-    // Reconciling.
+    // Reconciliation.
 
     pub(in super::super) fn reconciles(&mut self, life: Life) {
         self.lives[life as usize].reconciles = Some(Reconciling::default());
     }
 
-    /// Notes that the task asks for the contents of the stream. Returns the ids.
+    /// The task reads the contents of the stream. Returns the ids.
     pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
         let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
         let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
@@ -91,7 +88,7 @@ impl Checker {
         ids
     }
 
-    /// Notes that the task sends a message that it believes lost.
+    /// The task resends a message that it considers lost.
     pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
         let (settled, aggregate) = (account.is_settled(), account.draft.aggregate);
@@ -111,7 +108,7 @@ impl Checker {
         );
     }
 
-    /// Number of messages that were settled as published or passed by the log, can be read from the outbox, and are not on the stream.
+    /// Published messages that are in the outbox and not on the stream.
     pub(in super::super) fn missing(&self) -> u64 {
         let is_missing =
             |account: &&super::Account| account.is_settled() && account.copies == 0 && !account.purged;
@@ -120,7 +117,6 @@ impl Checker {
 
     // Purges.
 
-    /// Notes that these rows were purged for being older than `older_than`.
     pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
         for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {
             self.history.note(format!("message {no} is purged"));
@@ -128,7 +124,8 @@ impl Checker {
             account.purged = true;
             let (settled_at, passed_at) = (account.settled_at, account.passed_at);
             let recorded = account.draft.copy_of.unwrap_or(no);
-            // The retention of a message of the log counts from its recording, and that of a copy from the recording of its original.
+            // Logged messages and copies are kept from their recording; for a copy, that of its
+            // original.
             let of_log = passed_at.map(|_| self.account(recorded).committed_at);
             let is_old = settled_at
                 .or(of_log)

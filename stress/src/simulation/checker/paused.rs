@@ -1,7 +1,8 @@
-//! The checker's rules for pauses: nothing is sent that is paused, from the time on by which every relay must know of it.
+//! The checker's rule for pauses: no paused message is sent once every relay must have read the
+//! pause.
 //!
-//! Invariant: the checker counts from the operator's act, and never asks the store. A relay relies on what it knows of pauses for half of `lease_ttl`, and renews
-//! nothing unless it can read them.
+//! Invariant: the time counts from the operator's action. A relay relies on its last reading for
+//! half of `lease_ttl`, and renews no lease without a current reading.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// The pauses of a world, by aggregate type; `None` is everything.
+/// The pauses of a world by aggregate type; `None` pauses everything.
 #[derive(Debug, Default)]
 pub(super) struct Paused {
-    /// How long a relay may not know of a pause.
+    /// How long a relay may be unaware of a pause.
     known_within: Duration,
     standing: BTreeMap<Option<&'static str>, Standing>,
-    /// Until when pauses have stood that have ended.
+    /// The last end of an ended pause.
     stood_until: Option<Instant>,
 }
 
@@ -42,14 +43,13 @@ impl Paused {
         }
     }
 
-    /// Whether a pause stands, or has stood since this time.
+    /// Whether a pause is active or was active after `time`.
     pub(super) fn stood_since(&self, time: Instant) -> bool {
         let mut standing = self.standing.values();
         self.stood_until.is_some_and(|until| until >= time)
             || standing.any(|pause| pause.ends_at.is_none_or(|ends_at| ends_at >= time))
     }
 
-    /// For how long a pause of this type, or of everything, has stood.
     fn stands_for(&self, aggregate_type: &str, now: Instant) -> Option<Duration> {
         let pauses = [self.standing.get(&None), self.standing.get(&Some(aggregate_type))];
         let pauses = pauses.into_iter().flatten().filter(|pause| pause.stands(now));
@@ -58,7 +58,7 @@ impl Paused {
 }
 
 impl Checker {
-    /// Notes that publishing is paused. A pause that stands already goes on, with another end.
+    /// A pause begins. An active pause continues with the new end.
     pub(in super::super) fn pauses(&mut self, scope: Option<&'static str>, lasts: Option<Duration>) {
         let now = Instant::now();
         let what = scope.unwrap_or("everything");
@@ -72,7 +72,6 @@ impl Checker {
         self.paused.stood_until = self.paused.stood_until.max(ended);
     }
 
-    /// Notes that a pause was ended.
     pub(in super::super) fn unpauses(&mut self, scope: Option<&'static str>) {
         let what = scope.unwrap_or("everything");
         self.history.note(format!("the pause of {what} ends"));
@@ -80,7 +79,6 @@ impl Checker {
         self.paused.stood_until = Some(Instant::now());
     }
 
-    /// Checks that a message that is sent now is not paused.
     pub(super) fn check_paused(&mut self, life: Life, no: MessageNo, aggregate_type: &str) {
         let stands_for = self.paused.stands_for(aggregate_type, Instant::now());
         let known_within = self.paused.known_within;
@@ -92,7 +90,7 @@ impl Checker {
         });
     }
 
-    /// Whether a pause may have kept back what was due at this time or later.
+    /// Whether a pause may have held back a message due at `time` or later.
     pub(super) fn was_paused_since(&self, time: Instant) -> bool {
         self.paused.stood_since(time)
     }

@@ -1,6 +1,6 @@
-//! The checker's own account of the stream: its messages, the ids that the broker remembers, and the order of arrival.
+//! The checker's books on the stream: messages, remembered ids, and order of arrival.
 //!
-//! Invariant: the account follows the broker's actions, by stream sequence.
+//! Invariant: derived from the broker's actions, by stream sequence.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::simulation::Invariant;
 use crate::simulation::history::MessageNo;
 
 impl Checker {
-    /// Returns the class with which the broker refuses the message for its own fault, if it has one.
+    /// The class with which the broker rejects the message for its own fault, if any.
     pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
         let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
@@ -31,14 +31,13 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // This refusal may make the message a dead letter. Until then nothing overtakes the message.
+        // This refusal may dead-letter the message. Until then no message overtakes it.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)
     }
 
-    /// Notes that the broker accepted a message: as a new entry with this stream sequence, or as a duplicate of one
-    /// that it remembers.
+    /// The broker accepted a message, as a new entry or as a duplicate.
     pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
         let Receipt {
             stream_sequence,
@@ -66,7 +65,7 @@ impl Checker {
         }
     }
 
-    /// Checks that every message that must come before this one is on the stream.
+    /// Checks that all required predecessors are on the stream.
     fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
@@ -76,8 +75,8 @@ impl Checker {
             let earlier = order.iter().take_while(|other| **other != no);
             earlier.copied().find(|no_of_other| {
                 let (no_of_other, other) = (*no_of_other, self.account(*no_of_other));
-                // A copy comes after the messages recorded before it. It need not wait for messages that were recorded
-                // but not committed.
+                // A copy follows the messages recorded before it, but need not wait for those
+                // committed later.
                 let is_behind = account.draft.copy_of.is_some()
                     || other.draft.copy_of.is_none()
                     || no_of_other < account.draft.known;
@@ -95,21 +94,19 @@ impl Checker {
         }
     }
 
-    /// Notes that the broker has forgotten the ids of its messages.
     pub(in super::super) fn forgot(&mut self) {
         for account in &mut self.messages {
             account.remembered = None;
         }
     }
 
-    /// The stream sequences of the messages on the stream.
     pub(in super::super) fn stream_sequences(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.stream.keys().copied()
     }
 
-    /// Notes that the stream has lost messages, with or without their ids.
+    /// The stream has lost messages, with or without their ids.
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
-        // Sorted, because the history must not depend on the order of the set.
+        // Sorted, so that the history does not depend on the set's order.
         let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
         stream_sequences.sort_unstable();
         for stream_sequence in stream_sequences {

@@ -1,4 +1,4 @@
-//! A primary server that dies under load, and a standby server that takes over.
+//! A primary that dies under load, and a standby that is promoted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +13,12 @@ use super::{Place, modern, number, until};
 
 const STANDBY: &str = "standby";
 const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
-/// Events of each account that are committed before the primary server dies.
+/// Committed events per account before the primary dies.
 const LOAD: u64 = 20;
-/// The first version whose standby servers keep a copy of the slot.
+/// The first version with slot synchronization to standbys.
 const SLOTS_FOLLOW: u32 = 17;
 
-/// A primary server, a standby server that has each commit before its writer learns of it, and an address that leads to the primary one.
+/// A primary, a synchronous standby, and a proxy that leads to the primary.
 struct Pair {
     primary: Server,
     standby: Server,
@@ -29,7 +29,7 @@ impl Pair {
     async fn open(program: &str, version: u32) -> Self {
         let follows = version >= SLOTS_FOLLOW;
         let mut settings = vec!["wal_level=logical", "synchronous_standby_names=*"];
-        // The relay is told of no commit that the standby server does not have.
+        // The relay receives no commit that the standby does not have.
         settings.extend(follows.then_some("synchronized_standby_slots=standby"));
         let mut primary = Server::postgres(Path::new(program), &settings).unwrap();
         primary.start().await.unwrap();
@@ -52,7 +52,8 @@ impl Pair {
         }
     }
 
-    /// The primary server dies. Its address leads to a server that only reads, until the relay has met it. Then that server takes over.
+    /// Kills the primary and leads the proxy to the read-only standby. After the relay has
+    /// connected, promotes it.
     async fn fail_over(&mut self, standby: &DatabaseConnection) {
         self.primary.kill().unwrap();
         self.proxy.lead_to(self.standby.url());
@@ -67,12 +68,11 @@ impl Pair {
 }
 
 impl Place {
-    /// Commits events of one account until a commit fails.
     async fn write_until_it_fails(&self, account: &str) {
         while self.try_write_with(account, 1, |_| {}).await.is_ok() {}
     }
 
-    /// Counts what is committed. A writer does not know it of its last event.
+    /// Counts the committed events, because the outcome of a writer's last commit is unknown.
     async fn look_what_is_committed(&self, account: &str) {
         let sql = format!("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '{account}'");
         let there = u64::try_from(self.number(&sql).await).unwrap();
@@ -85,7 +85,6 @@ impl Place {
         committed.insert(account.to_owned(), there);
     }
 
-    /// The ids of all messages in the table.
     async fn recorded(&self) -> BTreeSet<String> {
         let sql = "SELECT id::text AS id FROM outbox_messages";
         let rows = Statement::from_string(self.db.get_database_backend(), sql);
@@ -94,8 +93,8 @@ impl Place {
     }
 }
 
-/// With a copy of the slot (from PostgreSQL 17 on) the log goes on, and no event is published that the failover has lost. Without it the table publishes what
-/// may be missing.
+/// With a synchronized slot (PostgreSQL 17 or later), the log continues, and no lost event is
+/// published. Otherwise the table publishes what may be missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
     let (Some(version), Some(program)) = (modern::version(), backend_url("OUTBOX_TEST_POSTGRES_BIN")) else {

@@ -1,10 +1,10 @@
-//! A slot that the server gives up because it keeps too much (`max_slot_wal_keep_size`).
+//! A slot that the server invalidates for retaining too much WAL (`max_slot_wal_keep_size`).
 
 use sea_orm::ConnectionTrait as _;
 
 use super::{Place, run_relay, until};
 
-/// Small segments are not to be had without another `initdb`: 16 MB each, of which the slot may keep two.
+/// The slot may keep two WAL segments of 16 MB. Smaller segments require another `initdb`.
 const SETTINGS: [&str; 3] = [
     "max_slot_wal_keep_size=32MB",
     "min_wal_size=32MB",
@@ -16,7 +16,7 @@ impl Place {
         self.log().status().await.unwrap().is_lost
     }
 
-    /// Lets other tables write so much that the server gives the slot up, while events are recorded.
+    /// Writes to other tables until the server invalidates the slot, while events are recorded.
     async fn lose_slot(&self) {
         until("the server does not give the slot up", async || {
             self.write(&["1", "2", "3"], 2).await;
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// The relay was away for too long.
+/// No relay runs while the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_was_invalidated_while_no_relay_ran_is_repaired_from_the_table() {
     let Some(place) = Place::private(&SETTINGS).await else {
@@ -64,7 +64,7 @@ async fn a_slot_that_was_invalidated_while_no_relay_ran_is_repaired_from_the_tab
     place.close().await;
 }
 
-/// The relay runs and cannot read: its connection passes nothing on. The server ends its session and gives the slot up.
+/// The relay's connection is stalled, so the server ends its session and invalidates the slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_is_invalidated_under_a_relay_that_reads_loses_nothing() {
     let Some(place) = Place::private(&SETTINGS).await else {

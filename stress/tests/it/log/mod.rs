@@ -1,7 +1,8 @@
-//! Log relays on a real PostgreSQL and a real nats-server, where the broker refuses, slots are lost, connections fall silent and commits wait.
+//! Log relays on a real PostgreSQL and nats-server, with broker refusals, lost slots, silent
+//! connections and waiting commits.
 //!
-//! Method: the writer keeps its own list. In the end each event of it is on the stream, nothing else is, and the events of each account first appear in the
-//! order of their commits. Relays that are killed are in `chaos.rs`.
+//! Method: in the end the stream has exactly the writers' events, and first appearances are in
+//! commit order per account. For killed relays, see `chaos.rs`.
 
 mod failover;
 mod invalidated;
@@ -45,7 +46,6 @@ struct Credited {
     filler: String,
 }
 
-/// A message on the stream.
 struct Arrived {
     id: String,
     account: String,
@@ -68,7 +68,7 @@ impl Arrived {
 
 pub(super) type Relay = LogRelay<SqlStore, PostgresLog, JetStreamPublisher>;
 
-/// An outbox whose log is on, on a server of its own or in a schema of its own, and a stream.
+/// An outbox with a log, on its own server or in its own schema, and a stream.
 struct Place {
     server: Option<Server>,
     name: String,
@@ -76,26 +76,26 @@ struct Place {
     db: DatabaseConnection,
     client: outbox_nats::async_nats::Client,
     stream: EventStream,
-    /// How many events of each account are known to be committed.
+    /// Number of certainly committed events per account.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Place {
-    /// A schema of its own on the server of all tests; `None` skips the test.
+    /// A separate schema on the shared server; `None` skips the test.
     async fn shared() -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
         Some(Self::make(None, url, &nats_url).await)
     }
 
-    /// A server of its own with these settings; `None` skips the test.
+    /// A separate server with these settings; `None` skips the test.
     async fn private(settings: &[&str]) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
         let settings = [&["wal_level=logical"], settings].concat();
         let mut server = Server::postgres(Path::new(&program), &settings).unwrap();
         server.start().await.unwrap();
-        // It answers from here on.
+        // Waits until the server answers.
         server.connect(1).await.unwrap().close().await.unwrap();
         let url = server.url().to_owned();
         Some(Self::make(Some(server), url, &nats_url).await)
@@ -128,7 +128,6 @@ impl Place {
         self.log_at(&self.url, &self.db)
     }
 
-    /// The log, read by way of this address.
     fn log_at(&self, url: &str, db: &DatabaseConnection) -> PostgresLog {
         let log = PostgresLog::new(db.clone(), url).unwrap();
         log.named(&self.name).unwrap()
@@ -146,12 +145,11 @@ impl Place {
             .with_log_config(log_config)
     }
 
-    /// Runs a log relay until `scenario` is over.
     async fn run(&self, scenario: impl Future<Output = ()>) {
         run_relay(&self.relay(), scenario).await;
     }
 
-    /// Commits this many events of each account, one transaction for each event.
+    /// Commits `each` events of each account, one per transaction.
     async fn write(&self, accounts: &[&str], each: u64) {
         for _ in 0..each {
             for account in accounts {
@@ -160,12 +158,11 @@ impl Place {
         }
     }
 
-    /// Commits events of one account in one transaction.
     async fn write_with(&self, account: &str, count: u64, change: impl Fn(&mut Recorded)) {
         self.try_write_with(account, count, change).await.unwrap();
     }
 
-    /// As [`Self::write_with`]. After an error of the commit nobody knows whether it took place.
+    /// As [`Self::write_with`]. After a failed commit, its outcome is unknown.
     async fn try_write_with(
         &self,
         account: &str,
@@ -214,21 +211,19 @@ impl Place {
         self.context().get_stream(&self.name).await.unwrap()
     }
 
-    /// Changes the stream under the relay, as an operator does.
     async fn reconfigure(&self, change: impl FnOnce(&mut stream::Config)) {
         let mut config = self.jetstream().await.get_info().await.unwrap().config;
         change(&mut config);
         self.context().update_stream(config).await.unwrap();
     }
 
-    /// What is on the stream, in order.
     async fn arrived(&self) -> Vec<Arrived> {
         let stream = self.jetstream().await;
         let arrived = patient::read_all(&stream, Arrived::read).await;
         arrived.unwrap()
     }
 
-    /// The numbers of each account, in the order in which they came first.
+    /// Numbers per account, in order of first appearance.
     async fn numbers(&self) -> BTreeMap<String, Vec<u64>> {
         let (mut numbers, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
         for Arrived { account, number, .. } in self.arrived().await {
@@ -239,7 +234,6 @@ impl Place {
         numbers
     }
 
-    /// Waits until all committed events of these accounts are on the stream.
     async fn arrived_of(&self, accounts: &[&str]) {
         until("an event did not arrive", async || {
             let numbers = self.numbers().await;
@@ -251,14 +245,13 @@ impl Place {
         .await;
     }
 
-    /// Waits until each committed event is on the stream.
     async fn published(&self) {
         let accounts: Vec<String> = self.committed.lock().unwrap().keys().cloned().collect();
         let accounts: Vec<&str> = accounts.iter().map(String::as_str).collect();
         self.arrived_of(&accounts).await;
     }
 
-    /// Nothing is lost, nothing was invented, and each account is in order.
+    /// No event is lost or invented, and each account is in order.
     async fn assert_balanced(&self) {
         let committed = self.committed.lock().unwrap().clone();
         let expected: BTreeMap<String, Vec<u64>> = committed
@@ -277,13 +270,12 @@ impl Place {
         number(&self.db, sql).await
     }
 
-    /// Messages that are the table's and not decided.
+    /// Undecided messages of the table.
     async fn in_table(&self) -> i64 {
         self.number("SELECT count(*) FROM outbox_messages WHERE status IN (0, 3)")
             .await
     }
 
-    /// Number of rows with this status.
     async fn rows(&self, status: i16) -> i64 {
         self.number(&format!(
             "SELECT count(*) FROM outbox_messages WHERE status = {status}"
@@ -291,7 +283,7 @@ impl Place {
         .await
     }
 
-    /// Removes what outlives the test. A server of its own goes as a whole.
+    /// Removes shared state. The test's own server is removed as a whole.
     async fn close(self) {
         self.context().delete_stream(&self.name).await.unwrap();
         if self.server.is_none() {
@@ -301,7 +293,6 @@ impl Place {
     }
 }
 
-/// What is special about an event.
 #[derive(Default)]
 struct Recorded {
     filler: usize,
@@ -335,7 +326,6 @@ async fn number(db: &DatabaseConnection, sql: &str) -> i64 {
     row.try_get("", "n").unwrap()
 }
 
-/// Runs a relay until `scenario` is over.
 async fn run_relay(relay: &Relay, scenario: impl Future<Output = ()>) {
     let shutdown = CancellationToken::new();
     let scenario = async {
@@ -352,7 +342,7 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    // A silent connection is noticed after 40 s.
+    // A silent connection is detected after 40 s.
     let outcome = tokio::time::timeout(2 * SOON, wait).await;
     outcome.unwrap_or_else(|_| panic!("{what}"));
 }

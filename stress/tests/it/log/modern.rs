@@ -1,4 +1,5 @@
-//! What only newer versions of PostgreSQL have. `cargo xtask postgres18` runs these tests; elsewhere the promises do not apply.
+//! Features of newer PostgreSQL versions, tested by `cargo xtask postgres18`. Elsewhere the tests
+//! do not apply.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use outbox_testing::{backend_url, not_applicable};
 
 use super::{Place, until};
 
-/// The major version of the server that private servers are made of.
+/// The major version of the private servers.
 pub(super) fn version() -> Option<u32> {
     let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
     let output = Command::new(Path::new(&program))
@@ -22,7 +23,7 @@ pub(super) fn version() -> Option<u32> {
     Some(number.unwrap())
 }
 
-/// PostgreSQL 18 gives up a slot that nobody reads for this long, at its next checkpoint.
+/// PostgreSQL 18 invalidates a slot that is idle for this long, at its next checkpoint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_stood_still_for_too_long_is_repaired_from_the_table() {
     let Some(version) = version() else { return };
@@ -59,7 +60,7 @@ async fn a_slot_that_stood_still_for_too_long_is_repaired_from_the_table() {
     place.close().await;
 }
 
-/// The slot is one that PostgreSQL copies to standby servers, also when it was made anew.
+/// The slot has the failover flag, even after it is recreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slot_is_one_that_standby_servers_keep_as_well() {
     let Some(version) = version() else { return };

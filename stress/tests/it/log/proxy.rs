@@ -1,5 +1,5 @@
-//! A TCP proxy in front of PostgreSQL. It can hold everything back, its connections can fall silent, as if a firewall had forgotten them, and it can lead to
-//! another server from now on, as a name does after a failover.
+//! A TCP proxy in front of PostgreSQL. It can stall all connections, silence existing ones as a
+//! firewall does, and lead new ones to another server as after a failover.
 
 use std::sync::Arc;
 
@@ -7,12 +7,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of bytes.
 #[derive(Clone, Copy, Default)]
 struct Rule {
-    /// Nothing is passed on for the moment.
+    /// Whether all traffic is stalled.
     holds_back: bool,
-    /// Connections with a smaller number pass nothing on any more, and are not closed.
+    /// Connections with a smaller number are silent, and stay open.
     silent_below: usize,
     /// The number of the next connection.
     next: usize,
@@ -21,12 +20,11 @@ struct Rule {
 pub(super) struct Proxy {
     pub(super) url: String,
     rule: Arc<watch::Sender<Rule>>,
-    /// Address and port that new connections lead to.
     server: Arc<watch::Sender<String>>,
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback interface until the test's runtime ends.
+    /// Listens on a free loopback port until the test's runtime ends.
     pub(super) async fn in_front_of(url: &str) -> Self {
         let (login, server, path) = parts(url);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -52,12 +50,12 @@ impl Proxy {
         }
     }
 
-    /// New connections lead to this server.
+    /// Leads new connections to this server.
     pub(super) fn lead_to(&self, url: &str) {
         self.server.send_replace(parts(url).1.to_owned());
     }
 
-    /// Nothing is passed on until [`Self::pass_on`].
+    /// Stalls all traffic until [`Self::pass_on`].
     pub(super) fn hold_back(&self) {
         self.rule.send_modify(|rule| rule.holds_back = true);
     }
@@ -66,20 +64,19 @@ impl Proxy {
         self.rule.send_modify(|rule| rule.holds_back = false);
     }
 
-    /// The connections of now pass nothing on any more. New ones do.
+    /// Silences all existing connections.
     pub(super) fn silence(&self) {
         self.rule.send_modify(|rule| rule.silent_below = rule.next);
     }
 }
 
-/// Login, server and path of an address.
 fn parts(url: &str) -> (&str, &str, &str) {
     let (login, rest) = url.rsplit_once('@').unwrap();
     let (server, path) = rest.split_once('/').unwrap();
     (login, server, path)
 }
 
-/// Passes bytes on in both directions. If one side ends, both end, but not for a client whose connection is silent.
+/// Copies in both directions. If one side ends, both end, except for a silent connection.
 async fn pass(client: TcpStream, server: String, number: usize, rule: watch::Receiver<Rule>) {
     let Ok(server) = TcpStream::connect(server).await else {
         return;
@@ -100,7 +97,7 @@ async fn copy(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        // A silent connection waits here for ever; one that is held back, until it passes on.
+        // A silent connection waits here forever, a stalled one until it resumes.
         let passes = rule.wait_for(|rule| !rule.holds_back && number >= rule.silent_below);
         if passes.await.is_err() {
             return;

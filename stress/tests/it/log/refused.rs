@@ -1,4 +1,4 @@
-//! What the broker refuses, and what is delayed, goes by way of the table; everything else flows.
+//! Refused and delayed messages go through the table; all others continue.
 
 use outbox_core::Selection;
 use outbox_sea_orm::SqlStore;
@@ -9,7 +9,7 @@ use super::{Place, until};
 
 const DEAD: i16 = 2;
 
-/// The stream takes no large messages, until somebody raises its limit and retries the dead letter.
+/// The stream rejects large messages until its limit is raised and the dead letter is retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_only() {
     let Some(place) = Place::shared().await else {
@@ -36,7 +36,7 @@ async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_
             let store = SqlStore::new(place.db.clone());
             assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
             place.published().await;
-            // The account is the log's again.
+            // The account belongs to the log again.
             until("the table keeps them", async || place.in_table().await == 0).await;
             place.write(&["3"], 10).await;
             place.published().await;
@@ -46,7 +46,7 @@ async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_
     place.close().await;
 }
 
-/// The stream does not take the subjects of one account for a while.
+/// The stream temporarily rejects the subjects of one account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_flow() {
     let Some(place) = Place::shared().await else {
@@ -72,7 +72,7 @@ async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_fl
             place
                 .reconfigure(|config| config.subjects = vec![all.clone()])
                 .await;
-            // Writers do not wait for what was refused.
+            // Writers do not wait for rejected messages.
             place.write(&["1", "2", "3", "4", "5"], 10).await;
             place.published().await;
         })
@@ -82,7 +82,7 @@ async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_fl
     place.close().await;
 }
 
-/// Ten of each of a thousand accounts. Others of the same accounts stand behind them.
+/// Ten delayed messages of each of 1,000 accounts, some with further messages after them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_delayed_messages_come_when_they_are_due_and_in_order() {
     let Some(place) = Place::shared().await else {

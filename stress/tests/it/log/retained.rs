@@ -1,4 +1,4 @@
-//! What a slot keeps of the server's disk: while the stream takes nothing, and while the outbox has nothing.
+//! WAL retained by a slot while the stream is full, and while the outbox is idle.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
 
 use super::{Place, run_relay, until};
 
-/// A segment of the server's log.
+/// A WAL segment.
 const SEGMENT: u64 = 16 << 20;
 
 const ACCOUNTS: [&str; 3] = ["1", "2", "3"];
 
 impl Place {
-    /// Where the server's log ends.
+    /// The end of the WAL.
     async fn end(&self) -> i64 {
         self.number("pg_current_wal_insert_lsn() - '0/0'").await
     }
 
-    /// Up to where the slot is freed.
+    /// The slot's confirmed position.
     async fn confirmed(&self) -> i64 {
         let sql = format!(
             "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{}_log'",
@@ -33,7 +33,6 @@ impl Place {
         status.retained_bytes.unwrap_or_default()
     }
 
-    /// Another table writes this many megabytes.
     async fn write_elsewhere(&self, megabytes: u32) {
         self.execute("CREATE TABLE IF NOT EXISTS other (filler text)")
             .await;
@@ -44,7 +43,7 @@ impl Place {
     }
 }
 
-/// The slot would keep all that is written, until the disk is full or the server gives it up.
+/// Otherwise the slot would retain all WAL until the disk is full or the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
     let Some(place) = Place::private(&["max_slot_wal_keep_size=64MB"]).await else {
@@ -81,7 +80,7 @@ async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
         .await;
         until("the table adopts nothing", async || place.in_table().await > 0).await;
         until("the log is not freed", async || {
-            // The server frees its disk up to a checkpoint that the position has passed.
+            // The server removes WAL up to a checkpoint that the position has passed.
             place.execute("CHECKPOINT").await;
             place.write(&ACCOUNTS, 1).await;
             let confirmed = place.confirmed().await;
@@ -102,7 +101,7 @@ async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
     place.close().await;
 }
 
-/// Nothing is recorded, so no message moves the position.
+/// Without recorded messages, no message moves the position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_has_nothing_to_give_keeps_nothing_of_what_others_write() {
     let Some(place) = Place::private(&[]).await else {

@@ -1,19 +1,20 @@
-//! A replication connection that falls silent without being closed.
+//! A replication connection that becomes silent without being closed.
 
 use outbox_core::shutdown::CancellationToken;
 
 use super::proxy::Proxy;
 use super::{Place, Relay, config, run_relay, until};
 
-/// The server ends a session that has not answered for this long, so that the slot is free for another. It is longer than a machine stands still.
+/// The server ends a silent session after this time, which frees the slot. Longer than a machine
+/// stalls.
 const SETTINGS: [&str; 1] = ["wal_sender_timeout=10s"];
 
-/// A relay whose leases outlast a machine that stands still. Otherwise the reader lets the log go, and the relays change places.
+/// A relay whose leases outlast a stalled machine, so that the reader does not change.
 fn calm(relay: Relay) -> Relay {
     relay.with_config(config())
 }
 
-/// The silent reader is replaced. It learns of that, and publishes nothing more.
+/// The silent reader is replaced, detects it, and publishes nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
     let Some(place) = Place::private(&SETTINGS).await else {
@@ -53,7 +54,7 @@ async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
     place.close().await;
 }
 
-/// Nobody else is there.
+/// Without another relay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_whose_replication_connection_fell_silent_opens_another() {
     let Some(place) = Place::private(&SETTINGS).await else {

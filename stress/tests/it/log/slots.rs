@@ -1,10 +1,11 @@
-//! A server that has no free slot.
+//! A server without a free slot.
 
 use outbox_log::{LogError, PostgresLog};
 
 use super::{Place, number, pool};
 
-/// The first outbox has the only slot. Whoever sets up the second one is told what to do, and finds nothing of it afterwards.
+/// The first outbox has the only slot. The setup of a second log fails with advice and leaves
+/// nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_without_a_free_slot_is_refused_and_leaves_nothing_behind() {
     let Some(place) = Place::private(&["max_replication_slots=1"]).await else {

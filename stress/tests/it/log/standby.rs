@@ -1,21 +1,23 @@
-//! Commits that wait for a standby server (`synchronous_standby_names`). They are in the log before anybody can see them in the table.
+//! Commits that wait for a standby (`synchronous_standby_names`): in the log before they are
+//! visible in the table.
 
 use sea_orm::ConnectionTrait as _;
 
 use super::{Place, pool, run_relay, until};
 
-/// A commit that changes nothing.
+/// A commit without changes.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'probe', '')";
-/// Number of commits that wait for a standby server.
+/// Commits waiting for a standby.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
 
 impl Place {
-    /// From here on commits wait for a standby server that does not exist, unless their session asks for none.
+    /// From now on, commits wait for a missing standby, unless their session disables this.
     async fn commits_wait(&self) {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
-        // The server's checkpointer puts it into force at a moment of its own. A probe that waits returns with the others.
+        // The checkpointer applies the setting asynchronously. A waiting probe returns with the
+        // others.
         until("the setting is not in force", async || {
             let db = self.db.clone();
             let probe = tokio::spawn(async move { db.execute_unprepared(PROBE).await });
@@ -29,7 +31,7 @@ impl Place {
         .await;
     }
 
-    /// Waiting commits return, as they do when the operator gives the standby server up.
+    /// Releases waiting commits, as an operator who gives up the standby.
     async fn commits_go_on(&self) {
         self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
         self.execute("SELECT pg_reload_conf()").await;
@@ -43,7 +45,7 @@ impl Place {
     }
 }
 
-/// One of the events is refused while nobody can see it, so the table cannot adopt it yet.
+/// One event is refused while it is invisible, so the table cannot adopt it yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken() {
     let Some(place) = Place::private(&[]).await else {
@@ -51,7 +53,7 @@ async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken()
     };
     let all = format!("{}.>", place.name);
     let some = ["1", "3"].map(|account| format!("{}.account.{account}.>", place.name));
-    // The relay's own writes wait for no standby server.
+    // The relay's own writes do not wait for a standby.
     let local = format!("{}?options[synchronous_commit]=local", place.url);
     let db = pool(&local, &place.name).await;
     let relay = place.relay_of(place.log_at(&place.url, &db), &db);
@@ -98,7 +100,7 @@ async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken()
     place.close().await;
 }
 
-/// The relay's writes wait as well: it cannot store its position, and its leases run out.
+/// The relay's writes wait too: it cannot store its position, and its leases expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_whose_own_writes_wait_for_a_standby_server_goes_on_afterwards() {
     let Some(place) = Place::private(&[]).await else {
@@ -114,7 +116,7 @@ async fn a_relay_whose_own_writes_wait_for_a_standby_server_goes_on_afterwards()
                     tokio::join!(place.write(&["1"], 2), place.write(&["2", "3"], 2));
                 };
                 let release = async {
-                    // Two writers, and somebody of the relay.
+                    // Two writers and the relay.
                     place.until_waiting(3).await;
                     place.commits_go_on().await;
                 };

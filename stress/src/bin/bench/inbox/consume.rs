@@ -1,5 +1,5 @@
-//! The speed at which an inbox handles the messages of a stream, compared to the same transactions
-//! without an inbox, and batches and the other strategies, compared to one row per message.
+//! The rate of an inbox, compared to the same transactions without an inbox; and batches and other
+//! strategies, compared to one row per message.
 
 use outbox_inbox::{Handler, InboxConfig};
 
@@ -10,11 +10,9 @@ use crate::figure::{Figure, Series};
 use crate::servers::Servers;
 use crate::{Options, Result, check};
 
-/// Concurrent transactions, with and without an inbox.
 const TRANSACTIONS: usize = 32;
 const UNIT: &str = "messages/s";
 
-/// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(60_000, 15_000);
     let mut rates = Series::default();
@@ -35,7 +33,7 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Measures batches and the other strategies, each with the rate of [`one`] measured just before.
+/// Each strategy is compared with a rate of [`one`] measured just before.
 pub(super) async fn strategies(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(60_000, 15_000);
     let mut rates = Series::default();
@@ -72,15 +70,15 @@ async fn handle_all<H: Handler>(servers: &Servers, messages: u64) -> Result<f64>
     Ok(rate)
 }
 
-/// As many concurrent handlers as the baseline has transactions, and twice as many messages fetched ahead.
+/// As many concurrent handlers as the baseline has transactions, with twice as many messages in
+/// flight.
 fn config() -> InboxConfig {
     InboxConfig::default()
         .concurrency(TRANSACTIONS)
         .in_flight_max(2 * TRANSACTIONS)
 }
 
-/// Two rates in messages per second: while the handler runs for each message, and for the same messages once all have
-/// been handled.
+/// Messages per second of the first delivery, and of redelivered duplicates.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>(config()).await?;

@@ -1,4 +1,4 @@
-//! The handlers that are measured: each executes one small statement per message.
+//! The measured handlers.
 //!
 //! Invariant: each effect adds one to a balance, so that effects can be counted.
 
@@ -8,15 +8,13 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
 use crate::load::Moved;
 
-/// The table of accounts. Free room in its pages keeps an updated row on its page.
+/// Free space in the pages keeps an updated row on its page.
 pub(super) const ACCOUNTS: &str =
     "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
 
-/// Inserts an account for each aggregate.
 pub(super) const FILL_ACCOUNTS: &str =
     "INSERT INTO accounts SELECT 1000000 + n, 0 FROM generate_series(0, 999) n";
 
-/// The effect of one message.
 pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Result<(), DbErr> {
     let sql = "UPDATE accounts SET balance = balance + 1 WHERE id = $1";
     db.execute_raw(Statement::from_sql_and_values(
@@ -28,19 +26,18 @@ pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Resul
     Ok(())
 }
 
-/// One message per transaction.
 #[idempotent_handler(consumer = "one")]
 pub(super) async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// A hundred messages per transaction, with one statement for all of them.
+/// 100 messages per transaction, with one statement.
 #[idempotent_handler(consumer = "several", batch = 100)]
 pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let ids = events.iter().map(|event| Value::from(event.account_id)).collect();
     let ids = Value::Array(ArrayType::BigInt, Some(Box::new(ids)));
-    // A batch may hold several messages of an account, and an update changes a row once.
+    // `UPDATE` changes each row once, but a batch may have several messages of one account.
     let sql = "UPDATE accounts SET balance = balance + n \
                FROM (SELECT id AS account, count(*) AS n FROM unnest($1) AS id GROUP BY id) moved WHERE id = account";
     tx.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids]))
@@ -48,21 +45,21 @@ pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(),
     Ok(())
 }
 
-/// A hundred messages per transaction, handled one after the other.
+/// 100 messages per transaction, handled one by one.
 #[idempotent_handler(consumer = "together", batch = 100)]
 pub(super) async fn together(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// Without a record of handled messages. The effect must not happen twice, but nothing in the benchmark repeats it.
+/// Without a record of handled messages. Nothing in the benchmark redelivers.
 #[idempotent_handler(consumer = "natural", strategy = natural)]
 pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// One row per aggregate instead of one per message.
+/// One row per aggregate instead of per message.
 #[idempotent_handler(consumer = "sequence", strategy = sequence)]
 pub(super) async fn sequence(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;

@@ -1,8 +1,8 @@
 //! The time from publishing a message to its effect, and the cost of an idle inbox.
 //!
-//! Publisher and observer are this process, so that one clock measures; the inbox is another process. The clock starts
-//! when the message is handed to the driver. It stops when the inbox's acknowledgement, which follows the commit, has
-//! passed through the server. Both ends make the figure slightly larger than the true time.
+//! One process publishes and observes, so that one clock measures. The time runs from the hand-over
+//! to the client to the receipt of the acknowledgement, which follows the commit. The figure is
+//! slightly higher than the true time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,10 +18,8 @@ use crate::raw::{Messages, WINDOW, context};
 use crate::servers::Servers;
 use crate::{Options, Result, check};
 
-/// Messages per second.
 const PACE: u64 = 500;
 
-/// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let seconds = options.size(20, 5);
     let mut series = Series::default();
@@ -41,13 +39,12 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Publishes at a fixed pace to a running inbox.
 async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     let mut world = World::make(servers, 0).await?;
     let inbox = world.start()?;
     sleep(SETTLING).await;
     let client = async_nats::connect(world.stream.nats_url.as_str()).await?;
-    // Acknowledgements are ordinary messages of the server, so a subscription receives them too.
+    // Acknowledgements are ordinary NATS messages, so a subscription receives them.
     let answers = client
         .subscribe(format!("$JS.ACK.{}.one.>", world.stream.name))
         .await?;
@@ -70,8 +67,7 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     Ok(Latency::of(millis))
 }
 
-/// Publishes at a fixed pace. Returns the time at which each message was handed to the driver, in the order of the
-/// stream sequences.
+/// Publishes at a fixed rate. Returns the hand-over times by stream sequence.
 async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Instant>> {
     let messages = Messages::new(&world.stream)?;
     let context = context(client.clone());
@@ -83,7 +79,7 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
         let (subject, message) = messages.event(n)?;
         published.push(Instant::now());
         acks.push_back(context.send_publish(subject, message).await?);
-        // The oldest acknowledgement arrived long ago, so waiting for it takes no time.
+        // The oldest acknowledgement arrived long ago, so this does not wait.
         if acks.len() == WINDOW {
             acks.pop_front().ok_or("no acknowledgement")?.await?;
         }
@@ -96,7 +92,6 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
     Ok(published)
 }
 
-/// The time of each message's first acknowledgement, by stream sequence.
 async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<Instant>>> {
     let mut answered = vec![None; usize::try_from(messages)?];
     let mut left = messages;
@@ -106,7 +101,7 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
             .map_err(|_| "messages were not acknowledged in time")?
             .ok_or("the observer's subscription ended")?;
         let at = Instant::now();
-        // A progress report or a negative acknowledgement is not an effect.
+        // Skips progress reports and negative acknowledgements.
         if !answer.payload.is_empty() && !answer.payload.starts_with(b"+ACK") {
             continue;
         }
@@ -122,8 +117,8 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
     Ok(answered)
 }
 
-/// Parses `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`. Newer servers put two
-/// tokens before the stream and one at the end.
+/// Parses `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`.
+/// Newer servers add two tokens before the stream and one at the end.
 fn stream_sequence(subject: &str) -> Option<usize> {
     let tokens: Vec<&str> = subject.split('.').collect();
     let token = if tokens.len() == 9 { 5 } else { 7 };
@@ -134,7 +129,7 @@ fn stream_sequence(subject: &str) -> Option<usize> {
         .filter(|stream_sequence| *stream_sequence > 0)
 }
 
-/// Transactions per second and percent of a core of an inbox with an empty stream.
+/// Transactions per second, and percent of a core, of an idle inbox.
 async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, 0).await?;
     let inbox = world.start()?;

@@ -1,11 +1,10 @@
-//! The memory that an inbox uses while a stream full of messages waits for it.
+//! The memory of an inbox with a full stream.
 
 use super::World;
 use crate::figure::{Figure, Series};
 use crate::servers::Servers;
 use crate::{MEBIBYTE, Options, Result};
 
-/// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(1_000_000, 100_000);
     let handled = options.size(50_000, 10_000);

@@ -1,7 +1,7 @@
-//! The cost that an inbox adds to its handlers' transactions, and the cost of an idle inbox.
+//! The overhead of an inbox over its handlers' transactions, and the cost of an idle inbox.
 //!
-//! The driver publishes messages with the headers and payloads that a relay would send. Invariant: as for all figures,
-//! effects and messages are counted afterwards.
+//! The driver publishes messages with the headers and payloads of a relay. Invariant: effects and
+//! messages are counted afterwards.
 
 mod consume;
 mod duties;
@@ -32,14 +32,12 @@ pub(crate) enum Group {
     Memory,
 }
 
-/// The longest wait until a consumer has handled everything, without the time for the messages.
+/// Base timeout until a consumer has handled everything.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// The longest time for a message, on average.
+/// Additional timeout per message.
 const PATIENCE_EACH: Duration = Duration::from_millis(5);
-/// The interval between two readings of the messages that a consumer has left.
 const READ_EVERY: Duration = Duration::from_millis(5);
 
-/// Measures the selected groups.
 pub(crate) async fn figures(servers: &Servers, selected: &Selected<Group>) -> Result<Vec<Figure>> {
     let options = &selected.options;
     let mut figures = Vec::new();
@@ -56,7 +54,6 @@ pub(crate) async fn figures(servers: &Servers, selected: &Selected<Group>) -> Re
     Ok(figures)
 }
 
-/// Tables for handlers, and a stream full of messages for them.
 #[derive(Debug)]
 struct World {
     schema: Schema,
@@ -75,7 +72,7 @@ impl World {
         })
     }
 
-    /// Runs an inbox with only this handler until it has handled everything on the stream. Returns messages per second.
+    /// Runs an inbox with this handler until the stream is handled. Returns messages per second.
     async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
         let db = self.schema.pool(u32::try_from(config.concurrency)?).await?;
         let inbox = Inbox::new(db.clone(), self.stream.subscriber().await?)
@@ -96,10 +93,9 @@ impl World {
         Ok((per_second(self.messages, elapsed), report))
     }
 
-    /// Waits until a consumer has no more than this many messages left to acknowledge.
     async fn until_left(&self, consumer: &str, left: u64) -> Result<()> {
         let done = async {
-            // A consumer that does not exist yet has all messages left.
+            // Without a consumer, all messages are left.
             while self.stream.left(consumer).await?.is_none_or(|now| now > left) {
                 sleep(READ_EVERY).await;
             }
@@ -111,12 +107,11 @@ impl World {
             .map_err(|_| "the inbox did not handle everything in time")?
     }
 
-    /// Starts an inbox with the default settings in a process of its own. Its consumer is that of [`one`].
+    /// Starts an inbox with default settings and the consumer of [`one`] in a child process.
     fn start(&self) -> Result<Child> {
         Child::start("inbox-child", &self.schema, &self.stream, &[])
     }
 
-    /// Checks the number of effects, and removes tables and stream.
     async fn remove(self, effects: u64) -> Result<()> {
         check("effects", self::effects(&self.schema).await?, effects)?;
         self.stream.remove(self.messages).await?;
@@ -124,7 +119,6 @@ impl World {
     }
 }
 
-/// Creates the tables that handlers write to: those of the inbox, and an account for each aggregate.
 async fn tables(servers: &Servers) -> Result<Schema> {
     use sea_orm::ConnectionTrait as _;
     let schema = servers.schema().await?;
@@ -136,17 +130,15 @@ async fn tables(servers: &Servers) -> Result<Schema> {
         count(&schema.db, "SELECT count(*) AS n FROM accounts").await?,
         AGGREGATES,
     )?;
-    // Only superusers may do this. Without it the figures are slightly worse.
+    // Requires a superuser. Without it the figures are slightly worse.
     let _ = schema.db.execute_unprepared("CHECKPOINT").await;
     Ok(schema)
 }
 
-/// Number of effects: each adds one to a balance.
 async fn effects(schema: &Schema) -> Result<u64> {
     count(&schema.db, "SELECT sum(balance)::int8 AS n FROM accounts").await
 }
 
-/// Runs the inbox of a child process.
 pub(crate) async fn child(place: &Place) -> Result<()> {
     let connections = u32::try_from(InboxConfig::default().concurrency)?;
     let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;

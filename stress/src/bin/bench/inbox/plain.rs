@@ -1,4 +1,4 @@
-//! The handlers' transactions without inbox and broker: the baseline of an inbox.
+//! The handlers' transactions without an inbox: the baseline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,15 +15,12 @@ use crate::raw::per_second;
 use crate::servers::{Servers, count};
 use crate::{Failure, Result, check};
 
-/// The row that is written before the effect, if any.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum First {
     Nothing,
-    /// The row that an inbox inserts for each message.
     InboxRow,
 }
 
-/// Transactions per second of this many tasks, each with a connection of its own.
 pub(super) async fn rate(servers: &Servers, tasks: usize, transactions: u64, first: First) -> Result<f64> {
     let schema = tables(servers).await?;
     let db = schema.pool(u32::try_from(tasks)?).await?;

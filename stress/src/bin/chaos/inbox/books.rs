@@ -1,15 +1,12 @@
-//! The books of a plan: the published events against their effects and dead letters.
+//! Compares the published events with their effects and dead letters.
 
 use serde::Serialize;
 
 use super::consumer::is_doomed;
 
-/// Status of an inbox row whose message took effect.
 const HANDLED: i16 = 1;
-/// Status of an inbox row whose message was dead-lettered.
 const DEAD: i16 = 2;
 
-/// The database's record of one event.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traces {
     effects: u32,
@@ -18,42 +15,36 @@ struct Traces {
     dead: bool,
 }
 
-/// The database's record of all events.
 #[derive(Debug)]
 pub(super) struct Found {
     events: Vec<Traces>,
     ghosts: u64,
-    /// Whether handlers misbehaved.
     misbehaved: bool,
 }
 
-/// The balance of a plan.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Books {
-    /// Events published.
     pub(super) events: u64,
-    /// Of those, events with an effect.
     pub(super) handled: u64,
     /// Events with a dead letter.
     pub(super) dead_letters: u64,
-    /// Of those, events whose handler can succeed: their attempts were used up by chance, or by crashes of their process.
+    /// Dead-lettered events whose handler can succeed: random failures or crashes used up their
+    /// attempts.
     pub(super) unlucky: u64,
-    /// Events with an effect although their handler never succeeds.
+    /// Events with an effect whose handler never succeeds.
     pub(super) torn: u64,
     /// Events with neither effect nor dead letter.
     pub(super) missing: u64,
-    /// Effects beyond the first of each event.
     pub(super) double_effects: u64,
-    /// Dead letters beyond the first of each event, or beside an effect.
+    /// Dead letters beyond the first of each event, or in addition to an effect.
     pub(super) double_letters: u64,
     /// Events whose inbox row contradicts the outcome.
     pub(super) wrong_rows: u64,
-    /// Effects, rows and dead letters of events that nobody published.
+    /// Effects, rows and dead letters of unpublished events.
     pub(super) ghosts: u64,
 }
 
 impl Found {
-    /// An empty record.
     pub(super) fn new(events: u32, misbehaved: bool) -> Self {
         Self {
             events: vec![Traces::default(); events as usize],
@@ -73,7 +64,7 @@ impl Found {
         });
     }
 
-    /// Counts a dead letter. `None` stands for a dead letter that is not a message.
+    /// `None`: the dead letter is not a message.
     pub(super) fn dead_letter(&mut self, number: Option<u128>) {
         self.note(number, |traces| traces.dead_letters += 1);
     }
@@ -129,8 +120,7 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// The books of a run in which event 1 and event 99, which is doomed, were dead-lettered and the others took
-    /// effect.
+    /// Events 1 and 99 (doomed) are dead letters, all others have one effect.
     fn books(change: impl FnOnce(&mut Found)) -> Books {
         let mut found = Found::new(100, true);
         for number in 0..100 {

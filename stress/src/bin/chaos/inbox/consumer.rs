@@ -1,7 +1,7 @@
-//! One consumer process, and the handler that all of them run.
+//! One consumer process and its handler.
 //!
-//! The handler writes its effect first, and fails or aborts afterwards. So a transaction that is not rolled back
-//! becomes visible.
+//! The handler writes its effect before it fails or aborts, so that a missing rollback becomes
+//! visible.
 
 use std::time::Duration;
 
@@ -15,13 +15,11 @@ use serde::{Deserialize, Serialize};
 use super::world::effects;
 use crate::servers::{Place, connect};
 
-/// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that the in-flight messages of a killed process come again soon.
+/// Short, so that messages of killed processes are redelivered soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
-/// The consumed event.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "account", name = "deposited")]
 pub(super) struct Deposited {
@@ -30,17 +28,15 @@ pub(super) struct Deposited {
     pub(super) number: u32,
 }
 
-/// Whether a misbehaving handler fails or aborts each time on this event.
+/// Whether a misbehaving handler always fails or aborts on this event.
 pub(super) fn is_doomed(number: u32) -> bool {
     is_poison(number) || is_deadly(number)
 }
 
-/// Whether the handler fails each time on this event.
 fn is_poison(number: u32) -> bool {
     number % 100 == 99
 }
 
-/// Whether the handler aborts its process each time on this event.
 fn is_deadly(number: u32) -> bool {
     number % 1000 == 250
 }
@@ -56,10 +52,8 @@ pub(crate) struct Child {
     misbehave: bool,
 }
 
-/// The state of the handler.
 #[derive(Debug)]
 struct Orders {
-    /// The table of effects.
     effects: String,
     misbehave: bool,
 }
@@ -88,7 +82,6 @@ async fn credit(
     Ok(())
 }
 
-/// Runs one consumer until it is told to stop, is killed, or aborts.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let place = &options.place;
     let db = connect(&place.database_url, u32::try_from(options.workers)?).await?;
@@ -99,7 +92,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .in_flight_max(8 * options.workers)
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
-        // Where handlers have no reason to fail, repeated kills and pauses must not use up the attempts.
+        // If handlers never fail, kills and pauses must not use up the attempts.
         .attempts_max(if options.misbehave { 3 } else { 1_000 })
         .backoff(Backoff {
             min: Duration::from_millis(20),

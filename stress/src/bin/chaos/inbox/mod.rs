@@ -1,14 +1,11 @@
-//! Consumers of one stream, in several processes, under every kind of fault.
+//! Consumers of one stream, in several processes, under faults. Three plans run in sequence:
 //!
-//! Three plans run one after the other:
+//! - *Copies*: each event is on the stream many times.
+//! - *Kills*: processes are killed and paused.
+//! - *Failures*: handlers fail or abort at random, and always on some messages.
 //!
-//! * *Copies*: each event is on the stream many times.
-//! * *Kills*: processes are killed and paused while they work.
-//! * *Failures*: handlers sometimes fail or abort their process, and on some messages they do so each time.
-//!
-//! When the consumer has no work left, the books are balanced. Invariant: balanced means that each event has either
-//! exactly one effect and no dead letter, or no effect and exactly one dead letter. Only the last plan may have dead
-//! letters.
+//! Invariant: in the end each event has exactly one effect or exactly one dead letter, never both.
+//! Only *Failures* may have dead letters.
 
 mod books;
 mod consumer;
@@ -70,7 +67,6 @@ pub(crate) enum Plan {
     Failures,
 }
 
-/// The sizes of a plan.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     events: u32,
@@ -79,7 +75,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The kills that are due when so many messages are handled. All are when three quarters are, so that a driver that was held up catches up with the last ones.
+    /// Kills due after `handled` messages. All are due at three quarters, so that a delayed driver
+    /// can catch up.
     fn due(self, handled: u64, messages: u64) -> u64 {
         let kills = u64::from(self.kills);
         (kills * handled * 4).div_ceil(messages * 3).min(kills)
@@ -104,15 +101,13 @@ impl Options {
     }
 }
 
-/// The result of a plan.
 #[derive(Debug, Serialize)]
 struct Report {
     plan: Plan,
     seed: u64,
     seconds: f64,
-    /// Messages on the stream.
     messages: u64,
-    /// Deliveries by the server, repeated ones included.
+    /// Including redeliveries.
     deliveries: u64,
     #[serde(flatten)]
     torments: Torment,
@@ -121,12 +116,11 @@ struct Report {
     balanced: bool,
 }
 
-/// A time limit that no plan should reach.
+/// Longer than any plan takes.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The interval between two looks at the consumer, and between two kills.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Returns whether the books of all plans balance.
+/// Returns whether all plans balance.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
@@ -157,7 +151,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;
     let mut told = Instant::now();
     let mut quiet = 0;
-    // Two looks, because a server that has just counted may be about to count again.
+    // Two readings, because the server's counters may lag.
     while quiet < 2 {
         tokio::time::sleep(LOOK).await;
         consumers.look_after()?;
@@ -183,7 +177,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let torments = consumers.stop().await?;
     let books = world.balance(sizes.events, misbehave).await?;
-    // Only in the last plan do handlers have a reason to fail, and processes a reason to end.
+    // Only in the plan *Failures* may handlers fail and processes end.
     let balanced = books.is_balanced() && (misbehave || (books.dead_letters == 0 && torments.ends == 0));
     let deliveries = world.deliveries().await?;
     let report = Report {

@@ -1,7 +1,7 @@
 //! The database and the stream of a plan.
 //!
-//! The driver publishes the messages, encoded as our publisher encodes them, because recording a million of them in an
-//! outbox would take longer than the plan itself. They carry no message id for the broker, so it keeps every copy.
+//! The driver publishes directly, encoded as by our publisher, because recording a million messages
+//! takes longer than the plan. Without message ids, the broker keeps every copy.
 
 use std::future::IntoFuture as _;
 
@@ -23,29 +23,24 @@ use super::consumer::{CONSUMER, Deposited};
 use crate::Result;
 use crate::servers::Ground;
 
-/// Aggregates that the events belong to.
 const AGGREGATES: u32 = 500;
-/// The largest number of unacknowledged messages while publishing.
 const WINDOW: usize = 1024;
-/// The id of event 0; the ids of the other events follow.
+/// The id of event 0. Further ids are consecutive.
 const FIRST_ID: u128 = 0x0199_0000_0000_7000_8000_0000_0000_0000;
 
-/// The table of effects of a run.
 pub(super) fn effects(name: &str) -> String {
     format!("{name}_effects")
 }
 
-/// The database and the stream of a plan.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) ground: Ground,
     publisher: Context,
-    /// The folder of SQLite's file.
     _folder: Option<TempDir>,
 }
 
 impl World {
-    /// Makes empty tables and an empty stream. For the URL `sqlite` it also makes a file.
+    /// Creates empty tables and an empty stream, and for the URL `sqlite` a file.
     pub(super) async fn make(database_url: &str, nats_url: &str) -> Result<Self> {
         let folder = (database_url == "sqlite").then(tempfile::tempdir).transpose()?;
         let url = folder.as_ref().map_or_else(
@@ -58,7 +53,7 @@ impl World {
             ground.db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
         outbox_inbox::migration::migrate_with(&ground.db, &ground.names).await?;
-        // No unique key: a second effect must be counted, not refused.
+        // No unique key: a second effect must be counted, not rejected.
         let table = format!(
             "CREATE TABLE {} (number BIGINT NOT NULL)",
             effects(&ground.place.name)
@@ -72,8 +67,7 @@ impl World {
         })
     }
 
-    /// Publishes each event this many times. Copies are spread among the other messages; the seed determines their
-    /// order.
+    /// Publishes each event `copies` times, shuffled by the seed.
     pub(super) async fn publish(&self, events: u32, copies: u32, seed: u64) -> Result<()> {
         let mut numbers: Vec<u32> = (0..copies).flat_map(|_| 0..events).collect();
         if copies > 1 {
@@ -100,13 +94,12 @@ impl World {
         Ok(self.publisher.send_publish(subject, publish).await?)
     }
 
-    /// Messages that the consumer has not acknowledged; `None` if there is no consumer yet.
+    /// Unacknowledged messages; `None` if the consumer does not exist yet.
     pub(super) async fn left(&self) -> Result<Option<u64>> {
         let info = self.consumer().await?;
         Ok(info.map(|info| info.num_pending + info.num_ack_pending as u64))
     }
 
-    /// Deliveries to the consumer so far.
     pub(super) async fn deliveries(&self) -> Result<u64> {
         let info = self.consumer().await?;
         Ok(info.map_or(0, |info| info.delivered.consumer_sequence))
@@ -120,7 +113,6 @@ impl World {
         }
     }
 
-    /// Balances the published events against effects, inbox rows and dead letters.
     pub(super) async fn balance(&self, events: u32, misbehaved: bool) -> Result<Books> {
         let mut found = Found::new(events, misbehaved);
         let ground = &self.ground;
@@ -139,7 +131,6 @@ impl World {
         Ok(found.balance())
     }
 
-    /// Removes tables and stream.
     pub(super) async fn remove(self) -> Result<()> {
         let name = &self.ground.place.name;
         let tables = [format!("{name}_inbox_migrations"), effects(name)];
@@ -148,7 +139,7 @@ impl World {
     }
 }
 
-/// The number of an event. Ids that were never published give a number that no event has.
+/// The number of an event. Unknown ids map to numbers out of range.
 fn number(id: Uuid) -> u128 {
     id.as_u128().wrapping_sub(FIRST_ID)
 }

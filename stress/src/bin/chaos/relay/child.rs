@@ -16,7 +16,6 @@ use super::{LEASE, Way};
 use crate::Result;
 use crate::servers::{Place, connect};
 
-/// How soon something is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The arguments of a child.
@@ -28,7 +27,6 @@ pub(crate) struct Child {
     relay: Way,
 }
 
-/// Runs one relay until it is told to stop or is killed.
 pub(crate) async fn child(options: &Child) -> Result<()> {
     let (place, shutdown) = (&options.place, outbox_core::shutdown::on_signals());
     let connected = until_done(&shutdown, || connect(&place.database_url, 4)).await;
@@ -57,7 +55,7 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
             let relay = LogRelay::new(store()?, log, publisher()).with_config(config());
             match relay.run(shutdown.clone()).await {
                 Ok(_) => return Ok(()),
-                // The log is off now, and comes back.
+                // The log is dropped, and set up again later.
                 Err(RelayError::Store(StoreError::Setup { .. })) => sleep(AGAIN).await,
                 Err(error) => return Err(error.into()),
             }
@@ -67,7 +65,7 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
 }
 
 fn config() -> RelayConfig {
-    // Servers that are killed are back at once.
+    // Killed servers restart quickly.
     let backoff = Backoff {
         min: Duration::from_millis(50),
         max: Duration::from_secs(1),
@@ -78,7 +76,7 @@ fn config() -> RelayConfig {
         .backoff(backoff)
 }
 
-/// Tries until it succeeds, because the server may be away for a moment. `None`: the relay is to stop.
+/// Retries until success, because a server may be down. `None`: the relay must stop.
 async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
     shutdown: &CancellationToken,
     mut attempt: impl FnMut() -> F,

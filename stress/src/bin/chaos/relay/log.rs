@@ -1,6 +1,7 @@
-//! The log of a run: set up, dropped and set up again while writers write and relays are killed, and taken down in the end.
+//! Sets up, drops and hands over the log of a run, while writers write and relays are killed.
 //!
-//! The database may be killed in the middle of each step. The promise of `init` and `drop` is that the same call is made again then.
+//! The database may be killed during each step. Then the same call of `init` or `drop` must succeed
+//! on a retry.
 
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use outbox_stress::patient;
 use super::world::World;
 use crate::Result;
 
-/// How soon a step is tried again, and how often.
 const AGAIN: Duration = Duration::from_millis(100);
 const TRIES: u32 = 600;
 
@@ -22,7 +22,7 @@ pub(crate) async fn take_down(world: &World) -> Result<()> {
     repeat(async || world.log()?.drop().await).await
 }
 
-/// Drops the log and sets it up again this many times, over this time.
+/// Drops the log and sets it up again `times` times, spread over `time`.
 pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Result<()> {
     let pause = time / (2 * times).max(1);
     for n in 1..=times {
@@ -35,7 +35,8 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
     Ok(())
 }
 
-/// Drops the slot under its reader, as an operator does by mistake. Returns whether there was one: the log may be off.
+/// Drops the slot under its reader, as an operator does by mistake. Returns `false` if the log is
+/// off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
     let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =
@@ -45,7 +46,7 @@ pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
         world.execute(&end).await?;
         match world.execute(&drop).await {
             Ok(dropped) => return Ok(dropped == 1),
-            // Another relay was faster, and reads it.
+            // Another relay reads the slot already.
             Err(_) => tokio::time::sleep(AGAIN / 10).await,
         }
     }

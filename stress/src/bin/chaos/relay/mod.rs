@@ -1,9 +1,12 @@
-//! Several relays over one outbox. At a fixed interval one of them is killed or paused, or a server is killed and started again.
+//! Several relays over one outbox. At a fixed interval, a relay is killed or paused, or a server is
+//! killed and restarted.
 //!
-//! Half of the messages are recorded before the relays start, the other half while processes are killed. When everything is published and settled, the
-//! stream is compared with what the writers have committed. Invariant: balanced means that no message is lost, invented, changed, out of order or unsettled.
+//! Half of the messages are recorded before the relays start, half during the faults. Then the
+//! stream is compared with the writers' commits. Invariant: no message is lost, invented, changed,
+//! out of order or unsettled.
 //!
-//! Log relays end as they would in a service: when everything is on the stream, the log is dropped, and the table must hold nothing that is not published.
+//! Log relays end as in a service: after all messages are on the stream, the log is dropped, and
+//! the table must have no unpublished message.
 
 mod child;
 mod log;
@@ -90,7 +93,7 @@ impl Options {
         }
     }
 
-    /// The time that the faults take.
+    /// The duration of all faults.
     fn time(&self) -> Duration {
         Duration::from_millis(self.every_ms) * self.faults.unwrap_or(0)
     }
@@ -105,7 +108,6 @@ pub(crate) enum Way {
     Log,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
@@ -122,10 +124,10 @@ struct Report {
     unsettled: u64,
 }
 
-/// A time limit that no run should reach.
+/// Longer than any run takes.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Short, so that leases are lost often.
+/// Short, so that leases expire often.
 pub(super) const LEASE: Duration = Duration::from_millis(1500);
 
 /// Returns whether the books balance.
@@ -172,7 +174,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     Ok(balanced)
 }
 
-/// The relays of a run: those that are started as [`Way`] says, and polling relays beside them.
+/// The relays of a run: started as [`Way`] specifies, plus polling relays during hand-overs.
 struct Relays {
     groups: Vec<Processes>,
 }
@@ -202,7 +204,7 @@ impl Relays {
         self.groups.iter_mut().try_for_each(Processes::look_after)
     }
 
-    /// Kills or pauses a relay, of the groups in turns. Returns whether one was awake.
+    /// Kills or pauses a relay, alternating between groups. Returns whether one was running.
     fn torment_one(&mut self, turn: u32) -> Result<bool> {
         let groups = self.groups.len();
         for group in 0..groups {
@@ -230,7 +232,6 @@ fn of(way: Way) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// What is tormented, and how often it was.
 struct Torture {
     relays: Relays,
     servers: Servers,
@@ -239,7 +240,8 @@ struct Torture {
 }
 
 impl Torture {
-    /// Records the second half of the messages under faults. Returns whether everything was published and settled in time.
+    /// Records the second half under faults. Returns whether all messages were published and
+    /// settled in time.
     async fn until_settled(&mut self, options: &Options, world: &World, began: Instant) -> Result<bool> {
         let is_written = Cell::new(false);
         let write = async {
@@ -283,12 +285,13 @@ impl Torture {
         Ok(false)
     }
 
-    /// Whether all faults have happened. Without their number, they go on as long as there are messages.
+    /// Without a number of faults, they continue as long as there are messages.
     fn is_over(&self, options: &Options) -> bool {
         options.faults.is_some_and(|faults| self.faults >= faults)
     }
 
-    /// Waits, and then lets one fault happen, unless all have: two of relays, then one of each server of our own, then one of the slot.
+    /// Waits, then causes the next fault, in turns: two of relays, one of each own server, one of
+    /// the slot.
     async fn next(&mut self, options: &Options, world: &World) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
         self.relays.look_after()?;

@@ -1,4 +1,4 @@
-//! The servers of a run: given ones, which are left alone, and our own, which are killed.
+//! The servers of a run: given servers, which are left alone, and own servers, which are killed.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Options;
 use crate::Result;
 
-/// A paused reader loses its session in this time, so that another relay takes over while it sleeps.
+/// A paused reader loses its session within 2 s, so that another relay takes over.
 const POSTGRES: [&str; 4] = [
     "wal_level=logical",
     "max_replication_slots=10",
@@ -17,10 +17,9 @@ const POSTGRES: [&str; 4] = [
     "wal_sender_timeout=2s",
 ];
 
-/// The longest time that a server is away.
+/// Maximum downtime of a server.
 const AWAY_MAX: Duration = Duration::from_millis(1500);
 
-/// How often servers were killed.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct ServerKills {
     postgres_kills: u32,
@@ -40,7 +39,6 @@ impl fmt::Display for ServerKills {
     }
 }
 
-/// The servers of a run.
 pub(crate) struct Servers {
     database_url: String,
     nats_url: String,
@@ -55,7 +53,6 @@ enum Own {
 }
 
 impl Servers {
-    /// Starts those that are to be our own.
     pub(crate) async fn start(options: &Options, seed: u64) -> Result<Self> {
         let mut servers = Self {
             database_url: options.database_url.clone().unwrap_or_default(),
@@ -87,7 +84,6 @@ impl Servers {
         &self.nats_url
     }
 
-    /// How many are our own.
     pub(crate) fn own(&self) -> usize {
         self.own.len()
     }
@@ -96,7 +92,7 @@ impl Servers {
         self.kills
     }
 
-    /// Kills one of our own, and starts it again after a while. Returns when it listens.
+    /// Kills one of the own servers and restarts it later. Returns when it listens.
     pub(crate) async fn kill(&mut self, index: usize) -> Result<()> {
         let server = match &mut self.own[index] {
             Own::Postgres(server) => {

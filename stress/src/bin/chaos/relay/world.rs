@@ -18,11 +18,10 @@ use crate::servers::Ground;
 
 /// Messages per transaction.
 const TOGETHER: usize = 20;
-/// How soon something is tried again that a killed server did not answer, and for how long.
+/// Interval and limit of retries while a server is down.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(180);
 
-/// The recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "account", name = "credited")]
 pub(crate) struct Credited {
@@ -31,29 +30,26 @@ pub(crate) struct Credited {
     pub(crate) number: u32,
 }
 
-/// The database and the stream of a run. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) ground: Ground,
     aggregates: u32,
     writers: u32,
     way: Way,
-    /// Servers are killed, so calls fail.
+    /// Whether servers are killed, so that calls may fail.
     is_rough: bool,
-    /// The events of each aggregate in the order of the commits, as the writers remember them.
+    /// Events in commit order per aggregate, as the writers saw them.
     written: Arc<Mutex<Vec<Wrote>>>,
 }
 
-/// An event that a writer has tried to commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrote {
     pub(crate) event: Credited,
-    /// The commit was answered. Otherwise it may have happened.
+    /// Whether the commit was confirmed. Otherwise its outcome is unknown.
     pub(crate) is_certain: bool,
 }
 
 impl World {
-    /// Makes empty tables and an empty stream.
     pub(crate) async fn make(options: &Options, servers: &Servers) -> Result<Self> {
         let ground = Ground::make(servers.database_url(), servers.nats_url(), 8).await?;
         outbox_sea_orm::migration::migrate_with(&ground.db, &ground.names).await?;
@@ -67,14 +63,13 @@ impl World {
         })
     }
 
-    /// The log of the outbox.
     pub(crate) fn log(&self) -> std::result::Result<PostgresLog, LogError> {
         let Ground { db, place, names, .. } = &self.ground;
         let log = PostgresLog::new(db.clone(), &place.database_url)?.named(&place.name)?;
         Ok(log.with_names(names))
     }
 
-    /// Records messages with these numbers, [`TOGETHER`] per transaction, going through the aggregates in turns. It takes at least `time`.
+    /// Records these messages, [`TOGETHER`] per transaction, over at least `time`.
     pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
         let writers = (0..self.writers).map(|writer| {
             let is_its = |number: &u32| number % self.aggregates % self.writers == writer;
@@ -97,7 +92,7 @@ impl World {
                     number: *number,
                 })
                 .collect();
-            // What failed before the commit is rolled back, and may be tried again.
+            // A failure before the commit rolls back, so a retry is safe.
             let tx = self
                 .patiently(async || {
                     let tx = outbox.begin().await?;
@@ -121,12 +116,11 @@ impl World {
         work(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs a statement, and returns how many rows it met.
     pub(crate) async fn execute(&self, sql: &str) -> Result<u64> {
         Ok(self.ground.db.execute_unprepared(sql).await?.rows_affected())
     }
 
-    /// Tries again while servers are killed.
+    /// Retries while servers are killed.
     async fn patiently<R>(&self, mut attempt: impl AsyncFnMut() -> Result<R>) -> Result<R> {
         let began = Instant::now();
         loop {
@@ -138,7 +132,7 @@ impl World {
         }
     }
 
-    /// Compares the stream with the writers' memory, without the tables.
+    /// Compares the stream with the writers' lists, without the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
         let stream = &self.ground.stream;
@@ -147,7 +141,8 @@ impl World {
         Written::compare(&written, &payloads.await?)
     }
 
-    /// Messages that are committed for certain and not on the stream. At least this many: without as many messages on the stream, it is not read.
+    /// Lower bound on the certainly committed messages missing on the stream. Reads the stream only
+    /// if it may be complete.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
         let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);
@@ -157,7 +152,7 @@ impl World {
         }
     }
 
-    /// Messages that are not settled as published.
+    /// Messages not settled as published.
     pub(crate) async fn unsettled(&self) -> Result<u64> {
         let table = self.ground.table("outbox_messages");
         let sql = format!("SELECT count(*) AS n FROM {table} WHERE status <> 1");
@@ -166,7 +161,6 @@ impl World {
         Ok(u64::try_from(n)?)
     }
 
-    /// Removes tables and stream.
     pub(crate) async fn remove(self) -> Result<()> {
         let mut tables = vec![format!("{}_outbox_migrations", self.ground.place.name)];
         tables.extend((self.way == Way::Log).then(|| self.ground.table("outbox_log")));

@@ -1,4 +1,5 @@
-//! The stream against the writers' own lists. Neither the tables nor the relays are asked, so a row that vanished is noticed too.
+//! Compares the stream with the writers' lists. Uses neither tables nor relays, so that a lost row
+//! is detected.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,25 +8,23 @@ use serde::Serialize;
 use super::world::{Credited, Wrote};
 use crate::Result;
 
-/// The messages on the stream, compared with those that the writers committed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
-    /// Events that the writers committed.
     pub(crate) written: u64,
-    /// Events whose commit was not answered, because the server was killed.
+    /// Events with an unknown commit outcome, because the server was killed.
     pub(crate) undecided: u64,
-    /// Of those that were committed, events that are not on the stream, word by word.
+    /// Committed events that are not on the stream byte for byte.
     pub(crate) missing: u64,
-    /// Copies on the stream, not counting the first of each message; consumers drop these.
+    /// Copies beyond the first of each message. Consumers drop them.
     pub(crate) copies: u64,
-    /// Payloads on the stream that nobody wrote.
+    /// Payloads on the stream without a written event.
     pub(crate) foreign: u64,
-    /// Accounts whose events first appear in another order than that of their commits.
+    /// Accounts with first appearances out of commit order.
     pub(crate) disordered: u64,
 }
 
 impl Written {
-    /// `written` is in the order of the commits, `stream` in that of the stream.
+    /// `written` is in commit order, `stream` in stream order.
     pub(crate) fn compare(written: &[Wrote], stream: &[Vec<u8>]) -> Result<Self> {
         let (certain, undecided): (Vec<Wrote>, Vec<Wrote>) =
             written.iter().copied().partition(|wrote| wrote.is_certain);
@@ -71,7 +70,6 @@ impl Written {
     }
 }
 
-/// The numbers of each account.
 fn by_account(events: &[Credited]) -> HashMap<u32, Vec<u32>> {
     let mut accounts: HashMap<u32, Vec<u32>> = HashMap::new();
     for event in events {
