@@ -1,21 +1,19 @@
 //! Environment of tests that call the compiler.
 //!
-//! Invariant: compiler messages are compared only on the pinned compiler; otherwise the test is
-//! skipped.
+//! Invariant: messages are compared only on the pinned compiler.
 
 use std::env;
 use std::process::Command;
 
 use super::environment::compiler_is_pinned;
 
-/// Set in the child process: the pattern of the programs.
 const PROGRAMS: &str = "OUTBOX_TEST_PROGRAMS";
 
-/// Printed only if the harness found the test. A filter without matches also exits with success.
+/// A filter without matches also exits with success, without this line.
 const PASSED: &str = "test result: ok. 1 passed";
 
 /// Runs `test`, which calls this function, in a child process without cargo's package variables.
-/// The child calls `compile_fail` with a pattern that matches the programs in `folder`.
+/// The child calls `compile_fail` with a pattern for `folder`.
 ///
 /// # Panics
 ///
@@ -39,10 +37,8 @@ pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl
     assert!(passed, "{stdout}\n{stderr}");
 }
 
-/// Removes cargo's package variables from a command that calls cargo.
-///
-/// Build scripts track these variables: with them, cargo would rebuild `ring` and its dependents
-/// twice.
+/// Removes cargo's package variables from a command that calls cargo. With them, cargo would
+/// rebuild `ring` and its dependents.
 #[doc(hidden)]
 pub fn without_package(command: &mut Command) {
     for (name, _) in env::vars_os() {

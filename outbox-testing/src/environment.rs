@@ -1,4 +1,4 @@
-//! Detects at run time whether the server or compiler for a test is available.
+//! Detects whether the server or compiler for a test is available.
 //!
 //! Invariant: a skipped or inapplicable test is printed and logged for `cargo xtask test`. Under
 //! `CI=true` a missing server fails the test.
@@ -12,10 +12,9 @@ use std::thread;
 /// Environment variable: the file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
-/// Prefix of log lines for inapplicable tests.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
-/// Version prefix of the compiler that produced the expected messages of the UI tests.
+/// Must match the expected messages of the UI tests.
 const COMPILER: &str = "rustc 1.95.";
 
 /// The address of a back end, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`.
@@ -42,8 +41,8 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
     None
 }
 
-/// Whether compiler messages can be compared: they differ between compiler versions. Another
-/// version skips the comparison, even under `CI=true`.
+/// Whether compiler messages can be compared, because they differ between versions. Otherwise the
+/// test is skipped, even under `CI=true`.
 #[must_use]
 pub fn compiler_is_pinned() -> bool {
     let output = Command::new("rustc").arg("--version").output();
@@ -61,10 +60,8 @@ pub fn compiler_is_pinned() -> bool {
     pinned
 }
 
-/// Reports that a test, or a part of it, does not apply to this back end, for `reason`.
-///
-/// `cargo xtask test` lists such tests and counts them neither as passed nor as skipped. For a
-/// missing server, use [`backend_url`].
+/// Reports that a test does not apply to this back end, for `reason`. Counted neither as passed nor
+/// as skipped. For a missing server, use [`backend_url`].
 pub fn not_applicable(reason: &str) {
     log(NOT_APPLICABLE, reason, "");
 }
@@ -84,7 +81,7 @@ fn log(kind: &str, reason: &str, advice: &str) {
     eprintln!("{printed}{test}: {reason}{advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
         let line = format!("{kind}{test}: {reason}\n");
-        // A single write in append mode, so that lines of concurrent tests do not mix.
+        // One write in append mode, so that concurrent lines do not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)

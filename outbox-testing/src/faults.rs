@@ -5,7 +5,7 @@ use std::fmt;
 use outbox_core::message::Message;
 use outbox_core::publisher::FailureClass;
 
-/// Planned faults, applied in the order of the fields.
+/// Applied in the order of the fields.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) down: bool,
@@ -28,7 +28,6 @@ impl fmt::Debug for Predicate {
 }
 
 impl Faults {
-    /// The class with which to reject this message, if any. A rejected message is not stored.
     pub(super) fn refusal(&mut self, message: &Message) -> Option<FailureClass> {
         if self.down {
             return Some(FailureClass::Unknown);
@@ -42,7 +41,6 @@ impl Faults {
     }
 }
 
-/// Uses up one planned fault. Returns whether there was one.
 pub(super) fn take_one(planned: &mut usize) -> bool {
     let any = *planned > 0;
     *planned = planned.saturating_sub(1);

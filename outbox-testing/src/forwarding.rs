@@ -1,7 +1,7 @@
 //! Forwards methods of a subscriber from a test double.
 
-/// Implements methods of a subscriber, subscription or delivery by forwarding to the wrapped one:
-/// `__forward!(double => double.inner; facts, standing)`.
+/// Forwards methods to a wrapped subscriber, subscription or delivery: `__forward!(double =>
+/// double.inner; facts, standing)`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __forward {

@@ -7,20 +7,18 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Below Linux's ephemeral range (from 32768), so that outgoing connections never use them.
+/// Below Linux's ephemeral range, so that outgoing connections never use them.
 const PORTS: Range<u16> = 15_000..32_000;
 
-/// Listening on the first port of a block reserves the whole block.
+/// A listener on the first port reserves the block.
 const BLOCK: u16 = 50;
 
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const BLOCKS: u16 = (PORTS.end - PORTS.start) / BLOCK;
 
-/// A free port of 127.0.0.1.
-///
-/// No other call returns it while this process lives, in any process. No outgoing connection takes
-/// it, even while the test's server is down.
+/// A free port of 127.0.0.1. No other call, process or outgoing connection takes it while this
+/// process lives.
 ///
 /// # Panics
 ///
@@ -34,7 +32,6 @@ pub fn free_port() -> u16 {
 struct Ports {
     /// Held open to reserve the blocks.
     blocks: Vec<TcpListener>,
-    /// Unused ports of the newest block.
     left: Range<u16>,
 }
 
@@ -58,7 +55,6 @@ impl Ports {
     }
 }
 
-/// Reserves a block. Returns its first port and the listener that holds it.
 fn free_block() -> Option<(u16, TcpListener)> {
     let begin = process::id() % u32::from(BLOCKS);
     let begin = u16::try_from(begin).expect("less than the number of blocks");
@@ -67,10 +63,8 @@ fn free_block() -> Option<(u16, TcpListener)> {
         .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
 }
 
-/// Detects servers left by a killed test, even stopped ones.
-///
-/// Uses connect, not bind: a concurrently spawned child process would inherit the listener and
-/// briefly keep the port.
+/// Uses connect, not bind: a concurrently spawned process would inherit the listener and briefly
+/// keep the port.
 fn is_listened_on(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let refused = TcpStream::connect_timeout(&address, ANSWER_MAX)
@@ -109,7 +103,6 @@ mod tests {
         });
     }
 
-    /// Both start at the same block, like processes with equal remainders of their ids.
     #[test]
     fn two_processes_never_name_the_same_port() {
         let (mut one, mut other) = (Ports::new(), Ports::new());

@@ -40,14 +40,13 @@ where
     payload::decode(message).map_err(DecodeEventError::Payload)
 }
 
-/// Whether the message has an event type of `E`, in any version.
 pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
     E::DESCRIPTORS
         .iter()
         .any(|descriptor| descriptor.event_type() == message.event_type)
 }
 
-/// The reason why a message cannot be decoded as the requested event.
+/// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeEventError {

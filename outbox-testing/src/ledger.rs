@@ -13,9 +13,9 @@ use super::{MemoryBroker, MemoryStore};
 /// Committed messages and messages on the stream, both in order.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Every message of a committed transaction.
+    /// Messages of committed transactions.
     pub committed: Vec<Committed>,
-    /// Every message on the stream, including copies.
+    /// Messages on the stream, including copies.
     pub log: Vec<Logged>,
 }
 
@@ -56,8 +56,7 @@ impl From<&Message> for Logged {
 }
 
 impl Ledger {
-    /// The ledger of an in-memory outbox and broker. Excludes replayed copies from the committed
-    /// messages.
+    /// The ledger of an in-memory outbox and broker, without replayed copies in the outbox.
     #[must_use]
     pub fn of(store: &MemoryStore, broker: &MemoryBroker) -> Self {
         let rows = store.rows().into_iter();
@@ -75,15 +74,15 @@ impl Ledger {
         }
     }
 
-    /// Number of messages on the stream beyond the first copy of each.
+    /// Messages on the stream beyond the first copy.
     #[must_use]
     pub fn copies(&self) -> usize {
         let ids: HashSet<_> = self.log.iter().map(|message| message.id).collect();
         self.log.len() - ids.len()
     }
 
-    /// Returns every violation. The system must be idle: a pending message counts as lost, unless
-    /// it waits behind a dead letter.
+    /// Returns every violation. A pending message counts as lost, unless it waits behind a dead
+    /// letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
@@ -132,8 +131,6 @@ impl Ledger {
         ghosts.map(|logged| Violation::Ghost { id: logged.id }).collect()
     }
 
-    /// Checks per aggregate that sequences have no gap, and that first copies on the stream are in
-    /// sequence order.
     fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();
@@ -179,7 +176,7 @@ impl Ledger {
     ///
     /// # Panics
     ///
-    /// If [`Self::check`] finds a violation, with all violations.
+    /// If [`Self::check`] finds a violation.
     #[track_caller]
     pub fn assert_balanced(&self) {
         let violations: Vec<String> = self.check().iter().map(ToString::to_string).collect();
@@ -209,9 +206,8 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message first appears on the stream before an earlier one of its aggregate.
-    ///
-    /// A retried dead letter without halt is late by decision: exclude it from the ledger.
+    /// A message is on the stream before an earlier one of its aggregate. Exclude retried dead
+    /// letters without halt, which are late by decision.
     #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
     Inverted {
         /// The aggregate.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 use tokio::time::Instant;
 
-/// A [`DedupStore`] for tests. Clones share their state. Keeps every key for its full retention, in
-/// memory only.
+/// A [`DedupStore`] for tests. Clones share their state. Keeps every key for its full retention.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDedupStore {
     state: Arc<Mutex<State>>,
@@ -79,7 +78,7 @@ impl MemoryDedupStore {
     }
 }
 
-/// Operations run when called, not when their future is polled.
+/// Operations run when called, not when polled.
 impl DedupStore for MemoryDedupStore {
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
         self.answer(|state| match state.entries.get(key) {

@@ -51,18 +51,18 @@ impl MemoryLog {
         self.store.with_log(|log| log.measures_in = takes);
     }
 
-    /// Sets a limit that the log reports for its retained bytes. It is not enforced.
+    /// Sets a limit that the log reports and does not enforce.
     pub fn tell_limit(&self, keeps_max: u64) {
         self.store.with_log(|log| log.keeps_max = Some(keeps_max));
     }
 
-    /// Answers this many of the next table queries as if their messages were not visible yet, as
-    /// for a commit that waits for a standby.
+    /// Hides messages from this many of the next table queries, as for a commit that waits for a
+    /// standby.
     pub fn hide_next(&self, questions: u32) {
         self.store.with_log(|log| log.hidden = questions);
     }
 
-    /// Advances the log's position by `steps`, without messages.
+    /// Advances the position without messages.
     pub fn write_elsewhere(&self, steps: u64) {
         self.store.with_log(|log| log.write(steps));
     }
@@ -133,9 +133,8 @@ pub struct MemoryLogReader {
     number: u64,
     position: Position,
     adopted_to: Position,
-    /// Whether the position was reported.
     is_told: bool,
-    /// The rest of the current transaction in reverse order, and its end.
+    /// The rest of the current transaction, reversed, and its end.
     rest: (Vec<LoggedMessage>, Option<Position>),
     news: Arc<Notify>,
 }
@@ -172,7 +171,7 @@ impl LogReader for MemoryLogReader {
             let news = self.news.clone();
             let notified = news.notified();
             tokio::pin!(notified);
-            // Registered before the check, so that a write in between is not missed.
+            // Registered before the check, so that no write is missed.
             notified.as_mut().enable();
             self.check()?;
             if let Some(event) = self.event() {

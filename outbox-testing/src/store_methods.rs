@@ -16,10 +16,8 @@ pub mod store_types {
 
 /// Implements methods of [`OutboxStore`](outbox_core::OutboxStore),
 /// [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader),
-/// [`OutboxAudit`](outbox_core::OutboxAudit) and [`Operator`](crate::Operator) with a common body.
-///
-/// The body is a macro of the caller: it receives `self`, the method name and the arguments, and
-/// evaluates to the result.
+/// [`OutboxAudit`](outbox_core::OutboxAudit) and [`Operator`](crate::Operator) with a common body:
+/// a macro that receives `self`, the method name and the arguments.
 ///
 /// ```
 /// use outbox_testing::store_types::*;

@@ -1,8 +1,7 @@
-//! Conformance suite of [`DedupStore`]: each function takes a fixture and panics if its rule is
-//! violated.
+//! Conformance suite of [`DedupStore`]. A function panics if its rule is violated.
 //!
 //! Invariant: keys are fresh, so all functions may run on one store. Expiry of completed keys is
-//! not tested, because it takes a full retention.
+//! not tested.
 
 use std::time::Duration;
 
@@ -19,13 +18,9 @@ pub trait DedupStoreFixture: Send + Sync + 'static {
     fn stores(&self) -> [&Self::Store; 2];
 }
 
-/// Outlasts every test.
 const LONG: Duration = Duration::from_secs(600);
-/// Expires during a test.
 const SHORT: Duration = Duration::from_millis(300);
-/// Retention of completed keys.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Timeout of a step that must finish.
 const SOON: Duration = Duration::from_secs(30);
 
 fn fresh_key() -> DedupKey {
@@ -65,7 +60,7 @@ async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
     taken.expect("a claim is free once its lease has passed")
 }
 
-/// A healthy store passes its preflight without warnings.
+/// A healthy store has no warnings.
 pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture: &F) {
     for store in fixture.stores() {
         let warnings = store.preflight(KEEP).await.expect("the store is healthy");
@@ -73,8 +68,7 @@ pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture:
     }
 }
 
-/// Only one claim of a key succeeds. Claims of another event or another consumer are independent,
-/// and consumer names are case-sensitive.
+/// Only one claim of a key succeeds. Names of consumers are case-sensitive.
 pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -102,7 +96,7 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
     }
 }
 
-/// A completed key is done for every claimant, even after the lease of its claim expires.
+/// A completed key stays done after the lease of its claim.
 pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -114,8 +108,7 @@ pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
     }
 }
 
-/// Completing again with the same token returns the same result, so that a caller may retry after a
-/// lost response.
+/// Completing again returns the same result, so that a lost response can be retried.
 pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -126,7 +119,7 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A released claim is free immediately, and its token becomes invalid.
+/// A released claim is free immediately, and its token is invalid.
 pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -138,7 +131,7 @@ pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     assert!(complete(there, &key, second).await, "we hold the claim");
 }
 
-/// Releasing a completed key leaves it done.
+/// Releasing a completed key has no effect.
 pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -148,7 +141,7 @@ pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixtur
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A crashed process's claim becomes free when its lease expires, and not earlier.
+/// The claim of a crashed process is free after its lease.
 pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let (held, abandoned) = (fresh_key(), fresh_key());
@@ -159,7 +152,7 @@ pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixtu
     assert_eq!(claim(here, &abandoned, LONG).await, StoreClaim::InProgress);
 }
 
-/// A claimant that lost its claim cannot complete the key.
+/// A lost claim cannot be completed.
 pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -176,7 +169,7 @@ pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A claimant that lost its claim cannot release it.
+/// A lost claim cannot be released.
 pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -187,7 +180,7 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     assert!(complete(there, &key, held).await, "we hold the claim");
 }
 
-/// An expired claim can still be completed if no other claimant took it.
+/// An expired claim can be completed if no other claimant took it.
 pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -197,9 +190,7 @@ pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Generates one test per rule of a deduplication store.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a
+/// Generates the tests of a deduplication store from test attributes and an `Option` of a
 /// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). The expression may
 /// await; `None` skips the test.
 #[macro_export]

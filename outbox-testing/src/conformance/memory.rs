@@ -1,7 +1,6 @@
-//! Fixtures of the in-memory implementations. They also serve as short examples of fixtures.
+//! Fixtures of the in-memory implementations.
 //!
-//! They are generic over the implementation, so that the planted mistakes of [`crate::wrong`] run
-//! the same suites.
+//! Generic, so that the planted mistakes of [`crate::wrong`] run the same suites.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use super::subscriber::SubscriberFixture;
 use crate::wrong::WriterMistake;
 use crate::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTransaction};
 
-/// Fixture of the store suite over [`MemoryStore`] or a wrapper of it.
+/// Fixture of the store suite over [`MemoryStore`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryStoreFixture<S = MemoryStore> {
     memory: MemoryStore,
@@ -31,13 +30,13 @@ pub struct MemoryStoreFixture<S = MemoryStore> {
 }
 
 impl MemoryStoreFixture {
-    /// Creates a fixture with an empty store.
+    /// A fixture with an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::wrapping(|memory| memory)
     }
 
-    /// Creates a fixture with an empty store and a faulty writer.
+    /// A fixture with an empty store and a faulty writer.
     #[must_use]
     pub fn with_writer(mistake: WriterMistake) -> Self {
         Self {
@@ -54,7 +53,7 @@ impl Default for MemoryStoreFixture {
 }
 
 impl<S> MemoryStoreFixture<S> {
-    /// Creates a fixture whose store is a wrapper around an empty [`MemoryStore`].
+    /// A fixture with a wrapper of an empty [`MemoryStore`].
     pub fn wrapping(wrap: impl FnOnce(MemoryStore) -> S) -> Self {
         let memory = MemoryStore::new();
         Self {
@@ -124,8 +123,7 @@ impl OpenTransaction for MemoryTransaction {
     }
 }
 
-/// Fixture of the publisher, subscriber and stream log suites over a part of [`MemoryBroker`] or a
-/// wrapper of it.
+/// Fixture of the broker suites over a part of [`MemoryBroker`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
@@ -133,7 +131,7 @@ pub struct MemoryBrokerFixture<T> {
 }
 
 impl<T> MemoryBrokerFixture<T> {
-    /// Creates a fixture from a part of a new broker with prefetch.
+    /// A fixture with a part of a new broker with prefetch.
     pub fn of(part: impl FnOnce(&MemoryBroker) -> T) -> Self {
         let broker = MemoryBroker::new().with_prefetch();
         Self {
@@ -230,17 +228,16 @@ impl<S: DedupStore> DedupStoreFixture for MemoryDedupStoreFixture<S> {
     }
 }
 
-/// Fixture of the log suite over [`MemoryLog`] or a wrapper of it.
+/// Fixture of the log suite over [`MemoryLog`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryLogFixture<L = MemoryLog> {
     outbox: MemoryStoreFixture,
-    /// The log inside the wrapper.
     memory: MemoryLog,
     log: L,
 }
 
 impl<L> MemoryLogFixture<L> {
-    /// Creates a fixture from a log of an empty store.
+    /// A fixture with a log of an empty store.
     pub fn of(log: impl FnOnce(&MemoryStore) -> L) -> Self {
         let outbox = MemoryStoreFixture::new();
         Self {

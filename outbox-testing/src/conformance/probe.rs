@@ -1,7 +1,6 @@
-//! The events and messages that the suites record and publish.
+//! The events and messages of the suites.
 //!
-//! Written without the derive macro, so that probes require only the feature `testing` and stay out
-//! of the event catalogue of the tested program.
+//! Written without the derive macro, to stay out of the event catalogue of the tested program.
 
 use bytes::Bytes;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
@@ -12,8 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Aggregate type of all probes.
 pub const AGGREGATE: &str = "probe";
 
-/// The event of the suites. Its event types are `probe.noted`, `probe.observed` and `probe.sampled`
-/// (unsequenced).
+/// The event of the suites: `probe.noted`, `probe.observed` or `probe.sampled` (unsequenced).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     id: String,
@@ -26,7 +24,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Creates a `probe.noted`; `n` distinguishes probes.
+    /// A `probe.noted`; `n` distinguishes probes.
     pub fn noted(id: impl Into<String>, n: u64) -> Self {
         Self {
             id: id.into(),
@@ -37,7 +35,7 @@ impl Probe {
         }
     }
 
-    /// Creates a `probe.observed`.
+    /// A `probe.observed`.
     pub fn observed(id: impl Into<String>, n: u64) -> Self {
         Self {
             kind: 1,
@@ -45,7 +43,7 @@ impl Probe {
         }
     }
 
-    /// Creates a `probe.sampled`, which is unsequenced.
+    /// A `probe.sampled`.
     pub fn sampled(id: impl Into<String>, n: u64) -> Self {
         Self {
             kind: 2,
@@ -71,7 +69,7 @@ impl Probe {
         }
     }
 
-    /// The number that distinguishes this probe.
+    /// Distinguishes this probe.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
@@ -126,7 +124,7 @@ pub fn aggregate(id: impl Into<String>) -> Aggregate {
     Aggregate::new(AGGREGATE, id)
 }
 
-/// Creates a stored message with a fresh id, for the broker suites.
+/// A stored message with a fresh id.
 #[must_use]
 pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) -> Message {
     let id = MessageId::fresh();
@@ -145,8 +143,7 @@ pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) 
     }
 }
 
-/// Aggregate ids that some collations treat as equal or some brokers interpret. They must stay
-/// distinct end to end.
+/// Ids that some collations treat as equal or some brokers interpret. They must stay distinct.
 #[must_use]
 pub fn odd_aggregate_ids() -> Vec<String> {
     let plain = [

@@ -1,7 +1,6 @@
-//! Conformance suite of [`Publisher`]: each function takes a fixture with an empty stream and
-//! panics if its rule is violated.
+//! Conformance suite of [`Publisher`]. A function panics if its rule is violated.
 //!
-//! The order of concurrent calls is not tested, because publishers need not keep it.
+//! Invariant: the fixture's stream is empty. The order of concurrent calls is not tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,7 +14,7 @@ use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use super::probe::{NOTED, OBSERVED, message, odd_aggregate_ids};
 use crate::LogEntry;
 
-/// Sets up one broker for the suite. One value is one empty stream without other users.
+/// Sets up one broker for the suite: one empty stream without other users.
 pub trait PublisherFixture: Send + Sync + 'static {
     /// The publisher type under test.
     type Publisher: Publisher;
@@ -48,7 +47,7 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
     }
 }
 
-/// All messages with their stream sequences. Panics if an entry cannot be decoded.
+/// Panics if an entry cannot be decoded.
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     let read = |entry: LogEntry| (entry.stream_sequence, entry.message.expect("it can be read"));
     fixture.stored().await.into_iter().map(read).collect()
@@ -62,7 +61,7 @@ async fn last<F: PublisherFixture>(fixture: &F) -> Message {
     messages(fixture).await.last().expect("something is stored")
 }
 
-/// A confirmed message is on the stream, at the stream sequence in its receipt.
+/// A confirmed message is at the stream sequence of its receipt.
 pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=5).map(|sequence| message(NOTED, "a", sequence)).collect();
     let mut expected = Vec::new();
@@ -75,7 +74,7 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// A message published again is detected as a duplicate and stored once.
+/// A repeated message is a duplicate and stored once.
 pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     let (first, other) = (message(NOTED, "a", 1), message(NOTED, "a", 2));
     let stored_at = publish(fixture, &first).await.stream_sequence;
@@ -88,7 +87,7 @@ pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     assert_eq!(ids, [first.id, other.id]);
 }
 
-/// Messages with equal content and different ids are both stored.
+/// Equal messages with different ids are both stored.
 pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixture>(fixture: &F) {
     for _ in 0..2 {
         assert!(!publish(fixture, &message(NOTED, "a", 1)).await.duplicate);
@@ -96,7 +95,7 @@ pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixtu
     assert_eq!(stored(fixture).await.len(), 2);
 }
 
-/// Concurrent confirmed publishes are all stored, once each.
+/// Concurrent publishes are all stored, once each.
 pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (0..200).map(|n| message(NOTED, &format!("a{n}"), 1)).collect();
     let receipts = join_all(messages.iter().map(|message| publish(fixture, message))).await;
@@ -107,12 +106,11 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
     assert_eq!(stored, confirmed, "each receipt has the place of its own message");
 }
 
-/// Concurrent publishes of one message store it once.
+/// Concurrent copies are stored once.
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // A broker may return a retryable error while the first copy is in flight, but not a permanent
-    // one.
+    // A retryable error is allowed, a permanent one is not.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         let is_passing = matches!(error.class(), FailureClass::Unknown | FailureClass::Transient);
         assert!(is_passing, "{error}");
@@ -121,7 +119,7 @@ pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F)
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// Publishes awaited one after the other keep their order on the stream.
+/// Awaited publishes keep their order.
 pub async fn awaited_publishes_keep_their_order<F: PublisherFixture>(fixture: &F) {
     for sequence in 1..=20 {
         let event = if sequence % 2 == 0 { NOTED } else { OBSERVED };
@@ -131,7 +129,7 @@ pub async fn awaited_publishes_keep_their_order<F: PublisherFixture>(fixture: &F
     assert_eq!(sequences.collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
 }
 
-/// Every field of a message arrives unchanged.
+/// Every field arrives unchanged.
 pub async fn every_field_survives<F: PublisherFixture>(fixture: &F) {
     let mut full = message(NOTED, "ü", 7);
     full.event_version = 3;
@@ -160,7 +158,7 @@ pub async fn every_field_survives<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// Payloads are arbitrary bytes, from empty to almost 1 MiB.
+/// Payloads are arbitrary bytes, up to almost 1 MiB.
 pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     let all_bytes: Vec<u8> = (0..=u8::MAX).collect();
     let large = vec![b'x'; 900 * 1024];
@@ -180,8 +178,7 @@ pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// An aggregate id arrives unchanged and has its own subject, even if it contains characters
-/// special to the broker.
+/// Aggregate ids arrive unchanged, and each has its own subject.
 pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for id in &ids {
@@ -197,7 +194,7 @@ pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     assert_eq!(received, ids);
 }
 
-/// A fixed subject replaces the default subject, for its own message only.
+/// A fixed subject applies to its own message only.
 pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     let fixed = fixture.fixed_subject();
     let exported = Message {
@@ -211,8 +208,7 @@ pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     assert_ne!(entries[1].subject, fixed);
 }
 
-/// A message too large for the broker fails with a permanent error. Other messages are not
-/// affected.
+/// An oversized message fails permanently. Others are not affected.
 pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) {
     let oversize = Message {
         payload: Bytes::from(vec![b'x'; fixture.payload_bytes_too_many()]),
@@ -223,14 +219,13 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// During an outage, publishing fails with an unknown outcome. Afterwards the same message can be
-/// published and is stored once.
+/// During an outage the outcome is unknown. Afterwards the message is stored once.
 pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
     publish(fixture, &message(NOTED, "a", 1)).await;
     let message = message(NOTED, "a", 2);
     fixture.set_available(false).await;
     for _ in 0..2 {
-        // The outcome is unknown, because the broker may have stored the message.
+        // The broker may have stored it.
         assert_eq!(refusal(fixture, &message).await.class(), FailureClass::Unknown);
     }
     fixture.set_available(true).await;
@@ -252,7 +247,7 @@ pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture:
     checked.expect("the broker of the fixture is healthy");
 }
 
-/// After `abandon`, publishing is allowed immediately, and stored messages stay.
+/// After `abandon`, publishing continues, and stored messages stay.
 pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &F) {
     let expected: Vec<Message> = (1..=3).map(|sequence| message(NOTED, "a", sequence)).collect();
     for message in &expected {
@@ -263,9 +258,7 @@ pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &
     assert_eq!(messages(fixture).await.collect::<Vec<_>>(), expected);
 }
 
-/// Generates one test per rule of a publisher.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// Generates the tests of a publisher from test attributes and an `Option` of a fresh
 /// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). The expression may await;
 /// `None` skips the test.
 #[macro_export]

@@ -1,8 +1,7 @@
-//! Conformance suite of [`StreamLog`], [`StreamSearch`] and [`StreamReader`], which compare the
-//! outbox with the stream.
+//! Conformance suite of [`StreamLog`], [`StreamSearch`] and [`StreamReader`]. A function panics if
+//! its rule is violated.
 //!
-//! Each function takes a fixture with an empty stream and panics if its rule is violated. For
-//! publishing, see [`super::publisher`].
+//! Invariant: the fixture's stream is empty.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,7 +13,7 @@ use time::OffsetDateTime;
 
 use super::probe::{NOTED, message};
 
-/// Sets up one broker for the suite. One value is one empty stream without other users.
+/// Sets up one broker for the suite: one empty stream without other users.
 pub trait StreamLogFixture: Send + Sync + 'static {
     /// The stream log type under test.
     type Log: StreamReader;
@@ -40,7 +39,7 @@ async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<
     ids.expect("message_ids answers")
 }
 
-/// Publishes messages of many aggregates, every tenth as a replayed copy. Returns their ids.
+/// Every tenth message is a replayed copy.
 async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<MessageId> {
     let mut published = HashSet::new();
     for n in 0..count {
@@ -61,8 +60,7 @@ fn copy_of(message: &Message) -> Message {
     }
 }
 
-/// `message_ids` lists every message on the stream by its own id, including replayed copies, and
-/// nothing else.
+/// Every message is listed by its own id.
 pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
@@ -71,7 +69,7 @@ pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// Messages stored before the start time are skipped.
+/// Messages before the start time are skipped.
 pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture: &F) {
     let start = fixture.now().await - APART;
     let older = publish_many(fixture, 5).await;
@@ -85,7 +83,7 @@ pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture
     assert_eq!(ids(fixture, end).await, HashSet::new());
 }
 
-/// Foreign entries are skipped, and later messages still listed.
+/// Foreign entries are skipped.
 pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     fixture.publish_foreign().await;
@@ -94,14 +92,13 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// `locate` finds a message by its own id, also if its subject has other messages. A replayed copy
-/// is a different message.
+/// A message is located by its own id. A copy is a different message.
 pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
     fixture.publish_foreign().await;
     let mut messages = [("a", 1), ("a", 2), ("b", 1)]
         .map(|(id, n)| message(NOTED, id, n))
         .to_vec();
-    // A search starts at the creation time, which must be on the broker's clock.
+    // A search starts at the creation time.
     let now = fixture.now().await;
     messages.iter_mut().for_each(|message| message.created_at = now);
     let absent = copy_of(&messages[0]);
@@ -147,14 +144,12 @@ fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
     }
 }
 
-/// `read` returns each message as published, in stream order, including replayed copies, and counts
-/// foreign entries.
+/// Messages are read as published, in stream order. Foreign entries are counted.
 pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
     fixture.publish_foreign().await;
     let mut published = Vec::new();
-    // Exceeds one batch of a server.
     for n in 0..1_100 {
         let id = format!("a{}", n % 7);
         let mut message = message(NOTED, &id, n / 7 + 1);
@@ -181,7 +176,7 @@ pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(f
     assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
 }
 
-/// `read` starts at the given time and ends when the callback returns `false`.
+/// `read` starts at a time and ends when the callback returns `false`.
 pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fixture: &F) {
     publish_many(fixture, 3).await;
     tokio::time::sleep(APART).await;
@@ -203,9 +198,7 @@ pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fi
     assert_eq!(read(fixture, end).await.0, []);
 }
 
-/// Generates one test per rule of a stream log.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// Generates the tests of a stream log from test attributes and an `Option` of a fresh
 /// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). The expression may
 /// await; `None` skips the test.
 #[macro_export]

@@ -1,6 +1,6 @@
-//! The durable state of one consumer of the in-memory broker.
+//! The durable state of one consumer.
 //!
-//! Invariant: a consumer receives wanted entries after its cursor, in log order.
+//! Invariant: it receives wanted entries after its cursor, in log order.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -14,26 +14,22 @@ use super::unacked::Unacked;
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
-    /// Event types and selections such as `order.*`, requested by any subscription of this
-    /// consumer.
+    /// Event types and selections such as `order.*`, of all subscriptions.
     pub(super) event_types: HashSet<String>,
-    /// Prefixes of further wanted event types, such as `order.`.
+    /// Prefixes such as `order.`.
     pub(super) aggregates: HashSet<String>,
     pub(super) in_flight_max: usize,
     pub(super) ack_wait: Duration,
-    /// The first stream sequence that the consumer may receive.
     pub(super) start: u64,
-    /// The stream sequence up to which the log was examined.
+    /// The end of the examined log.
     pub(super) cursor: u64,
     pub(super) unacked: Unacked,
-    /// Planned copies, delivered even if acknowledged: stream sequence and delivery count.
+    /// Delivered even if acknowledged: stream sequence and delivery count.
     pub(super) copies: VecDeque<(u64, u64)>,
-    /// Subscriptions currently waiting for a message.
     pub(super) waiting: usize,
 }
 
 impl Consumer {
-    /// Whether any subscription requested the event type, by name or by selection.
     pub(super) fn asks_for(&self, event_type: &str) -> bool {
         let asks = |name: &str| self.event_types.contains(name);
         let aggregate = event_type
@@ -50,8 +46,6 @@ impl Consumer {
         })
     }
 
-    /// Moves the cursor past the next wanted entry and returns its stream sequence, unless
-    /// `in_flight_max` is reached.
     pub(super) fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
         if self.unacked.len() >= self.in_flight_max {
             return None;
@@ -68,7 +62,6 @@ impl Consumer {
             .map(|(stream_sequence, _)| *stream_sequence)
     }
 
-    /// The oldest unacknowledged entry, delivered or not.
     pub(super) fn oldest(&self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
         let unacked = self.unacked.oldest();
         unacked.into_iter().chain(self.coming(log).next()).min()

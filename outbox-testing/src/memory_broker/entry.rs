@@ -13,7 +13,7 @@ pub(super) struct Entry {
     pub(super) headers: Vec<(String, String)>,
     pub(super) payload: Bytes,
     pub(super) event_type: Option<String>,
-    /// `None` if the entry is not an outbox message.
+    /// `None` for foreign entries.
     pub(super) message_id: Option<MessageId>,
     pub(super) stored_at: OffsetDateTime,
 }

@@ -1,7 +1,4 @@
-//! Planned faults of the in-memory broker, each modelled on a failure of real brokers.
-//!
-//! Invariant: faults are planned, never random. For faults of the database, see
-//! [`MemoryStore`](crate::MemoryStore).
+//! Planned faults of the in-memory broker, never random.
 
 use std::mem;
 
@@ -31,8 +28,7 @@ impl MemoryBroker {
     }
 
     /// Returns [`FailureClass::Unknown`] for the next `count` publishes and stores them on
-    /// [`Self::release_ghosts`], as a client that buffers them while it reconnects.
-    /// [`abandon`](outbox_core::Publisher::abandon) drops them.
+    /// [`Self::release_ghosts`]. [`abandon`](outbox_core::Publisher::abandon) drops them.
     pub fn ghost(&self, count: usize) {
         self.lock().faults.ghosts = count;
     }
@@ -47,22 +43,20 @@ impl MemoryBroker {
         self.notify();
     }
 
-    /// Takes the broker down, or brings it back.
-    ///
-    /// While down, publishes return [`FailureClass::Unknown`], subscriptions are interrupted, and
-    /// acknowledgements are lost. Stored messages stay.
+    /// Takes the broker down, or brings it back. While down, publishes return
+    /// [`FailureClass::Unknown`], subscriptions are interrupted, and acknowledgements are lost.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
         self.notify();
     }
 
-    /// Clears the deduplication ids, as after a restore or at the end of the duplicate window.
+    /// Clears the deduplication ids.
     pub fn forget_ids(&self) {
         self.lock().forget_ids();
     }
 
-    /// Loses the last `count` messages and their ids, as a server that loses power before syncing
-    /// to disk. Their stream sequences are not reused.
+    /// Loses the last `count` messages and their ids, as after a power failure. Their stream
+    /// sequences are not reused.
     pub fn lose_tail(&self, count: usize) {
         let mut state = self.lock();
         let stream_sequences = state.tail(count);

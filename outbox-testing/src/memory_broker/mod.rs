@@ -1,8 +1,7 @@
-//! An in-memory broker: one ordered log, deduplication by message id, and durable consumers.
+//! An in-memory broker: one ordered log, deduplication by message id, and durable consumers, as a
+//! JetStream stream with limits retention.
 //!
-//! Within the contracts of [`outbox_core::publisher`] and [`outbox_core::subscriber`], it behaves
-//! like a JetStream stream with limits retention. Invariant: messages reach consumers through the
-//! real [`outbox_core::codec`].
+//! Invariant: messages reach consumers through the real [`outbox_core::codec`].
 
 mod consumer;
 mod entry;
@@ -61,7 +60,6 @@ pub struct MemoryBroker {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified whenever a waiting subscription may find something new.
     changed: Notify,
 }
 
@@ -84,8 +82,8 @@ impl Default for MemoryBroker {
 }
 
 impl MemoryBroker {
-    /// Creates an empty broker with unlimited deduplication. Accepts messages of up to 1 MiB
-    /// including headers, as nats-server does.
+    /// An empty broker with unlimited deduplication. Accepts messages of up to 1 MiB, headers
+    /// included.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -104,8 +102,8 @@ impl MemoryBroker {
     }
 
     /// Sets the reported
-    /// [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention). Default: `None`,
-    /// unlimited. The broker never deletes messages.
+    /// [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention). Default: `None`.
+    /// The broker never deletes messages.
     #[must_use]
     pub fn with_retention(self, retention: Option<Duration>) -> Self {
         self.lock().retention = retention;
@@ -119,29 +117,28 @@ impl MemoryBroker {
         self
     }
 
-    /// Lets subscriptions prefetch up to
-    /// [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch) messages. Default: no
-    /// prefetch. Prefetched messages of a dropped subscription are redelivered after `ack_wait`.
+    /// Enables prefetch of up to [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch)
+    /// messages. Default: off. A dropped subscription's messages come again after `ack_wait`.
     #[must_use]
     pub fn with_prefetch(self) -> Self {
         self.lock().prefetches = true;
         self
     }
 
-    /// Creates a publisher.
+    /// A publisher to this broker.
     #[must_use]
     pub fn publisher(&self) -> MemoryPublisher {
         MemoryPublisher::new(self.clone())
     }
 
-    /// Creates a subscriber.
+    /// A subscriber of this broker.
     #[must_use]
     pub fn subscriber(&self) -> MemorySubscriber {
         MemorySubscriber::new(self.clone())
     }
 
-    /// Appends an entry that no relay published. Returns its stream sequence. It is delivered to
-    /// consumers of its `ce-type`, or to all if it has none.
+    /// Appends an entry as another program would. Returns its stream sequence. Delivered to
+    /// consumers of its `ce-type`, or to all without one.
     pub fn inject(
         &self,
         subject: impl Into<String>,
@@ -196,7 +193,7 @@ impl MemoryBroker {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that a change in between is not missed.
+            // Registered before the check, so that no change is missed.
             changed.as_mut().enable();
             if self.is_idle(consumer) {
                 return;
@@ -205,29 +202,27 @@ impl MemoryBroker {
         }
     }
 
-    /// Deletes a consumer with its progress. Its subscriptions end with
+    /// Deletes a consumer. Its subscriptions end with
     /// [`SubscriberError::Gone`](outbox_core::SubscriberError::Gone).
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();
     }
 
-    /// Stores a message immediately, ignoring planned latency and faults. Not public API: for the
-    /// simulation in `stress`.
+    /// Stores a message without latency or faults. Not public API.
     #[doc(hidden)]
     pub fn store_message(&self, message: &Message) -> Receipt {
         self.lock().store(message)
     }
 
-    /// Deletes these entries and, if `forgets_ids`, their message ids. Not public API: for the
-    /// simulation in `stress`.
+    /// Deletes these entries and, if `forgets_ids`, their message ids. Not public API.
     #[doc(hidden)]
     pub fn lose_stream_sequences(&self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.lock().lose(stream_sequences, forgets_ids);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays consistent if a test panics while it holds the lock.
+        // The state stays consistent after a panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,10 +9,8 @@ use tokio::time::sleep;
 
 use super::MemoryBroker;
 
-/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`].
-///
-/// Clones share a connection. [`Publisher::abandon`] closes it, drops its publishes in flight, and
-/// opens a new one.
+/// Publishes to a [`MemoryBroker`], in twice [`MemoryBroker::with_latency`]. Clones share a
+/// connection. [`Publisher::abandon`] replaces it and drops its publishes in flight.
 #[derive(Debug, Clone)]
 pub struct MemoryPublisher {
     broker: MemoryBroker,
@@ -62,7 +60,7 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // Before this point a dropped future stores nothing; after it, the message stays stored.
+        // A future dropped before this point stores nothing.
         let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {

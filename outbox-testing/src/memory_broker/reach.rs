@@ -21,18 +21,17 @@ pub enum Way {
     SilentToMessages,
 }
 
-/// A publisher whose connection to the [`MemoryBroker`] a test can impair. Clones share it.
+/// A publisher with a connection that a test can impair. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Reached {
     broker: MemoryPublisher,
     way: Arc<Mutex<Way>>,
 }
 
-/// How long a publisher waits for a confirmation.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Reached {
-    /// Creates a publisher with a working connection.
+    /// A publisher with a working connection.
     #[must_use]
     pub fn new(broker: &MemoryBroker) -> Self {
         Self {

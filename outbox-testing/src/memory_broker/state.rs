@@ -1,11 +1,8 @@
 //! The state of the in-memory broker.
 //!
-//! Invariants:
-//!
-//! - Stream sequences only grow and are never reused.
-//! - `unacked` of a consumer holds exactly its delivered, unacknowledged entries that are still on
-//!   the log.
-//! - Every entry up to `cursor` was delivered to the consumer or is unwanted.
+//! Invariants: stream sequences are never reused. `unacked` holds exactly a consumer's delivered,
+//! unacknowledged entries that are on the log. Entries up to `cursor` were delivered or are
+//! unwanted.
 
 mod reading;
 
@@ -25,10 +22,8 @@ use super::DedupWindow;
 use super::consumer::Consumer;
 use super::entry::Entry;
 
-/// CloudEvents source of all messages.
 const SOURCE: &str = "memory";
 
-/// Prefix of the default subjects.
 pub(super) const DEFAULT_SUBJECTS: &str = "events.";
 
 /// Default limit of nats-server for payload and headers together.
@@ -40,7 +35,6 @@ pub(crate) struct State {
     last_stream_sequence: u64,
     started: (Instant, OffsetDateTime),
     connections: u64,
-    /// By remembered id: stream sequence and storing time.
     ids: HashMap<MessageId, (u64, Instant)>,
     consumers: HashMap<String, Consumer>,
     generations: u64,
@@ -55,7 +49,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(super) enum Next {
     Delivery(Incoming),
-    /// Nothing now, and nothing before this time unless the state changes.
+    /// Nothing before this time unless the state changes.
     Wait(Option<Instant>),
 }
 
@@ -98,7 +92,6 @@ impl State {
         self.faults.on_the_way.retain(|(from, _)| *from != connection);
     }
 
-    /// Returns an error while the broker is down.
     pub(super) fn reachable(&self) -> Result<(), PublishError> {
         if self.faults.down {
             let context = "injected fault: the broker is down";
@@ -128,7 +121,6 @@ impl State {
         Ok(receipt)
     }
 
-    /// Appends the message, unless its id is remembered.
     pub(crate) fn store(&mut self, message: &Message) -> Receipt {
         let before = self.ids.get(&message.id).copied();
         if let Some((stream_sequence, _)) = before.filter(|stored| self.remembers(*stored)) {
@@ -198,7 +190,7 @@ impl State {
             .collect()
     }
 
-    /// Removes entries and, if `forgets_ids`, their ids. A deletion keeps the ids.
+    /// A deletion keeps the ids, a loss clears them.
     pub(crate) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.log
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
@@ -217,14 +209,13 @@ impl State {
         self.ids.clear();
     }
 
-    /// Creates the consumer, or adds event types to it. Returns its generation.
     pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
         let start = self.start(spec.start_at);
         let consumer = self.consumers.entry(spec.name.clone()).or_insert_with(|| {
             self.generations += 1;
             Consumer::new(self.generations, start)
         });
-        // Types are never removed, because another version of the program may still want them.
+        // Another version of the program may still want these types.
         let events = spec.events.iter();
         consumer
             .event_types
@@ -284,7 +275,6 @@ impl State {
         })
     }
 
-    /// Counts subscriptions waiting for messages, for this generation only.
     pub(super) fn waits(&mut self, name: &str, generation: u64, begins: bool) {
         let consumer = self.consumers.get_mut(name);
         if let Some(consumer) = consumer.filter(|consumer| consumer.generation == generation) {
@@ -299,7 +289,7 @@ impl State {
         self.consumers.get(name)
     }
 
-    /// Whether any subscription requested the entry. True for an entry without a type.
+    /// True for an entry without a type.
     pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
         let entry = self.log.get(&stream_sequence);
         let event_type = entry.and_then(|entry| entry.event_type.as_ref());
@@ -309,8 +299,7 @@ impl State {
         }
     }
 
-    /// Whether the log has an earlier message of the aggregate, from the consumer's start on. True
-    /// for an entry without an aggregate.
+    /// Counts from the consumer's start. True for an entry without an aggregate.
     pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
         let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {
@@ -342,7 +331,7 @@ impl State {
         consumer.map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
-    /// The next delivery, in this order: a planned copy, a due redelivery, a new message.
+    /// In this order: a planned copy, a due redelivery, a new message.
     pub(super) fn next(&mut self, name: &str) -> Next {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return Next::Wait(None);
@@ -361,7 +350,7 @@ impl State {
         } else {
             return Next::Wait(consumer.unacked.next());
         };
-        // Has no effect on a copy of an acknowledged message.
+        // No effect on a copy of an acknowledged message.
         let next = now + consumer.ack_wait;
         consumer.unacked.delivered_again(stream_sequence, count, next);
         consumer.deliveries += 1;
@@ -378,7 +367,7 @@ impl State {
         Next::Delivery(incoming)
     }
 
-    /// Acknowledges a delivery, as a server does even after redelivery to another process.
+    /// Also valid after redelivery to another process, as on a server.
     pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
         if take_one(&mut self.faults.lose_consumer_acks) {
             return;
@@ -388,7 +377,6 @@ impl State {
         }
     }
 
-    /// Sets the time of the next delivery. Default delay: `ack_wait`.
     pub(super) fn postpone(&mut self, name: &str, stream_sequence: u64, delay: Option<Duration>) {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return;
@@ -405,7 +393,6 @@ pub(super) fn default_subject(message: &Message) -> String {
 }
 
 fn size_bytes(message: &Message) -> usize {
-    // Approximate size of the envelope headers.
     const ENVELOPE_BYTES: usize = 512;
     message.payload.len() + message.headers.size_bytes() + ENVELOPE_BYTES
 }

@@ -1,7 +1,7 @@
 //! The subscriber of the in-memory broker.
 //!
-//! While the broker is down, every call returns [`SubscriberError::Interrupted`] after a delay, so
-//! that a busy retry loop does not stop a paused clock.
+//! While the broker is down, calls return [`SubscriberError::Interrupted`] after a delay, so that a
+//! retry loop does not stop a paused clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
-        // The consumer may now want other types or have more messages in flight.
+        // The consumer may now want other types or more messages.
         self.broker.notify();
         let prefetches = self.broker.lock().prefetches;
         Ok(MemorySubscription {
@@ -117,9 +117,7 @@ pub struct MemorySubscription {
     broker: MemoryBroker,
     consumer: String,
     generation: u64,
-    /// Number of messages to prefetch.
     prefetch: usize,
-    /// Prefetched messages, not yet requested by the caller.
     fetched: VecDeque<Incoming>,
 }
 
@@ -132,7 +130,6 @@ impl MemorySubscription {
         }
     }
 
-    /// Returns a prefetched message or the next one, and prefetches further messages.
     fn fetch(&mut self) -> Next {
         let mut state = self.broker.lock();
         let next = match self.fetched.pop_front() {
@@ -161,7 +158,6 @@ impl MemorySubscription {
     }
 }
 
-/// Registers a waiting subscription until it is dropped.
 struct Waiting {
     broker: MemoryBroker,
     consumer: String,
@@ -200,7 +196,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that a message in between is not missed.
+            // Registered before the check, so that no message is missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();
@@ -240,7 +236,7 @@ pub struct MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// Acknowledges without consuming the delivery, for planted mistakes.
+    /// For planted mistakes.
     pub(crate) fn acknowledge(&self) {
         self.broker
             .lock()

@@ -9,10 +9,9 @@ use tokio::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct Unacked {
-    /// By stream sequence: delivery count and time of the next delivery.
+    /// Delivery count and time of the next delivery.
     messages: BTreeMap<u64, (u64, Instant)>,
     timers: BTreeSet<(Instant, u64)>,
-    /// Messages whose redelivery is due.
     due: BTreeSet<u64>,
 }
 
@@ -31,7 +30,7 @@ impl Unacked {
         self.timers.insert((next, stream_sequence));
     }
 
-    /// As [`Self::delivered`]. No effect if the message is acknowledged.
+    /// No effect if the message is acknowledged.
     pub(super) fn delivered_again(&mut self, stream_sequence: u64, count: u64, next: Instant) {
         if self.messages.contains_key(&stream_sequence) {
             self.delivered(stream_sequence, count, next);
@@ -58,7 +57,6 @@ impl Unacked {
         }
     }
 
-    /// The first due message in stream order, with its delivery count.
     pub(super) fn first_due(&mut self, now: Instant) -> Option<(u64, u64)> {
         while let Some((time, stream_sequence)) = self.timers.first().copied()
             && time <= now

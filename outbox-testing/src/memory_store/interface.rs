@@ -1,4 +1,4 @@
-//! The store traits of the in-memory outbox. Each method is one call of [`State`] or its leases.
+//! The store traits of the in-memory outbox.
 
 use super::MemoryStore;
 use super::state::State;
@@ -11,7 +11,7 @@ macro_rules! on_state {
     };
 }
 
-/// As `on_state`, for methods that may make messages due.
+/// For methods that may make messages due.
 macro_rules! on_state_and_wake {
     ($self:ident, $method:ident($($argument:expr),*)) => {{
         let result = $self.call(stringify!($method), |state| state.$method($($argument),*));

@@ -1,8 +1,7 @@
 //! An in-memory outbox with the guarantees of a database.
 //!
-//! Like identity columns and head rows, it assigns row ids on recording and sequences on commit, so
-//! late commits occur. Invariant: all state is behind one lock, and every method is one step under
-//! it. Writers of one aggregate do not block each other.
+//! Like a database, it assigns row ids on recording and sequences on commit. Invariant: every
+//! method is one step under one lock. Writers of one aggregate do not block each other.
 
 mod interface;
 mod row;
@@ -53,7 +52,6 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when messages are settled.
     settled: Notify,
 }
 
@@ -64,13 +62,13 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Creates an empty outbox.
+    /// An empty outbox.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(time::macros::datetime!(2026-01-01 00:00 UTC))
     }
 
-    /// Creates an empty outbox whose clock starts at `time`.
+    /// An empty outbox with a clock that starts at `time`.
     #[must_use]
     pub fn starting_at(time: OffsetDateTime) -> Self {
         let shared = Shared {
@@ -100,8 +98,7 @@ impl MemoryStore {
         result
     }
 
-    /// Begins a reading, unless one is open. Returns its number, its start, and the position up to
-    /// which messages may have been adopted.
+    /// Returns the number of the reading, its start, and the end of adopted messages.
     pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
@@ -113,13 +110,12 @@ impl MemoryStore {
             Some((state.log.readings, state.log.stored, state.log.adopted_to))
         });
         if opened.is_err() {
-            // The lost answer was the reader's connection.
+            // The reader's connection is gone.
             self.with_log(|log| log.reader = None);
         }
         opened
     }
 
-    /// The first commit after a position.
     pub(super) fn logged_behind(&self, position: Position) -> Option<LoggedCommit> {
         self.lock().log.behind(position)
     }
@@ -194,12 +190,12 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting. Delayed and halted messages count as waiting.
+    /// Waits until no message is pending or waiting, delayed and halted ones included.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // Registered before the check, so that a settlement in between is not missed.
+            // Registered before the check, so that no settlement is missed.
             settled.as_mut().enable();
             {
                 let state = self.lock();
@@ -217,13 +213,12 @@ impl MemoryStore {
         self.lock().faults.calls
     }
 
-    /// Makes the next `calls` store calls fail without effect, as an unreachable database does.
+    /// Makes the next `calls` store calls fail without effect.
     pub fn fail_next(&self, calls: usize) {
         self.lock().faults.fail_next = calls;
     }
 
-    /// Executes the next `calls` store calls but returns an error, as a connection that breaks
-    /// during the commit: the outcome is unknown.
+    /// Executes the next `calls` store calls but returns an error, as a lost response.
     pub fn lose_answers(&self, calls: usize) {
         self.lock().faults.lose_answers = calls;
     }
@@ -233,8 +228,7 @@ impl MemoryStore {
         self.lock().faults.down = down;
     }
 
-    /// Rejects every verdict on these messages ([`StoreError::Refused`]), as a violated constraint
-    /// or a missing privilege does. An empty list ends it.
+    /// Rejects every verdict on these messages ([`StoreError::Refused`]). An empty list ends it.
     pub fn refuse_verdicts(&self, ids: &[MessageId]) {
         self.lock().faults.refused = ids.iter().copied().collect();
     }
@@ -244,14 +238,12 @@ impl MemoryStore {
         self.lock().leases.expire();
     }
 
-    /// Moves the end of all leases and announcements into the past by this time, as a suspended
-    /// machine or a clock set forward does.
+    /// Makes all leases and announcements end this much earlier, as a suspended machine does.
     pub fn age_leases(&self, by: Duration) {
         self.lock().leases.age(by);
     }
 
-    /// Moves the end of all leases and announcements into the future by this time, as a clock set
-    /// back does.
+    /// Makes all leases and announcements end this much later, as a clock set back does.
     pub fn set_clock_back(&self, by: Duration) {
         self.lock().leases.set_back(by);
     }
@@ -262,7 +254,7 @@ impl MemoryStore {
         self.lock().leases.owners()
     }
 
-    /// Moves the position of an operation. Not public API: for planted mistakes.
+    /// Moves the position of an operation. Not public API.
     #[doc(hidden)]
     pub fn move_operation(&self, id: OperationId, position: i64) {
         self.lock().move_operation(id, position);
@@ -273,48 +265,45 @@ impl MemoryStore {
         self.lock().corrupt(id)
     }
 
-    /// The id of the message with this row id, even if unreadable. Not public API: for the
-    /// simulation in `stress`.
+    /// The id of the message with this row id. Not public API.
     #[doc(hidden)]
     #[must_use]
     pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
         self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
-    /// The current leases, live or not. Not public API: for planted mistakes.
+    /// The current leases, live or not. Not public API.
     #[doc(hidden)]
     #[must_use]
     pub fn current_leases(&self) -> Vec<Lease> {
         self.lock().leases.current()
     }
 
-    /// Skips a sequence of the aggregate, for planted mistakes.
+    /// Skips a sequence, for planted mistakes.
     pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
         self.lock().use_up_number(aggregate);
     }
 
-    /// Deletes a row in any status. Not public API: for planted mistakes.
+    /// Deletes a row in any status. Not public API.
     #[doc(hidden)]
     pub fn discard(&self, row_id: i64) {
         self.lock().delete(row_id);
     }
 
-    /// Removes ended pauses without releasing their messages, for a planted mistake.
+    /// For a planted mistake.
     pub(super) fn drop_ended_pauses(&self) {
         self.lock().drop_ended_pauses();
     }
 
-    /// Frees all deduplication keys, for planted mistakes.
     pub(super) fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays consistent if a test panics while it holds the lock.
+        // The state stays consistent after a panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one store call under the lock, with the planned faults.
     fn call<T>(&self, context: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
         let failed = |reason: &'static str| StoreError::Database {
             context,

@@ -7,7 +7,7 @@ use outbox_core::message::{Aggregate, Message};
 use outbox_core::store::{FetchedRow, MessageStatus, StoredMessage};
 use time::OffsetDateTime;
 
-/// A snapshot of a committed message of a [`MemoryStore`](super::MemoryStore).
+/// A committed message of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoredRow {
@@ -32,15 +32,13 @@ pub struct StoredRow {
     /// The publishing time; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
     pub(super) is_unreadable: bool,
-    /// End of the wait of an unsequenced message.
     pub(super) waits_until: OffsetDateTime,
 }
 
-/// The position of a sequenced row among the originals or copies of its aggregate.
+/// Position among the originals or copies of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Sequence(u64),
-    /// A replayed copy, by its row id.
     Copy(i64),
 }
 
@@ -84,7 +82,6 @@ impl StoredRow {
         }
     }
 
-    /// The end of the delay, if it is in the future.
     pub(super) fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.available_at.filter(|at| *at > now)
     }

@@ -1,7 +1,6 @@
 //! Transactions of the in-memory outbox.
 //!
-//! Invariant: an uncommitted transaction is invisible, and a dropped one leaves only unused row
-//! ids, as identity columns do.
+//! Invariant: an uncommitted transaction is invisible; a dropped one leaves only unused row ids.
 
 use std::mem;
 
@@ -14,13 +13,11 @@ use super::MemoryStore;
 #[must_use = "a transaction that is not committed is rolled back"]
 pub struct MemoryTransaction {
     store: MemoryStore,
-    /// Recorded messages with their row ids.
     messages: Vec<(i64, NewMessage)>,
 }
 
 impl MemoryStore {
-    /// Sets the row id counter back, as a data-only restore does. New row ids descend, below all
-    /// existing ones.
+    /// Sets the row id counter back, as a data-only restore does. New row ids descend.
     pub fn set_back_row_ids(&self) {
         self.lock().set_back_row_ids();
     }
@@ -47,8 +44,7 @@ impl MemoryTransaction {
         Ok(())
     }
 
-    /// Makes all recorded events visible at once, numbered in commit order, and wakes the relays of
-    /// this process.
+    /// Makes all events visible, numbered in commit order, and wakes the relays of this process.
     ///
     /// # Errors
     ///
@@ -72,7 +68,7 @@ pub struct DuplicateKey {
     pub key: String,
 }
 
-/// The reason why [`MemoryStore::record`] recorded nothing.
+/// Why [`MemoryStore::record`] recorded nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

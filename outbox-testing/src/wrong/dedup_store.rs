@@ -48,7 +48,6 @@ pub enum DedupStoreMistake {
 pub struct WrongDedupStore {
     inner: MemoryDedupStore,
     mistake: DedupStoreMistake,
-    /// By key: the last token and the end of its lease.
     claims: Mutex<HashMap<DedupKey, (ClaimToken, tokio::time::Instant)>>,
 }
 
@@ -79,7 +78,6 @@ impl WrongDedupStore {
         key
     }
 
-    /// The token of the current claim, whoever holds it.
     fn token_of_holder(&self, key: &DedupKey, token: ClaimToken) -> ClaimToken {
         self.claims().get(key).map_or(token, |(holder, _)| *holder)
     }

@@ -55,7 +55,6 @@ impl MessageLog for WrongLog {
     async fn open(&self) -> Result<Option<WrongLogReader>, StoreError> {
         match self.mistake {
             Some(M::SharesReading) => self.inner.interrupt(),
-            // Treats the new log as the log of the stored position.
             Some(M::AdoptsNothingThatWasLost) => {
                 self.store
                     .with_log(|log| log.stored = log.stored.max(log.freed()));

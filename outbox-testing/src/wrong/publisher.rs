@@ -52,7 +52,6 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// Messages published or set aside, depending on the mistake.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }

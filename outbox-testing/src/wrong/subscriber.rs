@@ -286,7 +286,6 @@ pub struct WrongDelivery {
     inner: Arc<MemoryDelivery>,
     incoming: Incoming,
     mistake: SubscriberMistake,
-    /// Whether its own subscription requested this message.
     wanted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Rules for adoption: messages of the log that the table takes over.
+//! Rules for adoption of logged messages by the table.
 
 use super::LogFixture;
 use super::support::*;
@@ -18,7 +18,7 @@ async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logge
     messages
 }
 
-/// An adopted message is pending: a fetch returns it in order, with no attempts.
+/// An adopted message is pending, with no attempts used.
 pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture.outbox()).await;
@@ -38,8 +38,7 @@ pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Adoption leaves messages alone that the table already handled. After a crash, the relay cannot
-/// tell them apart.
+/// Adoption changes logged messages only. After a crash, the relay cannot distinguish them.
 pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
     adopt(fixture, &messages).await;
@@ -60,8 +59,8 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await, before);
 }
 
-/// A replaced reader's adoption may arrive after its successor published the messages and stored
-/// the position. Making these messages pending would publish them twice.
+/// Messages before the stored position are not adopted: a replaced reader's late adoption would
+/// publish them twice.
 pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let events = Events::new()
@@ -86,7 +85,7 @@ pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture:
     reader.close().await;
 }
 
-/// An adoption returns all given messages that the table holds, including those adopted earlier.
+/// An adoption returns all messages that the table holds.
 pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b", "c"]).await;
     adopt(fixture, &messages[..1]).await;
@@ -96,15 +95,13 @@ pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) 
     assert_eq!(adopt(fixture, &[]).await, []);
 }
 
-/// An adoption reports deleted messages as handled. Otherwise the relay would wait for them
-/// forever.
+/// An adoption returns deleted messages too, because the relay would wait for them forever.
 pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b"]).await;
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
     assert_eq!(status_of(fixture, messages[0].id).await, None);
-    // The store can be certain only after all older transactions end, including transactions of
-    // other tests.
+    // Certain only after all older transactions end, even those of other tests.
     eventually("certainty that the message is gone", async || {
         adopt(fixture, &messages[..1]).await == ids(&messages[..1])
     })
@@ -116,8 +113,7 @@ pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F)
     .await;
 }
 
-/// A commit may appear in the log before it is visible in the table. Treating it as deleted would
-/// lose it.
+/// A commit may be in the log before it is visible in the table. It is not deleted.
 pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -141,7 +137,7 @@ pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixtur
     }
 }
 
-/// An adoption is atomic at whatever point it is dropped, and can be repeated.
+/// A dropped adoption is atomic and can be repeated.
 pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) {
     for round in 0..DROPS {
         let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
@@ -152,7 +148,7 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
         let all = logged(&read_all(fixture).await);
         let messages = &all[all.len() - aggregates.len()..];
         drop(dropped_after(round, fixture.log().adopt(messages)).await);
-        // The server may still execute the statement after the drop.
+        // The server may still execute it.
         for _ in 0..5 {
             let adopted = messages.len() - look_at(fixture, &[], messages).await.logged.len();
             assert!([0, messages.len()].contains(&adopted), "{adopted} of them");
@@ -163,8 +159,7 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
     }
 }
 
-/// A new reading reports up to which position messages may have been adopted, so that the relay
-/// queries the table only for these.
+/// A reading returns the end of adopted messages, so that the relay queries only these.
 pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture>(fixture: &F) {
     let adopted_to = async || {
         let reader = opened(fixture).await;
@@ -186,7 +181,7 @@ pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture
         "the last message was recorded later"
     );
     fixture.lose().await;
-    // Messages recorded before the new log may be adopted, in any order.
+    // Messages recorded before the new log may be adopted.
     let mut reader = opened(fixture).await;
     let adopted_to = reader.adopted_to();
     for transaction in super::support::read(fixture, &mut reader).await {

@@ -1,12 +1,10 @@
-//! Rules for the table queries of the log relay, and for the purge of logged messages.
+//! Rules for the table queries of the log relay, and for the purge.
 
 use super::LogFixture;
 use super::support::*;
 
-/// A look returns the blocked, halted or pending aggregates among the given ones: the log must not
-/// overtake them.
+/// A look returns the blocked, halted and pending aggregates, which the log must not overtake.
 pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture: &F) {
-    // Characters that are special in some format or collation.
     let odd = "ä \"b\" \\ 'c' {},\u{1}\t\n";
     let names = ["blocked", "halted", "logged", "pending", "published", odd];
     for id in names {
@@ -30,8 +28,7 @@ pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture:
     assert_eq!(look_at(fixture, &asked[4..5], &[]).await.first, []);
 }
 
-/// A look reports whether any exception exists. If none exists, the relay need not query per
-/// message.
+/// Without any exception, the relay need not query per message.
 pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture: &F) {
     for id in ["a", "b"] {
         commit_one(fixture, id, 1).await;
@@ -44,8 +41,7 @@ pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture:
     assert!(look_at(fixture, &[], &[]).await.any, "an aggregate is blocked");
 }
 
-/// With more than [`PENDING_MAX`] pending messages, a look reports a flood and the relay publishes
-/// nothing ahead of the table.
+/// With more than `PENDING_MAX` pending messages, a look reports a flood.
 pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
     let mut left = PENDING_MAX + 1;
     while left > 0 {
@@ -68,7 +64,7 @@ pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
     assert!(look_at(fixture, &asked, &[]).await.is_flooded);
 }
 
-/// A look returns the database's clock, on which delays are based.
+/// A look returns the database's clock, which delays use.
 pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
     let before = fixture.outbox().now().await;
     let now = look_at(fixture, &[], &[]).await.now;
@@ -76,8 +72,7 @@ pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
     assert!(before <= now && now <= after, "{before} {now} {after}");
 }
 
-/// A look returns the messages that are still the log's. After a crash, the relay leaves adopted
-/// messages to the table.
+/// A look returns the messages that are still logged.
 pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) {
     for id in ["logged", "pending", "published"] {
         commit_one(fixture, id, 1).await;
@@ -92,14 +87,13 @@ pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) 
     assert_eq!(look_at(fixture, &[], &messages[1..]).await.logged, []);
 }
 
-/// Purges messages of any age. Sleeps first, because some database clocks have millisecond
-/// resolution.
+/// Some database clocks have millisecond resolution.
 async fn purge_all<F: LogFixture>(fixture: &F) {
     tokio::time::sleep(Duration::from_millis(5)).await;
     purge(fixture, Duration::ZERO).await;
 }
 
-/// A purge deletes no message after the stored position: a crash would read it again.
+/// A purge keeps messages after the stored position, because a crash would read them again.
 pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -113,7 +107,7 @@ pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(f
         commit_one(fixture, "late", n).await;
     }
     let late = logged(&read(fixture, &mut reader).await);
-    // Some logs need later positions to determine which messages a position has passed.
+    // Some logs need later positions to determine the passed messages.
     let mut further = 0;
     eventually("the purge of what was passed", async || {
         commit_one(fixture, "further", 1).await;

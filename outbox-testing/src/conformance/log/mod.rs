@@ -1,7 +1,6 @@
-//! Conformance suite of [`MessageLog`]. Each function panics if its rule is violated.
+//! Conformance suite of [`MessageLog`]. A function panics if its rule is violated.
 //!
-//! Invariant: the fixture's outbox is empty, and its log is set up and has no reader. For the
-//! polling relay, see [`super::store`].
+//! Invariant: the fixture's outbox is empty, and its log is set up and has no reader.
 
 mod adoption;
 mod look;
@@ -20,9 +19,7 @@ pub use look::*;
 pub use opening::*;
 pub use reading::*;
 
-/// Sets up one outbox with its log for the suite.
-///
-/// New messages belong to the log: the store lists them as
+/// Sets up one outbox for the suite. New messages are
 /// [`Logged`](outbox_core::store::MessageStatus::Logged).
 pub trait LogFixture: Send + Sync + 'static {
     /// The log type under test.
@@ -42,21 +39,17 @@ pub trait LogFixture: Send + Sync + 'static {
     /// Ends the open reading, as a broken connection does.
     fn interrupt(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends the open reading and replaces the log by an empty one. Other state, such as the table
-    /// and the stored position, stays.
+    /// Ends the open reading and replaces the log by an empty one. Other state stays.
     fn lose(&self) -> impl Future<Output = ()> + Send;
 
-    /// Commits the events so that the log may already deliver them, but the table hides them until
-    /// [`Self::show`].
+    /// Commits events that the log may deliver, hidden from the table until [`Self::show`].
     fn commit_unseen(&self, events: Events) -> impl Future<Output = Vec<Logged>> + Send;
 
     /// Makes the commit of [`Self::commit_unseen`] visible.
     fn show(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Generates one test per rule of a log.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// Generates the tests of a log from test attributes and an `Option` of a fresh
 /// [`LogFixture`](crate::conformance::log::LogFixture). The expression may await; `None` skips the
 /// test.
 #[macro_export]

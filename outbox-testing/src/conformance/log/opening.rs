@@ -1,10 +1,9 @@
-//! Rules for opening the log: exclusive reading, the start position, and what a crash leaves
-//! behind.
+//! Rules for opening the log: one reader, its start position, and crashes.
 
 use super::LogFixture;
 use super::support::*;
 
-/// While one relay reads, `open` returns `None` to all others.
+/// While one relay reads, `open` returns `None` to others.
 pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for _ in 0..3 {
@@ -16,7 +15,7 @@ pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     assert_eq!(keys(&found), singles(&[("a", 1)]), "the reader is not disturbed");
 }
 
-/// After a reader is closed or dropped, another relay can read.
+/// After a reader is closed or dropped, another can read.
 pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F) {
     opened(fixture).await.close().await;
     drop(opened(fixture).await);
@@ -25,8 +24,7 @@ pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F)
     assert_eq!(keys(&read(fixture, &mut reader).await), singles(&[("a", 1)]));
 }
 
-/// A reading starts after the stored position: earlier messages never come again, later ones always
-/// do.
+/// A reading starts after the stored position.
 pub async fn a_reading_goes_on_behind_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -39,7 +37,7 @@ pub async fn a_reading_goes_on_behind_the_stored_position<F: LogFixture>(fixture
     assert_eq!(keys(&read_all(fixture).await), singles(&[("a", 3), ("a", 4)]));
 }
 
-/// Unconfirmed messages come again after a crash, with the same ids.
+/// Unconfirmed messages come again, with the same ids.
 pub async fn what_was_not_confirmed_comes_again<F: LogFixture>(fixture: &F) {
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
@@ -49,7 +47,7 @@ pub async fn what_was_not_confirmed_comes_again<F: LogFixture>(fixture: &F) {
     assert_eq!(read_all(fixture).await, found);
 }
 
-/// A replaced reader cannot move the position of its successor.
+/// A replaced reader cannot move the position.
 pub async fn a_replaced_reader_cannot_confirm<F: LogFixture>(fixture: &F) {
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
@@ -65,21 +63,20 @@ pub async fn a_replaced_reader_cannot_confirm<F: LogFixture>(fixture: &F) {
     assert_eq!(read_all(fixture).await, found);
 }
 
-/// An interrupted reading ends with an error, because the relay would otherwise wait forever.
+/// An interrupted reading ends with an error.
 pub async fn an_interrupted_reading_ends<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     read(fixture, &mut reader).await;
     fixture.interrupt().await;
     let read_to_the_end = async {
-        // Events already received may still be delivered.
+        // Events already received may still come.
         while reader.next().await.is_ok() {}
     };
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), read_to_the_end).await;
     assert!(ended.is_ok(), "nobody says that the reading has ended");
 }
 
-/// If the log is lost, each undecided message is pending in the table, or comes from the new log,
-/// or both.
+/// After the log is lost, each undecided message is pending or comes from the new log.
 pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for id in ["decided", "read", "read"] {
@@ -106,8 +103,7 @@ pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await.len(), 6);
 }
 
-/// If an opening is dropped at any point, the log can be opened again, and no message is adopted or
-/// skipped.
+/// A dropped opening can be repeated, and adopts or skips no message.
 pub async fn a_dropped_opening_leaves_nothing<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     for round in 0..DROPS {
@@ -121,7 +117,7 @@ pub async fn a_dropped_opening_leaves_nothing<F: LogFixture>(fixture: &F) {
     assert_eq!(status, Some(MessageStatus::Logged));
 }
 
-/// A dropped confirmation is stored or not. The reading continues and can be confirmed again.
+/// A dropped confirmation can be repeated, and the reading continues.
 pub async fn a_dropped_confirmation_can_be_repeated<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=u64::from(DROPS) {

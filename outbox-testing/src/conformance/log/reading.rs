@@ -11,8 +11,7 @@ pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
     assert!(passed.is_ok(), "{passed:?}");
 }
 
-/// Each committed message comes once, even if it commits during the reading, and its status is
-/// logged.
+/// Each committed message comes once and is logged.
 pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     commit_one(fixture, "b", 2).await;
@@ -27,7 +26,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// A message of the log equals the row of the table, so that the relay treats both alike.
+/// A message of the log equals its row.
 pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture: &F) {
     // Databases store whole microseconds.
     let later = (fixture.outbox().now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
@@ -63,7 +62,7 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
     }
 }
 
-/// Transactions come whole and in commit order, and messages within one in recording order.
+/// Transactions come whole, in commit order.
 pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
     if !fixture.outbox().overlapping_transactions() {
         return not_applicable("one transaction at a time");
@@ -123,8 +122,7 @@ pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture
     }
 }
 
-/// An idle reading reports its position even if nothing is written. Commits of transactions without
-/// messages may precede it.
+/// An idle reading reports its position. Commits without messages may precede it.
 pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     loop {
@@ -136,8 +134,7 @@ pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Unrelated writes advance the position. Otherwise the database would retain WAL for an idle
-/// outbox.
+/// Unrelated writes advance the position, so that an idle outbox retains no WAL.
 pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     let mut reader = opened(fixture).await;
@@ -158,18 +155,17 @@ pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &
     }
 }
 
-/// A reading reaches the position `written` returns, which tells a drain that it is complete.
+/// A reading reaches the position of `written`, which ends a drain.
 pub async fn a_reading_reaches_what_was_written<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;
-        // `read` returns at the written position, so it has found the commit.
         let found = read(fixture, &mut reader).await;
         assert_eq!(keys(&found), singles(&[("a", n)]));
     }
 }
 
-/// Dropping `next` loses no event. The relay drops it whenever it has other work.
+/// Dropping `next` loses no event.
 pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
@@ -192,8 +188,7 @@ pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F
     assert_eq!(found, expected);
 }
 
-/// The retained bytes grow while messages are undecided. The relay monitors them to protect the
-/// database's disk.
+/// Undecided messages increase the retained bytes.
 pub async fn what_is_kept_grows_with_what_is_not_decided<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let before = reader.retained().await.expect("retained answers").bytes;

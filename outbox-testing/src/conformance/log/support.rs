@@ -21,7 +21,6 @@ pub(super) use outbox_core::message::{Events, NewMessage};
 
 pub(super) type ReaderOf<F> = <<F as LogFixture>::Log as MessageLog>::Reader;
 
-/// Timeout for one event of a log.
 const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +29,7 @@ pub(super) struct Transaction {
     pub(super) end: Position,
 }
 
-/// Opens the log as soon as it has no reader. A server may take a while to detect that a reader is
-/// gone.
+/// A server may take a while to detect that a reader is gone.
 pub(super) async fn opened<F: LogFixture>(fixture: &F) -> ReaderOf<F> {
     let mut reader = None;
     eventually("the opening of the log", async || {
@@ -49,8 +47,7 @@ pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
         .expect("the reading goes on")
 }
 
-/// Reads all transactions committed so far, without the empty ones. Checks that commit positions
-/// rise and idle positions do not fall.
+/// Reads all committed transactions that have messages. Checks that positions do not fall.
 pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -> Vec<Transaction> {
     let written = fixture.log().written().await.expect("written answers");
     let (mut transactions, mut messages, mut last) = (Vec::<Transaction>::new(), Vec::new(), Position(0));
@@ -76,7 +73,7 @@ pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -
     }
 }
 
-/// Opens the log, reads all transactions committed so far, and closes the reading.
+/// Opens, reads and closes the log.
 pub(super) async fn read_all<F: LogFixture>(fixture: &F) -> Vec<Transaction> {
     let mut reader = opened(fixture).await;
     let transactions = read(fixture, &mut reader).await;
@@ -96,7 +93,6 @@ pub(super) async fn commit<F: LogFixture>(fixture: &F, events: Events) {
         .expect("events are recorded");
 }
 
-/// Aggregate ids and sequences, per transaction.
 pub(super) fn keys(transactions: &[Transaction]) -> Vec<Vec<(String, Option<u64>)>> {
     let of = |transaction: &Transaction| transaction.messages.iter().map(key).collect();
     transactions.iter().map(of).collect()
@@ -107,7 +103,6 @@ fn key(message: &LoggedMessage) -> (String, Option<u64>) {
     (read.aggregate.id.clone(), read.sequence)
 }
 
-/// The keys of transactions with one message each.
 pub(super) fn singles(keys: &[(&str, u64)]) -> Vec<Vec<(String, Option<u64>)>> {
     let single = |(id, sequence): &(&str, u64)| vec![((*id).to_owned(), Some(*sequence))];
     keys.iter().map(single).collect()
@@ -130,7 +125,6 @@ pub(super) fn ids(messages: &[Logged]) -> Vec<MessageId> {
     ids
 }
 
-/// Adopts the messages. Returns the sorted ids.
 pub(super) async fn adopt<F: LogFixture>(fixture: &F, messages: &[Logged]) -> Vec<MessageId> {
     let mut ids = fixture.log().adopt(messages).await.expect("adopt answers");
     ids.sort_unstable();
@@ -154,7 +148,7 @@ pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<
     state_of(fixture.outbox(), id).await
 }
 
-/// Settles all pending messages as a polling relay that then leaves.
+/// Settles all pending messages as a polling relay does.
 pub(super) async fn settle_pending<F: LogFixture>(
     fixture: &F,
     verdict: impl Fn(&FetchedRow) -> Verdict,
@@ -173,7 +167,7 @@ pub(super) async fn settle_pending<F: LogFixture>(
     rows
 }
 
-/// Purges logged messages page by page. Returns the number deleted.
+/// Purges page by page. Returns the number deleted.
 pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u64 {
     let mut request = PurgeRequest {
         older_than: Some(older_than),
@@ -194,8 +188,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
     panic!("the purge does not end");
 }
 
-/// Polls the future and drops it after a few polls, or after some milliseconds in later rounds.
-/// Returns its output if it completes first.
+/// Drops the future after a few polls or milliseconds. Returns its output if it completes first.
 pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if round < 4 {
@@ -224,5 +217,4 @@ pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>
     }
 }
 
-/// Number of drop points to try.
 pub(super) const DROPS: u32 = 12;

@@ -1,11 +1,11 @@
-//! Rules for operators: the backlog, the lists, and the release of blocked aggregates.
+//! Rules for operators: backlog, lists and resume.
 
 use outbox_core::event::DomainEvent as _;
 
 use super::StoreFixture;
 use super::support::*;
 
-/// The backlog counts pending and waiting messages, dead letters, and blocked aggregates.
+/// The backlog counts pending and waiting messages, dead letters and blocks.
 pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).backlog().await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
@@ -37,8 +37,7 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
     assert_eq!(blocked, 1, "a block that has ended does not count");
 }
 
-/// The backlog age is the age of the oldest overdue message. Failed messages count; delayed, halted
-/// and paused ones do not.
+/// The backlog age covers failed messages, but not delayed, halted or paused ones.
 pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
     let age = async || store(fixture).backlog().await.oldest_unpublished;
     commit_delayed(fixture, Probe::noted("delayed", 1), LONG).await;
@@ -74,8 +73,7 @@ pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Pages start at the newest message and follow each other without gap or overlap, also with a
-/// status filter.
+/// Pages start at the newest message and have no gap or overlap.
 pub async fn pages_begin_with_the_newest_messages<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "b", "c", "d", "e"], false).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -107,7 +105,7 @@ pub async fn pages_begin_with_the_newest_messages<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// The list shows all data for a decision, oldest first, up to the given limit.
+/// The list is complete, oldest first, up to the limit.
 pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
@@ -141,7 +139,6 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Commits and settles messages that differ in every criterion of a selection.
 async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     let events = [
         Probe::noted("a", 1),
@@ -169,7 +166,7 @@ async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     all
 }
 
-/// Each criterion narrows the list, and several criteria combine.
+/// Each criterion narrows the list.
 pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     let all = with_variety(fixture).await;
     type Wanted = fn(&StoredMessage, &StoredMessage) -> bool;
@@ -209,7 +206,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Blocked aggregates are listed with cause and end: halted ones first, then by end.
+/// Blocked aggregates are listed halted first, then by end.
 pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
@@ -229,7 +226,7 @@ pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fi
     assert_eq!(two.len(), 2);
 }
 
-/// `resume` ends the back-off of one aggregate only.
+/// `resume` ends the back-off of one aggregate.
 pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a"], LONG).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
@@ -238,7 +235,7 @@ pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
     assert!(!store(fixture).resume(&aggregate("x")).await, "x is not blocked");
 }
 
-/// `resume` does not end a halt: only a decision on the dead letter does.
+/// `resume` does not end a halt.
 pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");

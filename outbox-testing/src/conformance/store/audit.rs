@@ -1,5 +1,4 @@
-//! Rules for operations: recorded with their changes, resumable without a second effect, and
-//! listed.
+//! Rules for operations: recorded with their changes and resumable.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -26,8 +25,7 @@ async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operatio
     panic!("the operation does not come to an end: {operation:?}");
 }
 
-/// An operation records actor, selection, reason and number of changes, if and only if it changed
-/// something.
+/// An operation is recorded if and only if it changed something.
 pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(fixture: &F) {
     let (_, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     let retry = operation(OperationKind::Retry, Selection::id(id_of(&row)));
@@ -50,8 +48,7 @@ pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(
     assert_eq!(store(fixture).operation(again.id).await, None);
 }
 
-/// An interrupted operation continues after its stored position, even if the caller passes its
-/// initial state.
+/// An interrupted operation continues at its position, even from its initial state.
 pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -69,8 +66,7 @@ pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) 
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1");
 }
 
-/// An operation never takes its own results: copies that a replay made, or retried messages that
-/// died again.
+/// An operation never takes its own copies or retried messages.
 pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -93,7 +89,7 @@ pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixtur
     assert_eq!(status_of(fixture, &retried[0]).await, MessageStatus::Dead);
 }
 
-/// If two callers continue one operation concurrently, each message is changed once.
+/// Two callers of an operation change each message once.
 pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -104,7 +100,7 @@ pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1 f1 g1");
 }
 
-/// If two operations select the same messages, each message counts for one of them.
+/// Two operations with the same messages count each once.
 pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     for kind in [OperationKind::Retry, OperationKind::Skip] {
@@ -116,7 +112,7 @@ pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F
     }
 }
 
-/// An operation with a limit changes no more messages in total.
+/// An operation stops at its limit.
 pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows, dead(false)).await;
@@ -169,7 +165,7 @@ pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: 
     );
 }
 
-/// An operation with effects elsewhere runs until it is marked as finished.
+/// An operation with effects elsewhere runs until it is finished.
 pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F) {
     let reconcile = operation(OperationKind::Reconcile, Selection::all());
     for _ in 0..2 {
@@ -187,7 +183,7 @@ pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F
     refused.expect_err("it takes no messages");
 }
 
-/// Operations are listed newest first, and can be filtered by actor, kind and time.
+/// Operations are listed newest first, with filters.
 pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
     let mut ids = Vec::new();
     for (actor, kind) in [
@@ -223,7 +219,7 @@ pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
     assert_eq!(listed(filter, 10).await, ids[..2]);
 }
 
-/// `messages_of` returns the messages that an operation retried or skipped, or the copies it made.
+/// `messages_of` returns retried or skipped messages, or copies.
 pub async fn the_messages_of_an_operation_are_found<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows[..3], dead(true)).await;

@@ -1,11 +1,9 @@
-//! Rules for blocked aggregates: their messages wait in order, other aggregates continue, and the
-//! block ends.
+//! Rules for blocked aggregates.
 
 use super::StoreFixture;
 use super::support::*;
 
-/// A fetch returns messages of a blocked aggregate as waiting, including later ones. After they are
-/// settled, no fetch examines them again. Other aggregates continue.
+/// Messages of a blocked aggregate wait, and later fetches skip them. Other aggregates continue.
 pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
@@ -22,8 +20,7 @@ pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixtur
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
-/// A fetch examines at most `limit` rows, even if all must wait. Waiting rows do not count toward
-/// the next fetch's limit.
+/// A fetch examines at most `limit` rows, waiting ones included.
 pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
@@ -51,7 +48,7 @@ pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: 
     assert_eq!(store(fixture).fetch(pending(&leases)).await, Fetched::default());
 }
 
-/// After the block ends, its messages come in order and unchanged.
+/// After a block, its messages come in order and unchanged.
 pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
     let rows = until_blocks_have_ended(fixture, &leases).await;
@@ -62,24 +59,23 @@ pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
 }
 
-/// A delay of zero ends the block immediately. It only lets other messages go first.
+/// A delay of zero lets other messages go first.
 pub async fn a_block_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "a1 a2");
 }
 
-/// A message that fails again is blocked again, for the delay of the last verdict.
+/// The last verdict sets the delay.
 pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    // A shorter delay replaces a longer one.
     settled(fixture, &leases, &rows, hindered(Duration::ZERO)).await;
     assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
 }
 
-/// `limit`, `per_aggregate` and `bytes` bound a fetch of waiting messages.
+/// `limit`, `per_aggregate` and `bytes` bound a fetch.
 pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
     let all = store(fixture).fetch_waiting(waiting(&leases)).await;
@@ -106,7 +102,7 @@ pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixtu
     assert_eq!((fetched.due.len(), fetched.more), (1, true));
 }
 
-/// A fetch of waiting messages skips the excluded aggregates.
+/// Excluded aggregates are skipped.
 pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
     let without = |excluding| WaitingRequest {
@@ -115,7 +111,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(keys(&store(fixture).fetch_waiting(without(&few)).await.due), "c1");
-    // As many aggregates as a relay may have in flight after an outage.
+    // As many as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -124,14 +120,12 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Waiting messages come in sequence order, and not before a pending message with a lower sequence,
-/// regardless of row ids.
+/// Waiting messages come in sequence, after pending ones with a lower sequence.
 pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     fixture.set_back_row_ids().await;
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
-    // The last message of `a` stays pending, as if a relay had crashed while setting messages
-    // aside.
+    // The last message of `a` stays pending, as after a crash.
     let of_a = of(&rows, "a");
     for rows in [&of_a[..2], &of_a[3..]] {
         settled(fixture, &leases, rows, hindered(Duration::ZERO)).await;
@@ -143,7 +137,7 @@ pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&waiting), "a1 a2 a3 a4");
 }
 
-/// Waiting rows in flight are skipped, and the rows after them are returned.
+/// Waiting rows in flight are skipped.
 pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -156,7 +150,7 @@ pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetched.due), "a2 a3");
 }
 
-/// Waiting messages of partitions without a lease are not returned.
+/// Partitions without a lease are skipped.
 pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
     let (some, rest) = leases.split_at(leases.len() / 2);
@@ -187,7 +181,7 @@ pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "b1 c1 a1");
 }
 
-/// Settling the last waiting message ends the block. Later messages are fetched as usual.
+/// The last waiting message ends the block.
 pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     for left in [1, 0] {
@@ -201,8 +195,8 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     assert!(!rows[0].waited);
 }
 
-/// A message fetched during a block and set aside after its end is not lost. A message recorded
-/// while the block drains does not overtake waiting ones.
+/// A message set aside after the end of its block is not lost. Later messages do not overtake
+/// waiting ones.
 pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -224,7 +218,7 @@ pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFix
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a4");
 }
 
-/// Setting a message aside has no effect if its aggregate is not blocked.
+/// Without a block, setting aside has no effect.
 pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, [Probe::noted("a", 1), Probe::sampled("b", 2)]).await;
     let (leases, rows) = take_all(fixture).await;
@@ -236,8 +230,7 @@ pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixt
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
-/// An unsequenced message is not blocked with its aggregate, and its dead letter does not halt the
-/// aggregate.
+/// Unsequenced messages are not blocked and halt no aggregate.
 pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixture>(fixture: &F) {
     let probes = [Probe::noted("a", 1), Probe::sampled("a", 2), Probe::noted("a", 3)];
     commit_all(fixture, probes).await;
@@ -253,7 +246,7 @@ pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixtur
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "a1 a2");
 }
 
-/// An unsequenced message that fails waits alone; its aggregate continues.
+/// An unsequenced failure waits alone.
 pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F) {
     let probes = [
         Probe::sampled("a", 1),
@@ -277,8 +270,7 @@ pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
-/// Every failure counts. An attempt counts only if the message caused the failure. The last error
-/// is kept.
+/// Every failure counts; an attempt only if the message caused it. The last error is kept.
 pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let nothing_failed = Verdict::Blocked {
@@ -299,14 +291,13 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     let shown = shown(fixture, &rows[0]).await;
     assert_eq!((shown.failures, shown.attempts), (3, 1));
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
-    // `Dead` also uses an attempt: the one that failed.
+    // `Dead` uses an attempt too.
     settled(fixture, &leases, &rows, dead(true)).await;
     let state = state_of(fixture, id_of(&rows[0])).await;
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// After a dead letter with `halt`, all later messages of its aggregate wait. Other aggregates
-/// continue.
+/// After a dead letter with `halt`, its aggregate waits.
 pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
@@ -315,8 +306,7 @@ pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: 
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// A message in flight when its aggregate is halted joins the waiting ones and does not lift the
-/// halt.
+/// A message in flight does not lift the halt of its aggregate.
 pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a"]).await;
     settled(fixture, &leases, &rows[..1], dead(true)).await;

@@ -1,9 +1,9 @@
-//! Rules for dead letters: an operator can retry or skip them.
+//! Rules for dead letters: retry and skip.
 
 use super::StoreFixture;
 use super::support::*;
 
-/// Without `halt`, only the dead letter itself is set aside.
+/// Without `halt`, only the dead letter is set aside.
 pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
     let (leases, _) = with_dead(fixture, &["a", "a", "b", "a"], false).await;
     let rest = fetch(fixture, &leases, ALL).await;
@@ -11,8 +11,7 @@ pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A dead letter without `halt` in a blocked aggregate leaves the others in order, and the block
-/// ends with the last of them.
+/// A dead letter without `halt` does not disturb the rest of its block.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -25,7 +24,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a3");
 }
 
-/// A retried message is pending with zero attempts, and a fetch returns it.
+/// A retried message is pending with zero attempts.
 pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
     assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
@@ -41,7 +40,7 @@ pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &
     assert_eq!(counts(fixture).await, expected);
 }
 
-/// A retried message no longer halts its aggregate, and can become a dead letter again.
+/// A retry ends the halt. The message can die again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
@@ -54,13 +53,13 @@ pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     assert!(shown(fixture, &row).await.halts);
 }
 
-/// A retried message comes before the waiting and later messages of its aggregate.
+/// A retried message comes before its successors.
 pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
-    // Waiting messages first: a relay may fetch in either order.
+    // A relay may fetch in either order.
     let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
         assert_eq!(
@@ -81,15 +80,13 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A retried dead letter without `halt` comes before the waiting messages, and its retry does not
-/// end a back-off.
+/// A retried message comes before waiting ones, and its retry does not end a back-off.
 pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
-    // Pending or waiting, the message is set aside until the block ends.
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(store(fixture).resume(&aggregate("a")).await);
@@ -115,14 +112,13 @@ pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// If two messages of an aggregate fail permanently, one halts it and the other waits. Otherwise
-/// later messages would overtake the second one when the first is released.
+/// A second permanent failure of a halted aggregate waits. Otherwise later messages would overtake
+/// it.
 pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (a, b) = (of(&rows, "a"), of(&rows, "b"));
     settled(fixture, &leases, &a[..1], dead(true)).await;
     settled(fixture, &leases, &a[1..2], dead(true)).await;
-    // Both in one settlement.
     settled(fixture, &leases, &b[..2], dead(true)).await;
     for row in [&a[1], &b[1]] {
         let shown = shown(fixture, row).await;
@@ -141,8 +137,7 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     assert_eq!(sorted_keys(&fetch_waiting(fixture, &leases).await), "b2 b3");
 }
 
-/// A skipped message stays a dead letter and no longer halts its aggregate. It can still be
-/// retried.
+/// A skipped message stays dead, and its aggregate continues.
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
@@ -193,7 +188,7 @@ pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F)
     assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
-/// Retry and skip take a selection and change no other message.
+/// Retry and skip take a selection.
 pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "a"]).await;
     for id in ["a", "b", "c"] {

@@ -1,10 +1,9 @@
-//! Rules for delayed messages: not before their time, in order, and without delaying other
-//! aggregates.
+//! Rules for delayed messages.
 
 use super::StoreFixture;
 use super::support::*;
 
-/// A delayed message is not due early, and no later message of its aggregate overtakes it.
+/// A delayed message is not due early, and holds back its aggregate.
 pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -22,7 +21,7 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// At its time, a delayed message and the messages after it are due.
+/// At its time, a delayed message and its successors are due.
 pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
@@ -33,11 +32,10 @@ pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fix
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// Several delayed messages of an aggregate keep their order, each not before its time.
+/// Several delayed messages keep their order.
 pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
-    // One delay ends before that of an earlier message, the other after.
     commit_delayed(fixture, Probe::noted("a", 3), SHORT / 10).await;
     commit_delayed(fixture, Probe::noted("a", 4), SHORT * 3).await;
     commit_each(fixture, &["a"]).await;
@@ -58,8 +56,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// A delayed message in a blocked aggregate does not delay older messages, and then waits for its
-/// own time.
+/// A delayed message waits for its own time, without delaying older messages.
 pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
@@ -82,7 +79,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// After a crash with a message in flight, the message does not wait for a delayed one after it.
+/// After a crash, a message in flight does not wait for a delayed one.
 pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -101,8 +98,7 @@ pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixtu
     );
 }
 
-/// After a crash with a message in flight, a due delayed message comes second, whichever query runs
-/// first.
+/// After a crash, a due delayed message comes second, whichever query runs first.
 pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;

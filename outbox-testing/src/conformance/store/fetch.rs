@@ -9,7 +9,7 @@ use super::support::*;
 use super::{OpenTransaction, StoreFixture};
 use crate::not_applicable;
 
-/// A fetched message equals the recorded one, plus sequence, time and the data for settling it.
+/// A fetched message equals the recorded one.
 pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let context = MessageContext {
         correlation_id: Some("c-1".to_owned()),
@@ -31,7 +31,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let row = only(&fetch(fixture, &leases, 10).await, "ü").remove(0);
     let message = row.message.expect("the row is readable");
-    // Allows for coarse clocks, and for clocks that stand still during a statement or transaction.
+    // Clocks may be coarse, or stand still during a transaction.
     let tick = Duration::from_secs(1);
     let recorded_at = message.created_at;
     assert!(
@@ -48,7 +48,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
-/// Messages of an aggregate come in sequence 1, 2, 3 … without gaps.
+/// Messages of an aggregate come in sequence, without gaps.
 pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
     for _ in 0..20 {
         commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
@@ -64,7 +64,7 @@ pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &
     }
 }
 
-/// `limit` bounds a fetch, and the next fetch continues without gaps.
+/// `limit` bounds a fetch, and the next one continues.
 pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
     for n in 0..10 {
         commit_all(fixture, ["a", "b", "c"].map(|id| Probe::noted(id, n))).await;
@@ -97,7 +97,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
     assert_eq!(next.into_values().collect::<Vec<_>>(), [11, 11, 11]);
 }
 
-/// Messages of partitions without a lease are not fetched.
+/// Partitions without a lease are skipped.
 pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..200).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (_, leases) = lease_all(fixture).await;
@@ -116,8 +116,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A transaction that writes first and commits last is fetched even if newer messages are already
-/// settled. A relay that stores a table position would lose it.
+/// A late commit is fetched even if newer messages are settled.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");
@@ -142,7 +141,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "late1");
 }
 
-/// A message settled as published is not fetched again.
+/// A published message is not fetched again.
 pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     let done = first(&rows, "a");
@@ -153,7 +152,7 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Rows in flight are skipped, and the rows after them are returned.
+/// Rows in flight are skipped.
 pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "c", "a"]).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
@@ -163,7 +162,6 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     };
     let rest = store(fixture).fetch(request).await;
     assert_eq!(sorted_keys(&rest.due), "a2 a3 b1");
-    // Rows in flight do not count toward the limit.
     let all: Vec<RowKey> = rows.iter().map(FetchedRow::key).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
@@ -174,8 +172,7 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "d1");
 }
 
-/// Messages of an aggregate come in sequence regardless of row ids, also across fetches with
-/// earlier messages in flight.
+/// Messages come in sequence, regardless of row ids.
 pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture: &F) {
     for _ in 0..3 {
         commit_each(fixture, &["a", "b", "a", "b", "a", "c"]).await;
@@ -201,7 +198,6 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
         }
         let has_ended = fetched.due.is_empty();
         flying.extend(fetched.due);
-        // Half of the rows stay in flight.
         let done = flying.split_off(if has_ended { 0 } else { flying.len() / 2 });
         settled(fixture, &leases, &done, published()).await;
         if has_ended {
@@ -214,8 +210,7 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
     }
 }
 
-/// A new owner first fetches the messages that the former owner had in flight, even if their
-/// successors have lower row ids.
+/// A new owner first fetches what the former owner had in flight.
 pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "a"]).await;
     assert_eq!(rows.len(), 2);
@@ -240,8 +235,7 @@ pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixt
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// A fetch ends with the row that exceeds the byte bound, so that a larger message is still
-/// returned.
+/// The row that exceeds the byte bound ends a fetch and is included.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {
@@ -264,8 +258,7 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// An unreadable row is returned as an error, so that the relay can dead-letter it. Other rows are
-/// not affected.
+/// An unreadable row is returned as an error. Others are not affected.
 pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Rules for forgetting aggregates: everything is removed, but never an unpublished message.
+//! Rules for forgetting aggregates.
 
 use outbox_core::message::Events;
 
@@ -15,8 +15,7 @@ async fn forget_idle<F: StoreFixture>(fixture: &F, idle_for: Duration) -> u64 {
     store(fixture).forget_idle(&aggregate_type, idle_for).await
 }
 
-/// Forgetting removes an aggregate's messages, keys and last sequence. Other aggregates are not
-/// affected.
+/// Forgetting removes messages, keys and the last sequence.
 pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: &F) {
     let of_a = || {
         Events::new()
@@ -44,7 +43,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
     assert_eq!(sorted_keys(&rows), "a- a1 a2 b2 c1");
 }
 
-/// An aggregate with a pending, waiting or halting message is left unchanged.
+/// An aggregate with an unpublished message is left unchanged.
 pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["pending", "waiting", "halted", "free"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
@@ -59,7 +58,7 @@ pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F
     assert_eq!(keys(&rows), "pending1 pending2");
 }
 
-/// `forget_idle` forgets only aggregates without recent and without unpublished messages.
+/// `forget_idle` skips aggregates with recent or unpublished messages.
 pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;

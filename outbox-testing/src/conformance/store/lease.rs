@@ -1,4 +1,4 @@
-//! Rules for leases and announcements: leases are exclusive, fenced by epochs, and expire.
+//! Rules for leases and announcements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,7 @@ fn all_partitions() -> BTreeSet<u16> {
     (0..PARTITIONS).collect()
 }
 
-/// Live leases never cover the same partition twice, also under concurrent calls. `acquire` skips
-/// partitions that the caller owns.
+/// Live leases never overlap, even under concurrent calls.
 pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
     let mut owned = BTreeSet::new();
@@ -47,7 +46,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `max` bounds the partitions of one call.
+/// `max` bounds one call.
 pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let leases = store(fixture).acquire(owner, TTL, 10).await;
@@ -60,7 +59,7 @@ pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     assert_eq!(none, []);
 }
 
-/// Each new owner of a partition gets a higher epoch, whether the lease was released or expired.
+/// Each new owner gets a higher epoch.
 pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     let (owner, first) = lease_all(fixture).await;
     store(fixture).release(owner, &first).await;
@@ -79,8 +78,7 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewal extends owned leases. It does not revive an expired lease or take a lease of another
-/// relay.
+/// Renewal extends owned leases only.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let renewed = store(fixture).renew(owner, &leases, TTL).await;
@@ -125,7 +123,7 @@ pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// Partitions of a crashed relay are free after its leases expire.
+/// Expired leases can be taken over.
 pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -133,7 +131,7 @@ pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F
     assert_eq!(partitions(&taken), partitions(&leases));
 }
 
-/// A stale release does not free the leases of a successor.
+/// A stale release frees nothing.
 pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -155,7 +153,7 @@ pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) 
     store(fixture).preflight(true).await;
 }
 
-/// Each live relay counts once, until its announcement expires.
+/// Each relay counts once, until its announcement expires.
 pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);
@@ -176,7 +174,7 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
     panic!("a relay that fell silent is counted for ever");
 }
 
-/// An announcement replaces the relay's earlier one and counts for every relay, including itself.
+/// An announcement replaces the earlier one.
 pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in Fitness::ALL {
@@ -191,7 +189,7 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// A relay that leaves releases its leases and no longer counts. Other relays keep theirs.
+/// Leaving releases the relay's leases. Others keep theirs.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
     let kept = store(fixture).acquire(stays, TTL, 10).await;
@@ -210,6 +208,5 @@ pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
         taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
     }
     assert_eq!(&taken | &partitions(&kept), all_partitions());
-    // Leaving twice, or without an announcement, is not an error.
     store(fixture).leave(leaves).await;
 }

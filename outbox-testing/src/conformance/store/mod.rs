@@ -1,9 +1,8 @@
 //! Conformance suite of [`OutboxStore`](outbox_core::OutboxStore),
 //! [`OutboxAdmin`](outbox_core::OutboxAdmin), [`OutboxReader`](outbox_core::OutboxReader) and
-//! [`OutboxAudit`].
+//! [`OutboxAudit`]. A function panics if its rule is violated.
 //!
-//! Invariant: the fixture's outbox is empty and its leases are free. A fixture records events
-//! through its own integration; each function panics if its rule is violated.
+//! Invariant: the fixture's outbox is empty and its leases are free.
 
 mod admin;
 mod audit;
@@ -47,16 +46,14 @@ pub use registry::*;
 pub use retention::*;
 pub use settle::*;
 
-/// Sets up one back end for the suite. One value is one outbox without other users: its own schema,
-/// database or table prefix.
+/// Sets up one back end for the suite: one outbox without other users.
 pub trait StoreFixture: Send + Sync + 'static {
     /// The store type under test.
     type Store: OutboxAudit;
     /// An open transaction with recorded events.
     type Open: OpenTransaction;
 
-    /// Whether two write transactions can be open at once. Default: `true`. SQLite allows one
-    /// writer, so late commits cannot occur there.
+    /// Whether two write transactions can be open at once. Default: `true`; `false` for SQLite.
     fn overlapping_transactions(&self) -> bool {
         true
     }
@@ -73,20 +70,18 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Records the events and leaves the transaction open. Meanwhile the suite commits only other
-    /// aggregates, because writers of one aggregate may block each other. Called only with
-    /// [`Self::overlapping_transactions`].
+    /// Records the events and leaves the transaction open. Meanwhile the suite commits other
+    /// aggregates only. Called only with [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Expires all leases now.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
 
-    /// Sets the row id counter back as far as the database allows, so that later messages may have
-    /// lower or equal row ids.
+    /// Sets the row id counter back as far as the database allows.
     fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
 
-    /// Moves the end of all leases and announcements into the future by this time, as if the
-    /// store's clock were set back.
+    /// Makes all leases and announcements end this much later, as if the store's clock were set
+    /// back.
     fn set_clock_back(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Makes the stored headers of a message unreadable.
@@ -105,9 +100,7 @@ pub trait OpenTransaction: Send + 'static {
 /// The reason why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
 
-/// Generates one test per rule of a store.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// Generates the tests of a store from test attributes and an `Option` of a fresh
 /// [`StoreFixture`](crate::conformance::store::StoreFixture). The expression may await; `None`
 /// skips the test.
 ///

@@ -1,4 +1,4 @@
-//! Rules for pause and unpause operations: recorded with their changes, and not repeated.
+//! Rules for pause and unpause operations.
 
 use super::StoreFixture;
 use super::support::*;
@@ -7,7 +7,6 @@ fn operation(kind: OperationKind, scope: OperationScope) -> Operation {
     Operation::new(kind, scope, Intent::of("ann").because("INC-1"))
 }
 
-/// The recorded number of changes, and whether the operation is finished.
 async fn outcome<F: StoreFixture>(fixture: &F, id: OperationId) -> Option<(u64, bool)> {
     let written = store(fixture).operation(id).await;
     written.map(|written| (written.changed, written.is_finished()))
@@ -23,14 +22,13 @@ async fn pause<F: StoreFixture>(fixture: &F, reason: &str, operation: &Operation
     store(fixture).pause_as(&request, operation).await
 }
 
-/// Reasons of the active pauses.
 async fn reasons<F: StoreFixture>(fixture: &F) -> Vec<String> {
     let pauses = store(fixture).pauses().await;
     let standing = pauses.into_iter().filter(Pause::stands);
     standing.map(|pause| pause.reason).collect()
 }
 
-/// Pause and unpause are recorded with actor and reason if they change something.
+/// Pause and unpause are recorded if they change something.
 pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F) {
     let of_type = || OperationScope::names(["order"]);
     let begin = operation(OperationKind::Pause, of_type());
@@ -55,7 +53,7 @@ pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F
     assert_eq!(reasons(fixture).await, Vec::<String>::new());
 }
 
-/// Repeating a pause or unpause after a lost response has no effect. Later pauses stay.
+/// A repeated pause or unpause has no effect. Later pauses stay.
 pub async fn a_repeated_pause_changes_nothing<F: StoreFixture>(fixture: &F) {
     let of_type = || OperationScope::names(["order"]);
     let begin = operation(OperationKind::Pause, of_type());

@@ -1,4 +1,4 @@
-//! Rules for pauses: what they hold and count, and that every held message is released.
+//! Rules for pauses.
 
 use super::StoreFixture;
 use super::support::*;
@@ -17,7 +17,6 @@ async fn pause<F: StoreFixture>(fixture: &F, aggregate_type: Option<&str>, lasts
 }
 
 async fn finish<F: StoreFixture>(fixture: &F) {
-    // A store may release few messages per call, but must finish.
     for _ in 0..1_000 {
         let more = store(fixture).finish_pauses().await;
         if !more {
@@ -27,8 +26,7 @@ async fn finish<F: StoreFixture>(fixture: &F) {
     panic!("finishing pauses does not end");
 }
 
-/// Settles the first message of each aggregate, and each unsequenced one, as paused, and the rest
-/// as waiting.
+/// Settles as a relay does: the first of each aggregate as paused, the rest as waiting.
 async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow]) {
     let mut met = std::collections::HashSet::new();
     for row in rows {
@@ -40,8 +38,8 @@ async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow
     }
 }
 
-/// Messages of a paused type wait until the pause is finished, then come in order. Meanwhile
-/// fetches skip them, and no attempts or failures count.
+/// Paused messages wait until the pause is finished, then come in order. Fetches skip them, and no
+/// failures count.
 pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     commit_all(fixture, [Probe::sampled("c", 1)]).await;
@@ -49,7 +47,6 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
     pause(fixture, Some(AGGREGATE), None).await;
     let rows = fetch(fixture, &leases, ALL).await;
     hold(fixture, &leases, &rows).await;
-    // The block of `b` sets later messages aside.
     commit_each(fixture, &["b"]).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     let looked = store(fixture).fetch(pending(&leases)).await;
@@ -82,7 +79,7 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
     assert_eq!((backlog.pending, backlog.dead_letters), (0, 0));
 }
 
-/// An ended or different pause holds no message for long, even if a relay still applies it.
+/// An ended or different pause holds no message for long.
 pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     commit_all(fixture, [Probe::sampled("b", 1)]).await;
@@ -90,7 +87,6 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     pause(fixture, Some("another"), None).await;
     pause(fixture, Some(AGGREGATE), None).await;
     store(fixture).unpause(Some(AGGREGATE)).await;
-    // Neither before nor after the ended pause is finished.
     let rows = fetch(fixture, &leases, ALL).await;
     hold(fixture, &leases, &rows).await;
     finish(fixture).await;
@@ -110,8 +106,7 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     );
 }
 
-/// Pauses are listed with actor and reason, the one for all types first. A pause replaces an
-/// earlier one of the same scope.
+/// Pauses are listed, the one for all types first. A new pause replaces one of the same scope.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
     assert!(!store(fixture).unpause(None).await, "there is none");
@@ -150,7 +145,7 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await.len(), 1);
 }
 
-/// A pause with a duration ends on the store's clock and releases its messages.
+/// A pause with a duration ends on the store's clock.
 pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -171,8 +166,7 @@ pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
 }
 
-/// Neither a pause nor its end lifts a halt. A dead letter retried under a pause waits for its end,
-/// before later messages.
+/// A pause does not lift a halt. A message retried under a pause waits for its end.
 pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
@@ -196,7 +190,7 @@ pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixt
     assert!(sorted_keys(&due).starts_with("a1 a2"), "{}", keys(&due));
 }
 
-/// A delayed message keeps its own time.
+/// A delayed message keeps its time.
 pub async fn a_delayed_message_keeps_its_time_after_a_pause<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
     commit_delayed(fixture, Probe::sampled("b", 2), LONG).await;

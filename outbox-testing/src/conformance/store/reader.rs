@@ -1,4 +1,4 @@
-//! Rules for diagnosis: messages, aggregates, relays and partitions are returned as they are.
+//! Rules for diagnosis.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use outbox_core::message::PARTITIONS;
 use super::StoreFixture;
 use super::support::*;
 
-/// `find` returns a message as recorded, with its payload, or with the reason why it is unreadable.
+/// `find` returns a message with its payload, or the reason why it is unreadable.
 pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "b"]).await;
     for row in &rows {
@@ -29,8 +29,7 @@ pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     found.message.expect_err("a damaged message has a reason");
 }
 
-/// `recorded_between` returns the messages of a time span in pages, in id order and with any
-/// status.
+/// `recorded_between` returns pages in id order, with any status.
 pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows[..2], published()).await;
@@ -71,12 +70,11 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A search returns an aggregate's published messages, newest first. If it reaches its row limit,
-/// it returns the time from which it has searched.
+/// A search returns published messages, newest first. At its row limit, it returns where it
+/// stopped.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (of_a, of_b) = (of(&rows, "a"), of(&rows, "b"));
-    // The last message of `b` stays pending.
     settled(fixture, &leases, &of_a, published()).await;
     settled(fixture, &leases, &of_b[..2], published()).await;
     let mut ids: Vec<MessageId> = of_a.iter().map(id_of).collect();
@@ -133,7 +131,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     assert_eq!(search(earlier).await, (Vec::new(), None));
 }
 
-/// `find` returns the remaining delay, before and after a relay sets the message aside.
+/// `find` returns the remaining delay.
 pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
     let id = list(fixture, &Selection::all()).await[0].id;
@@ -151,7 +149,7 @@ pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
     check().await;
 }
 
-/// `head` returns the last sequence and the time of the last recording.
+/// `head` returns the last sequence and recording time.
 pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).head(&aggregate("a")).await, None);
     commit_each(fixture, &["a", "b", "a"]).await;
@@ -166,7 +164,7 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `block` returns the end of the block, or the dead letter that halts the aggregate.
+/// `block` returns the end of a block, or its halting message.
 pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a"], LONG).await;
     commit_each(fixture, &["b", "c"]).await;
@@ -184,7 +182,7 @@ pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).block(&aggregate("c")).await, None);
 }
 
-/// Live relays are listed with their fitness, by id.
+/// Live relays are listed by id.
 pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).relays().await, []);
     let mut announced = Vec::new();
@@ -205,8 +203,7 @@ pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert!(listed.iter().all(lasts), "{listed:?}");
 }
 
-/// All partitions are listed with their owner. If a lease expired without a release, the partition
-/// has a last owner instead.
+/// Partitions are listed with their owner, or the last owner of an expired lease.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();

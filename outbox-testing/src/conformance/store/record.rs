@@ -1,4 +1,4 @@
-//! Rules for recording: atomic, numbered without gaps, and distinct.
+//! Rules for recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,7 @@ use outbox_core::message::{Events, IntoEvents as _};
 use super::StoreFixture;
 use super::support::*;
 
-/// Events of a rolled-back transaction never appear, and the next transaction reuses their
-/// sequences.
+/// A rollback leaves no message and reuses its sequences.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));
@@ -23,8 +22,7 @@ pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F
     assert_eq!(stored(fixture).await.len(), 3, "a rolled back message is left");
 }
 
-/// Concurrent writers of the same aggregates get sequences without gaps or duplicates, also if some
-/// roll back.
+/// Concurrent writers get sequences without gaps or duplicates.
 pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     let writers = (0..60_u64).map(|n| async move {
         let events = Events::new().with(Probe::noted(format!("a{}", n % 4), n));
@@ -47,7 +45,7 @@ pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A second message with the same deduplication key fails, together with its transaction.
+/// A repeated deduplication key fails the transaction.
 pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) {
     let keyed = |key: &str, n| Probe::noted("a", n).with_dedup_key(key);
     commit(fixture, Events::new().with(keyed("k", 1))).await;
@@ -59,9 +57,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     let twice = Events::new().with(keyed("l", 4)).with(keyed("l", 5));
     let refused = fixture.commit(twice).await.is_err();
     assert!(refused, "a deduplication key was taken twice in one transaction");
-    // Keys are compared bytewise, regardless of the database's collation.
     commit_all(fixture, [keyed("K", 6), keyed("k ", 7)]).await;
-    // A key of a rolled-back transaction is free.
     let rolled_back = fixture.roll_back(Events::new().with(keyed("m", 8))).await;
     rolled_back.expect("events are recorded before they are rolled back");
     commit(fixture, Events::new().with(keyed("m", 9))).await;
@@ -71,7 +67,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     assert_eq!(keys(&rows), "a1 a2 a3 a4");
 }
 
-/// Unsequenced messages have no sequence and use none up.
+/// Unsequenced messages use no sequence.
 pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, [Probe::noted("a", 1), Probe::sampled("a", 2)]).await;
     commit_all(fixture, [Probe::noted("a", 3), Probe::sampled("b", 4)]).await;
@@ -81,7 +77,7 @@ pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, 100).await, []);
 }
 
-/// Thousands of events of many aggregates in one transaction are recorded in order.
+/// Large transactions are recorded in order.
 pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     const MESSAGES: u64 = 3_000;
     const AGGREGATES: u64 = 30;
@@ -112,7 +108,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetched, MESSAGES);
 }
 
-/// Aggregate ids are compared bytewise, including ids that a collation treats as equal.
+/// Aggregate ids are compared bytewise.
 pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for round in 1..=2 {
@@ -129,7 +125,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rows.len(), expected.len());
     assert_eq!(rows.iter().map(key).collect::<BTreeSet<_>>(), expected);
 
-    // Blocking, excluding or halting an aggregate does not affect similar ids.
+    // Similar ids do not affect each other.
     let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
     let first = first(&rows, "a");
     let others: BTreeSet<_> = expected.iter().copied().filter(|key| !is_a(key)).collect();
@@ -149,8 +145,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rest.iter().map(key).collect::<BTreeSet<_>>(), others);
 }
 
-/// An event that can never be stored or published is rejected on recording, together with the rest
-/// of the call.
+/// An event that can never be stored is rejected, with its whole call.
 pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture: &F) {
     let impossible = [
         Probe::noted("", 1),

@@ -1,4 +1,4 @@
-//! Rules for the relay registry, and for leases granted before the clock was set back.
+//! Rules for the relay registry, and for clocks set back.
 
 use std::sync::Arc;
 
@@ -54,8 +54,7 @@ async fn listed<F: StoreFixture>(fixture: &F, owner: OwnerId) -> LiveRelay {
     listed.expect("an announced relay is listed")
 }
 
-/// The last announcement of a relay is listed, with registration, trouble and its start. A source
-/// is arbitrary text.
+/// The last announcement of a relay is listed with its trouble. A source is arbitrary text.
 pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let announcement = failing();
@@ -95,8 +94,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `announce` counts live relays with another destination or source. A relay without a destination
-/// agrees with all.
+/// Live relays with another destination or source are counted. A relay without one agrees with all.
 pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
     let here = at(destination("ORDERS", "shop"));
     store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
@@ -125,8 +123,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
     assert_eq!(counted.disagreeing, 0, "an expired announcement does not count");
 }
 
-/// A silent relay is listed as expired until another relay announces itself. A relay that left is
-/// not listed.
+/// A silent relay is listed as expired until another announces itself.
 pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     let (silent, left) = (OwnerId::fresh(), OwnerId::fresh());
     store(fixture).announce(left, TTL, &failing()).await;
@@ -144,9 +141,8 @@ pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).expired_relays().await, []);
 }
 
-/// After the clock is set back, older leases end within [`LEASE_TTL_MAX`] of the next `acquire`,
-/// not immediately, because their owner may still publish. The owner can renew them. Older
-/// announcements count as expired.
+/// After the clock is set back, leases end within [`LEASE_TTL_MAX`] of the next `acquire`. Until
+/// then their owner may publish and renew. Older announcements expire.
 pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
     let hours = Duration::from_secs(7200);
     let (owner, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Rules for published messages: retained as requested, readable, and replayable.
+//! Rules for published messages: retention, reading and replay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ fn older_than(older_than: Duration) -> PurgeRequest {
     }
 }
 
-/// Commits and publishes `count` messages, one per aggregate.
 async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<FetchedRow> {
     commit_all(fixture, (0..count).map(|n| Probe::noted(format!("p{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -28,8 +27,7 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
     rows
 }
 
-/// A purge deletes published messages older than the limit, and never pending, waiting or dead
-/// ones.
+/// A purge deletes old published messages only.
 pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
@@ -45,14 +43,12 @@ pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture:
     assert_eq!(left, BTreeSet::from(["pending", "waiting", "dead"]));
 }
 
-/// The retention starts when the message is published, however long it waited.
+/// The retention starts when a message is published.
 pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
-    // If the machine is too slow to purge while the message is young, the next round uses a longer
-    // time.
+    // On a slow machine, the next round uses a longer time.
     for kept in [2, 4, 8, 16, 32].map(Duration::from_secs) {
         commit_each(fixture, &["a"]).await;
         tokio::time::sleep(kept + Duration::from_millis(1100)).await;
-        // Messages of earlier rounds are old by now.
         store(fixture).purge(older_than(Duration::ZERO)).await;
         let (owner, leases) = lease_all(fixture).await;
         let rows = fetch(fixture, &leases, ALL).await;
@@ -69,8 +65,7 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
     panic!("this machine is too busy to settle and purge within eight seconds");
 }
 
-/// A deduplication key is rejected for its full retention, even after its message is deleted. Then
-/// it is free.
+/// A deduplication key is rejected for its full retention, even after its message is deleted.
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
@@ -80,13 +75,11 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     let refused = "a save that is repeated would take effect twice";
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
 
-    // The same for a kept message, until a purge deletes it.
     let kept = || Events::new().with(Probe::noted("a", 2).with_dedup_key("kept"));
     commit(fixture, kept()).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows, published()).await;
     assert!(fixture.commit(kept()).await.is_err(), "{refused}");
-    // Some clocks have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
     assert_eq!(stored(fixture).await, []);
@@ -100,14 +93,13 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     };
     store(fixture).purge(keys(LONG)).await;
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
-    // Some database clocks have millisecond resolution.
     tokio::time::sleep(Duration::from_millis(20)).await;
     store(fixture).purge(keys(Duration::ZERO)).await;
     commit(fixture, keyed()).await;
     commit(fixture, kept()).await;
 }
 
-/// Paged purges continue where the last call ended, delete all old messages, and finish.
+/// A paged purge deletes all old messages and ends.
 pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -115,7 +107,6 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     settled(fixture, &leases, &rows, dead(false)).await;
     store(fixture).leave(owner).await;
     with_published(fixture, 20).await;
-    // Some clocks have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     let (mut deleted, mut after) = (0, None);
     for _ in 0..20 {
@@ -146,7 +137,7 @@ async fn page<F: StoreFixture>(
     store(fixture).published(from, until, after, limit(4)).await
 }
 
-/// Published messages are read in pages, each once and unchanged. Other messages are skipped.
+/// Published messages are read in pages, each once.
 pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let rows = with_published(fixture, 10).await;
     fixture.corrupt(id_of(&rows[3])).await;
@@ -174,8 +165,7 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
     assert_eq!(page(fixture, (from - LONG, from), None).await, []);
 }
 
-/// A message recorded after a replay stays behind the copies, also while all wait. Otherwise
-/// consumers would end with old state.
+/// Messages recorded after a replay stay behind the copies.
 pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -197,8 +187,7 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
     assert_eq!(keys(&store(fixture).fetch_waiting(few).await.due), "a3 a1 a2");
 }
 
-/// A replayed copy is a new message with the original event id. It comes after all messages
-/// recorded so far, in aggregate order.
+/// A copy is a new message with the original event id, after all recorded messages.
 pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
     let keyed = Probe::noted("a", 1).with_dedup_key("k");
     commit_all(fixture, [keyed, Probe::noted("a", 2), Probe::sampled("b", 1)]).await;
@@ -225,7 +214,7 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     assert_eq!(after[..before.len()], before, "the originals stay as they are");
 }
 
-/// Replay copies the selected messages only, in recording order.
+/// Replay copies the selected messages only.
 pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
     let early = [
         Probe::noted("a", 1),
@@ -265,7 +254,7 @@ fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }
 
-/// A copy starts with zero attempts, can be settled and replayed, and keeps the original event id.
+/// A copy starts with zero attempts and can be replayed.
 pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b"]).await;
     settled(fixture, &leases, &rows, dead(true)).await;

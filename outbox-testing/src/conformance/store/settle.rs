@@ -1,4 +1,4 @@
-//! Rules for verdicts: fenced by the lease, recorded once, and safe to repeat.
+//! Rules for verdicts.
 
 use super::StoreFixture;
 use super::support::*;
@@ -19,8 +19,7 @@ fn each_verdict() -> [Verdict; 7] {
     ]
 }
 
-/// A verdict under a stale epoch changes nothing, after a pause during which another relay took
-/// over.
+/// A stale epoch settles nothing.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, stale) = lease_all(fixture).await;
@@ -42,7 +41,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
-/// A released lease is stale, even before another relay acquires the partition.
+/// A released lease is stale immediately.
 pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -54,7 +53,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
-/// Verdicts are rejected per partition: a lost partition does not delay the others.
+/// Verdicts are rejected per partition.
 pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -78,7 +77,7 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
     assert_eq!(settle(fixture, &leases, &[], published()).await, 0);
 }
 
-/// A published message is kept if the verdict requests it, and deleted otherwise.
+/// A published message is kept or deleted, as requested.
 pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "b"]).await;
     let (kept, gone) = (only(&rows, "a"), first(&rows, "b"));
@@ -92,8 +91,7 @@ pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
 }
 
-/// Repeated verdicts are accepted and change nothing, so that a relay may retry after a lost
-/// response.
+/// A repeated verdict is accepted without effect.
 pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
@@ -114,7 +112,6 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
             );
         }
         let mut shown = list(fixture, &Selection::all()).await;
-        // A failure counts each time.
         shown.iter_mut().for_each(|message| message.failures = 0);
         states.push((shown, counts(fixture).await));
     }
@@ -122,8 +119,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A late verdict on a settled message changes nothing. In particular, it does not halt an
-/// aggregate that an operator released.
+/// A late verdict changes nothing, and halts no released aggregate.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
@@ -138,8 +134,7 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A database may reuse a row id while a relay still holds the earlier message. Its verdict must
-/// not change the new message.
+/// A database may reuse a row id. The verdict on the earlier message must not change the new one.
 pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
@@ -160,8 +155,7 @@ pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Any error text can be recorded: long, with NUL, in any script. Otherwise recording the failure
-/// would fail.
+/// Any error text can be recorded, so that recording a failure never fails.
 pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;

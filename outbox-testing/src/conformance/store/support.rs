@@ -13,19 +13,15 @@ use super::StoreFixture;
 /// Outlasts every test, so that leases expire only through the fixture.
 pub(crate) const TTL: Duration = Duration::from_secs(300);
 
-/// Exceeds the rows of every test except the one for large batches.
 pub(crate) const ALL: u32 = 1_000;
 
-/// Outlasts every test: a block that does not end.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// A block that ends during a test.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 pub(crate) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
     let owner = OwnerId::fresh();
     let mut leases = Vec::new();
-    // A store may grant fewer leases per call than requested, but must finish.
     for _ in 0..PARTITIONS {
         leases.extend(acquire(fixture, owner).await);
         if leases.len() == usize::from(PARTITIONS) {
@@ -38,14 +34,12 @@ pub(crate) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lea
     );
 }
 
-/// Leases all partitions and fetches all pending messages.
 pub(crate) async fn take_all<F: StoreFixture>(fixture: &F) -> (Vec<Lease>, Vec<FetchedRow>) {
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     (leases, rows)
 }
 
-/// Commits one message per id and fetches all.
 pub(crate) async fn with_rows<F: StoreFixture>(fixture: &F, ids: &[&str]) -> (Vec<Lease>, Vec<FetchedRow>) {
     commit_each(fixture, ids).await;
     take_all(fixture).await
@@ -79,8 +73,7 @@ pub(crate) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
-/// Fetches up to `rows` pending rows, settles the waiting ones as a relay does, and returns the due
-/// ones.
+/// Fetches rows, settles the waiting ones as a relay does, and returns the due ones.
 pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
@@ -91,19 +84,16 @@ pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: 
     fetched.due
 }
 
-/// As [`fetch`], for waiting messages.
 pub(crate) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
     let fetched = store(fixture).fetch_waiting(waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
 
-/// Bound on a wait, in steps of [`STEP`].
 const STEPS_MAX: usize = 200;
-/// Tests poll for a point in time, because some clocks have a resolution of one second.
+/// Some clocks have a resolution of one second.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Repeats [`fetch_waiting`] until a row is due.
 pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -118,7 +108,7 @@ pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     panic!("no block ended: {:?}", blocked(fixture).await);
 }
 
-/// Fetches pending and waiting messages in turns until a row is due.
+/// Alternates both fetches until a row is due.
 ///
 /// A delayed message that becomes due while it is set aside stays pending, and waiting messages
 /// must not overtake it.
@@ -151,7 +141,6 @@ pub(crate) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settle
     );
 }
 
-/// Settles rows with one verdict. Returns how many were accepted.
 pub(crate) async fn settle<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -162,7 +151,6 @@ pub(crate) async fn settle<F: StoreFixture>(
     store(fixture).settle(leases, &settlements).await
 }
 
-/// As [`settle`]; all verdicts must be accepted.
 pub(crate) async fn settled<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -177,7 +165,7 @@ pub(crate) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
-/// A failure caused by the message. Retried after `delay`.
+/// A failure caused by the message.
 pub(crate) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -202,7 +190,7 @@ pub(crate) fn dead(halt: bool) -> Verdict {
     }
 }
 
-/// Commits one transaction with one event per id, in order.
+/// One transaction per id.
 pub(crate) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit_all(fixture, [Probe::noted(*id, n)]).await;
@@ -240,7 +228,7 @@ pub(crate) fn keys(rows: &[FetchedRow]) -> String {
     joined(rows.iter().map(key))
 }
 
-/// As [`keys`], sorted, because the order across aggregates is free.
+/// The order across aggregates is free.
 pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> String {
     let mut keys: Vec<_> = rows.iter().map(key).collect();
     keys.sort_unstable();
@@ -266,7 +254,7 @@ pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Ve
         .collect()
 }
 
-/// Whether a remaining time is between half of `expected` and `expected`.
+/// Whether a remaining time is at least half of `expected`.
 pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
     actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }
@@ -278,7 +266,7 @@ pub(crate) fn of(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
         .collect()
 }
 
-/// The only row of the aggregate. Panics if there is not exactly one.
+/// Panics unless there is exactly one row.
 pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows = of(rows, id);
     assert_eq!(
@@ -290,13 +278,11 @@ pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     rows
 }
 
-/// The first row of the aggregate. Panics if there is none.
 pub(crate) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let row = of(rows, id).into_iter().next();
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {}", keys(rows)))]
 }
 
-/// The rows without their ages, which change over time.
 pub(crate) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     let ageless = |row: &FetchedRow| FetchedRow {
         age: Duration::ZERO,
@@ -318,7 +304,6 @@ pub(crate) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) ->
     state.expect("the row is still there").status
 }
 
-/// The backlog without its age, which changes over time.
 pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
         oldest_unpublished: None,
@@ -334,14 +319,13 @@ pub(crate) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) ->
     store(fixture).list(selection, NonZeroU32::MAX).await
 }
 
-/// The message as operators see it.
 pub(crate) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
     let mut listed = list(fixture, &Selection::id(id_of(row))).await;
     assert_eq!(listed.len(), 1, "a message is listed once by its id");
     listed.remove(0)
 }
 
-/// Commits `ids`, then blocks `a` for `delay`, so that all messages of `a` wait.
+/// Blocks `a`, so that all its messages wait.
 pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;
@@ -349,8 +333,7 @@ pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
     leases
 }
 
-/// Commits `ids`, then dead-letters the first message of `a`. The messages after it are not waiting
-/// yet.
+/// Dead-letters the first message of `a`. Its successors do not wait yet.
 pub(crate) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
@@ -362,7 +345,7 @@ pub(crate) async fn with_dead<F: StoreFixture>(
     (leases, rows.remove(0))
 }
 
-/// Commits `ids`, then blocks each aggregate for `delay`, so that all messages wait.
+/// Blocks each aggregate, so that all messages wait.
 pub(crate) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     let mut blocked = HashSet::new();

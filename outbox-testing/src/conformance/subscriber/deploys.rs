@@ -1,12 +1,10 @@
-//! Rules for deploys: a stopping process releases its messages, versions of a consumer keep each
-//! other's event types, and a new consumer finds the start of an aggregate.
+//! Rules for deploys.
 
 use super::*;
 
 const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
-/// A stopped subscription returns its prefetched deliveries. After a retry, they reach the next
-/// subscription immediately and in order.
+/// A stopped subscription returns its prefetched deliveries. After a retry, they come in order.
 pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -32,16 +30,15 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
     }
 }
 
-/// A stopped subscription receives nothing: later messages go to others as first deliveries.
+/// A stopped subscription receives nothing more.
 pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
-    // Leaves a pull request of the subscription pending at the broker.
+    // Leaves a pull request pending at the broker.
     assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
     let early = stopped.stop().await;
     assert_eq!(early.len(), 0, "nothing was published");
     let expected = publish(fixture, NOTED, "a", 10).await;
-    // Leaves time for a wrong delivery.
     sleep(fixture.ack_wait() / 5).await;
     let mut subscription = subscribe(fixture, &spec).await;
     for expected in expected {
@@ -52,7 +49,7 @@ pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixtur
     drop(stopped);
 }
 
-/// After `flush`, the broker has received all answers.
+/// After `flush`, all answers have arrived.
 pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -65,14 +62,12 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// If two versions share a consumer name, messages requested by one version stay until they are
-/// answered, even if only the other runs. `is_asked_for` reports this.
+/// Messages that any version requested stay until they are answered. `is_asked_for` reports this.
 pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
         consumer("c", &[NOTED, OBSERVED], NEVER),
     );
-    // Deploys the new version next to the old one, then rolls back.
     let running = subscribe(fixture, &old).await;
     drop(subscribe(fixture, &new).await);
     for version in [running, subscribe(fixture, &old).await] {
@@ -93,7 +88,7 @@ pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixtu
     }
 }
 
-/// `is_asked_for` returns `false` for a message that no version requested.
+/// `is_asked_for` is `false` for a message that no version requested.
 pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,
@@ -114,8 +109,7 @@ pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// `has_predecessors` counts earlier messages of the aggregate with any event type, also
-/// acknowledged ones, and none of other aggregates.
+/// Predecessors have the same aggregate, any event type, and may be acknowledged.
 pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
     publish(fixture, OBSERVED, "a.b", 1).await;

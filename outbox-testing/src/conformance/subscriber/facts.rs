@@ -1,14 +1,14 @@
-//! Rules for the facts that a subscriber reports about its stream.
+//! Rules for facts about the stream.
 
 use super::*;
 
-/// The facts describe the stream's messages and stream sequences, regardless of acknowledgements.
+/// Facts describe the stream, regardless of acknowledgements.
 pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || answered(async || fixture.subscriber().facts().await).await;
     let empty = facts().await;
     assert_eq!((empty.messages, empty.first_stream_sequence), (0, None));
     assert_eq!(empty.last_stream_sequence, 0);
-    // Other policies delete messages that consumers have not read.
+    // Other policies delete unread messages.
     assert_eq!(empty.policy, StreamPolicy::Limits);
     assert!(
         empty.retention.is_none_or(|age| !age.is_zero()),

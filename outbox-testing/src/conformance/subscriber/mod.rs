@@ -1,7 +1,7 @@
-//! Conformance suite of [`Subscriber`]. Each function panics if its rule is violated.
+//! Conformance suite of [`Subscriber`]. A function panics if its rule is violated.
 //!
-//! Invariant: the fixture's stream is empty and has no consumers. Servers run in real time, so
-//! waits are small multiples of [`SubscriberFixture::ack_wait`].
+//! Invariant: the fixture's stream is empty and has no consumers. Waits are small multiples of
+//! [`SubscriberFixture::ack_wait`], because servers run in real time.
 
 mod deploys;
 mod facts;
@@ -34,7 +34,7 @@ pub use standing::*;
 pub use starts::*;
 pub use subjects::*;
 
-/// Sets up one broker for the suite. One value is one empty stream without other users.
+/// Sets up one broker for the suite: one empty stream without other users.
 pub trait SubscriberFixture: Send + Sync + 'static {
     /// The subscriber type under test.
     type Subscriber: Subscriber;
@@ -45,8 +45,7 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// Publishes a message encoded by [`outbox_core::codec`] and waits until it is stored.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
 
-    /// The shortest `ack_wait` that the broker keeps reliably: about 500 ms for a server, any value
-    /// with a paused clock.
+    /// The shortest reliable `ack_wait`: about 500 ms for a server, any value with a paused clock.
     fn ack_wait(&self) -> Duration;
 
     /// The broker's clock. Default: the local clock.
@@ -57,15 +56,14 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// A subject that the stream captures, other than the default subjects.
     fn fixed_subject(&self) -> String;
 
-    /// Whether the broker may redeliver a dropped subscription's message with a delivery count of
-    /// 1, and may skip delivery counts. Default: `false`.
+    /// Whether a dropped subscription's message may come again with a delivery count of 1, and
+    /// counts may be skipped. Default: `false`.
     fn gives_again(&self) -> bool {
         false
     }
 }
 
-/// A consumer receives every message of its event types, published before or after it subscribed,
-/// in stream order and unchanged.
+/// All messages of the requested types arrive, in stream order and unchanged.
 pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
     let mut expected = publish(fixture, NOTED, "a", 5).await;
     let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
@@ -82,7 +80,7 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// Acknowledged messages are not redelivered.
+/// Acknowledged messages do not come again.
 pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 3).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -93,7 +91,7 @@ pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixtu
     assert_quiet(&mut subscription, ack_wait * 3 / 2).await;
 }
 
-/// Unanswered messages are redelivered after `ack_wait`, with their delivery count.
+/// Unanswered messages come again after `ack_wait`, with their delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let began = Instant::now();
@@ -116,14 +114,12 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
             let least = fixture.ack_wait() * waits * 2 / 3;
             assert!(waited > least, "came {waits} times again within {waited:?}");
         }
-        // Some deliveries are kept, others dropped. Neither is an answer.
         kept = (highest == 2).then_some(delivery);
     }
     drop(kept);
 }
 
-/// After `retry_after`, a message is redelivered after the delay, shorter or longer than
-/// `ack_wait`.
+/// A retry comes after its delay, shorter or longer than `ack_wait`.
 pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -143,7 +139,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, delay).await;
 }
 
-/// A message that waits for its retry does not delay others.
+/// A waiting retry does not delay other messages.
 pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 2).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -151,7 +147,7 @@ pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) 
     assert_eq!(read(&next(&mut subscription).await), expected[1]);
 }
 
-/// Consumers with different names each receive all messages.
+/// Each consumer receives all messages.
 pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 5).await;
     for name in ["one", "two"] {
@@ -164,8 +160,7 @@ pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Subscriptions of one consumer share the messages. A dropped subscription's messages go to the
-/// others.
+/// Subscriptions of one consumer share its messages.
 pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], fixture.ack_wait() * 8);
     let mut one = subscribe(fixture, &spec).await;
@@ -218,7 +213,7 @@ pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, fixture.ack_wait()).await;
 }
 
-/// Messages of other event types do not block wanted ones.
+/// Other event types do not block wanted messages.
 pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 50).await;
     let expected = publish(fixture, NOTED, "a", 1).await;
@@ -230,7 +225,7 @@ pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(read(&next(&mut subscription).await), expected[0]);
 }
 
-/// Progress reports postpone redelivery. Without further reports, the message is redelivered.
+/// Progress reports postpone redelivery.
 pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -238,7 +233,6 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     let (mut told, mut silence) = (Instant::now(), Duration::ZERO);
     let mut delivery = next(&mut subscription).await;
     let (mut highest, mut beginnings, mut reports) = (1, 1, 0);
-    // 1.5 times `ack_wait`.
     while reports < 6 {
         let asked = Instant::now();
         let again = next_within(&mut subscription, &[NOTED], fixture.ack_wait()).await;
@@ -249,8 +243,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
             reports += 1;
             continue;
         };
-        // Reports are a quarter of `ack_wait` apart. After a longer silence, a stalled test machine
-        // may have caused the redelivery.
+        // After a long silence, a stalled test machine may have caused the redelivery.
         assert!(
             silence > ack_wait / 2 && beginnings < 10,
             "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
@@ -262,7 +255,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     counted(fixture, &next(&mut subscription).await, highest);
 }
 
-/// The backlog counts unacknowledged messages, delivered or not.
+/// The backlog counts unacknowledged messages.
 pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 5).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -274,7 +267,7 @@ pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Polls the backlog, because answers take time to arrive.
+/// Answers take time to arrive.
 async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) {
     eventually("the backlog", async || {
         subscription.backlog().await.expect("backlog answers") == expected
@@ -291,7 +284,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
         publish(fixture, NOTED, "a", 20).await
     };
     let receive = async {
-        // Varies the wait, so that drops hit every step of a subscription.
+        // Varies the wait, so that drops hit every step.
         for milliseconds in (1..=20).cycle() {
             if received.len() == 20 {
                 break;
@@ -312,9 +305,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// Generates one test per rule of a subscriber.
-///
-/// Arguments: the test attributes and an expression of type `Option` of a fresh
+/// Generates the tests of a subscriber from test attributes and an `Option` of a fresh
 /// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). The expression may
 /// await; `None` skips the test.
 #[macro_export]

@@ -1,9 +1,8 @@
-//! Rule for a consumer that restarts.
+//! Rule for a restarted consumer.
 
 use super::*;
 
-/// A restarted consumer continues where it stopped: acknowledged messages are not redelivered, and
-/// no other message is skipped.
+/// A restarted consumer continues where it stopped.
 pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
     let ack_wait = fixture.ack_wait() * 4;
@@ -12,7 +11,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
     }
-    // Delivered and never answered, as after a crash.
+    // Never answered, as after a crash.
     drop(next(&mut subscription).await);
     drop(subscription);
 
@@ -24,7 +23,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
         ack(delivery).await;
     }
     assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
-    // With `gives_again`, each message may come once more.
+    // With `gives_again`, each may come once more.
     while fixture.gives_again() && !received.is_empty() {
         let Some(again) = next_within(&mut subscription, &[NOTED], ack_wait * 3 / 2).await else {
             return;

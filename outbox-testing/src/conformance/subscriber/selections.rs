@@ -1,18 +1,16 @@
-//! Rules for selections: consumers that receive event types unknown to the program.
+//! Rules for selections, which include event types unknown to the program.
 
 use super::subjects::publish_exported;
 use super::*;
 
-/// All event types of probes.
 const PROBES: &EventDescriptor = &EventDescriptor::of_aggregate("probe");
 
-/// An event type without a Rust type.
 const UNHEARD: &EventDescriptor = &EventDescriptor {
     version: 1,
     ..EventDescriptor::of_type("probe", "unheard")
 };
 
-/// A consumer that selects an aggregate type receives all its event types, including unknown ones.
+/// A selected aggregate type arrives with all event types.
 pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await;
     let noted = publish(fixture, NOTED, "a.b", 1).await;
@@ -25,7 +23,7 @@ pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixtu
     }
 }
 
-/// A consumer that selects everything receives all aggregate types, also on fixed subjects.
+/// A selection of everything includes fixed subjects.
 pub async fn everything_arrives_if_it_is_selected<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[&EventDescriptor::EVERYTHING], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
@@ -48,7 +46,7 @@ pub async fn everything_arrives_if_it_is_selected<F: SubscriberFixture>(fixture:
     }
 }
 
-/// A message that one version selected must not be skipped by another.
+/// A message selected by one version must not be skipped by another.
 pub async fn what_a_selection_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     drop(subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await);
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;

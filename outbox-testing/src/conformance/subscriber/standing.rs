@@ -1,4 +1,4 @@
-//! Rules for the consumer standing that a subscriber reports.
+//! Rules for the standing of a consumer.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) async fn standing<F: SubscriberFixture>(fixture: &F, name: &str) -> O
     answered(async || fixture.subscriber().standing(name).await).await
 }
 
-/// Waits for the expected standing, because a broker may count with delay.
+/// A broker may count with delay.
 pub(super) async fn settles<F: SubscriberFixture>(
     fixture: &F,
     name: &str,
@@ -23,8 +23,7 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// A standing counts undelivered and unacknowledged messages of the consumer, with their bound and
-/// the oldest age. It works without a running process.
+/// A standing counts undelivered and unacknowledged messages, even without a running process.
 pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
@@ -33,14 +32,13 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &spec).await;
     let first = next(&mut subscription).await;
     let first_at = first.incoming().stream_sequence;
-    // A subscription may have prefetched the others.
     let waiting = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 3;
     let seen = settles(fixture, "c", waiting).await.expect("three messages wait");
     assert!(seen.unacknowledged >= 1, "{seen:?}");
     let bound = spec.in_flight_max as u64;
     assert_eq!(seen.max_unacknowledged, Some(bound), "{seen:?}");
     assert!(seen.floor < first_at, "{seen:?}");
-    // Half of the elapsed time, because the clocks of server and test may differ slightly.
+    // The clocks of server and test may differ slightly.
     let pause = fixture.ack_wait();
     sleep(pause).await;
     if seen.oldest_age.is_some() {
@@ -70,7 +68,7 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     settled.expect("two messages wait for a process");
 }
 
-/// A standing reports whether a process requests messages. After a stop, it does not.
+/// A standing reports whether a process requests messages.
 pub async fn a_standing_tells_whether_somebody_receives<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let receiving = settles(fixture, "c", |standing| standing.is_receiving);

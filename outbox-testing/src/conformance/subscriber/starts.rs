@@ -1,4 +1,4 @@
-//! Rules for the start position of consumers.
+//! Rules for the start position.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     }
 }
 
-/// A new consumer starts at the beginning, at a time, or with new messages. A future time means new
+/// A consumer starts at the beginning, at a time, or with new messages. A future time means new
 /// messages.
 pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
@@ -41,7 +41,7 @@ pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixtur
     receives::<F>(&mut early, &[&later[0]]).await;
 }
 
-/// An existing consumer keeps its position, whatever start is requested.
+/// An existing consumer keeps its position.
 pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixture: &F) {
     let mut first = subscribe(fixture, &starting("c", StartAt::Beginning)).await;
     assert_eq!(first.stop().await.len(), 0);
@@ -55,7 +55,7 @@ pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixtur
     receives::<F>(&mut again, &[&later[0]]).await;
 }
 
-/// Messages before the start are not predecessors, also for a process that subscribes later.
+/// Messages before the start are not predecessors.
 pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 2).await;
     sleep(APART).await;

@@ -1,8 +1,7 @@
-//! Rules for subjects: fixed subjects, and messages whose headers do not match their subject.
+//! Rules for subjects.
 
 use super::*;
 
-/// A probe event with a fixed subject.
 fn exported<F: SubscriberFixture>(fixture: &F) -> (&'static EventDescriptor, &'static str) {
     let subject: &'static str = fixture.fixed_subject().leak();
     let descriptor = EventDescriptor {
@@ -23,7 +22,7 @@ pub(super) async fn publish_exported<F: SubscriberFixture>(fixture: &F, sequence
     exported
 }
 
-/// A consumer of whole aggregates also receives their messages on fixed subjects.
+/// A consumer of whole aggregates also receives fixed subjects.
 pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture: &F) {
     let (sibling, _) = exported(fixture);
     let spec = ConsumerSpec {
@@ -41,8 +40,7 @@ pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture:
     }
 }
 
-/// A message belongs on the subject on which it was published. A message of another aggregate type
-/// does not.
+/// A message belongs only on the subject where it was published.
 pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fixture: &F) {
     let (sibling, fixed_subject) = exported(fixture);
     let events = [NOTED, sibling];
@@ -57,7 +55,7 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         event_type: "other.noted".to_owned(),
         ..message(NOTED, "a.b *", 1)
     };
-    // The event type selects the handler, but only the aggregate matches the subject here.
+    // The event type selects the handler, but only the aggregate matches.
     let mixed = Message {
         event_type: NOTED.event_type(),
         ..forged.clone()
@@ -70,7 +68,7 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         assert!(belongs(&message, &subject, Some(own)), "{subject}");
         assert!(!belongs(&forged, &subject, Some(&[])), "{subject}");
         if others.is_empty() {
-            // The message is on a fixed subject, but its known event type has another subject.
+            // The event type is known and has another subject.
             assert!(!belongs(&message, &subject, Some(&[])), "{subject}");
         } else {
             assert!(belongs(&message, &subject, None), "of an unknown type");

@@ -11,10 +11,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::SubscriberFixture;
 use crate::conformance::probe::{NOTED, message};
 
-/// Timeout for events that must occur. Generous, because a server runs in real time.
+/// Generous, because a server runs in real time.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 
-/// An `ack_wait` that outlasts every test.
 pub(super) const NEVER: Duration = Duration::from_secs(60);
 
 pub(super) type SubscriptionOf<F> = <<F as SubscriberFixture>::Subscriber as Subscriber>::Subscription;
@@ -37,7 +36,7 @@ pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &Consumer
     answered(async || fixture.subscriber().subscribe(spec).await).await
 }
 
-/// Repeats an interrupted call for up to [`SOON`], because a slow machine may interrupt it.
+/// A slow machine may interrupt a call.
 pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
     let until = Instant::now() + SOON;
     loop {
@@ -65,8 +64,7 @@ pub(super) async fn publish<F: SubscriberFixture>(
     messages
 }
 
-/// The next delivery of these event types within `time`. Acknowledges and skips others, as the
-/// inbox does.
+/// Acknowledges and skips other event types, as the inbox does.
 pub(super) async fn next_within<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],
@@ -94,7 +92,6 @@ pub(super) async fn next<S: Subscription>(subscription: &mut S) -> S::Delivery {
     next_of(subscription, &[NOTED]).await
 }
 
-/// Panics if a `probe.noted` arrives within `time`.
 pub(super) async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
     if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
         let incoming = delivery.incoming();
@@ -135,7 +132,6 @@ pub(super) async fn next_of<S: Subscription>(
     delivery.expect("a delivery arrives")
 }
 
-/// Flushes and stops a subscription that has prefetched nothing.
 pub(super) async fn stop<S: Subscription>(subscription: &mut S) {
     subscription.flush().await.expect("the answers arrive");
     assert_eq!(subscription.stop().await.len(), 0, "more was fetched");
@@ -145,7 +141,6 @@ pub(super) fn count<D: Delivery>(delivery: &D) -> u64 {
     delivery.incoming().delivery_count
 }
 
-/// Checks the delivery count against the highest so far. Returns the new highest.
 pub(super) fn counted<F: SubscriberFixture>(fixture: &F, delivery: &DeliveryOf<F>, highest: u64) -> u64 {
     let count = count(delivery);
     let is_miscounted = fixture.gives_again() && (count == 1 || count > highest);

@@ -23,8 +23,6 @@ impl State {
             .collect()
     }
 
-    /// Passes the messages stored at `from` or later to `see`, in log order, until it returns
-    /// `false`.
     pub(in super::super) fn read(
         &self,
         from: OffsetDateTime,

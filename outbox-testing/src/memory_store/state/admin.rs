@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// Since when an unpublished row has been due; `None` if it is paused, delayed or halted.
+    /// `None` for a paused, delayed or halted row.
     fn due_since(&self, row: &Row, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let aggregate = &row.message.aggregate;
         let is_unpublished = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
@@ -98,11 +98,10 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Retries dead letters. Returns their number.
     pub(super) fn retry_rows(&mut self, dead: &[i64]) -> u64 {
         for row_id in dead {
             self.lift_halt(*row_id);
-            // A retried message of a blocked aggregate waits, as the first message.
+            // A retried message of a blocked aggregate waits, as the first.
             let is_blocked = self.rows.get(row_id).is_some_and(|row| {
                 row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });
@@ -117,7 +116,6 @@ impl State {
         dead.len() as u64
     }
 
-    /// Skips dead letters. Returns the number of lifted halts.
     pub(super) fn skip_rows(&mut self, dead: &[i64]) -> u64 {
         dead.iter().filter(|row_id| self.lift_halt(**row_id)).count() as u64
     }
@@ -135,7 +133,6 @@ impl State {
         true
     }
 
-    /// Copies rows with new row ids. Returns the ids of the copies.
     pub(super) fn copy_rows(&mut self, originals: &[i64]) -> Vec<MessageId> {
         let originals = originals.iter().filter_map(|row_id| self.rows.get(row_id));
         let originals: Vec<Row> = originals.cloned().collect();
@@ -254,7 +251,7 @@ fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == value)
 }
 
-/// The time from `earlier` to `later`; zero if negative.
+/// Zero if negative.
 pub(super) fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
     (later - earlier).try_into().unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use super::{Row, State};
 #[derive(Debug, Clone)]
 pub(super) struct WrittenDown {
     operation: Operation,
-    /// The first messages or copies, up to [`OPERATION_MESSAGES_MAX`].
+    /// Up to `OPERATION_MESSAGES_MAX`.
     messages: Vec<MessageId>,
 }
 
@@ -93,7 +93,6 @@ impl State {
             .collect()
     }
 
-    /// Records an operation that finished in one step.
     pub(super) fn note(&mut self, operation: &Operation, changed: u64) {
         self.write_down(operation);
         self.finish(operation.id, changed);

@@ -1,7 +1,6 @@
 //! Fetches of pending and waiting messages.
 //!
-//! Invariant: fetching changes nothing. The result lists the messages that must wait; settling it
-//! sets them aside.
+//! Invariant: fetching changes nothing. Settling the result sets waiting messages aside.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +11,6 @@ use time::OffsetDateTime;
 use super::index::{Block, Place, in_order, precedes};
 use super::{Row, State};
 
-/// A result under construction, with its remaining bounds.
 struct Answer {
     fetched: Fetched,
     rows_left: usize,
@@ -55,7 +53,6 @@ impl Answer {
     }
 }
 
-/// A due aggregate, or a due unsequenced message.
 enum Candidate<'a> {
     Aggregate(&'a Aggregate, &'a Block),
     Alone(&'a Row),
@@ -66,7 +63,7 @@ impl State {
         let now = self.now();
         let leased = leased(request.leases);
         let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
-        // Aggregates that this result blocks once it is settled.
+        // Blocked once this result is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         let pending = self
@@ -74,8 +71,8 @@ impl State {
             .pending
             .iter()
             .filter(|row_id| !in_flight.contains(row_id));
-        // Rows found so far per aggregate. The n-th row found is replaced by the n-th in sequence,
-        // because row ids may be in another order.
+        // Rows found per aggregate. The n-th row found stands for the n-th in sequence, because row
+        // ids may differ in order.
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
@@ -128,7 +125,6 @@ impl State {
         answer.fetched
     }
 
-    /// All due candidates of the leased partitions, by due time.
     fn due_candidates(&self, request: &WaitingRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
         let leased = leased(request.leases);
         let excluded: HashSet<&Aggregate> = request.excluding.iter().collect();
@@ -155,7 +151,6 @@ impl State {
             .collect()
     }
 
-    /// Adds the oldest waiting rows of an aggregate.
     fn fetch_blocked(
         &self,
         (aggregate, block): (&Aggregate, &Block),
@@ -163,7 +158,7 @@ impl State {
         in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
-        // A retried message may be pending while later ones wait. They must not overtake it.
+        // A retried message may be pending while later ones wait.
         let is_pending = |(_, row_id): &(Place, i64)| !in_flight.contains(row_id);
         let is_copy = |(place, _): &(Place, i64)| matches!(place, Place::Copy(_));
         let pending = || self.index.pending_of(aggregate).filter(is_pending);
@@ -199,7 +194,6 @@ impl State {
     }
 }
 
-/// By partition: whether it is leased.
 fn leased(leases: &[Lease]) -> [bool; PARTITIONS as usize] {
     let mut leased = [false; PARTITIONS as usize];
     for lease in leases {

@@ -1,4 +1,4 @@
-//! The index: pending, waiting and dead rows, and blocked aggregates.
+//! The index of rows and blocks.
 //!
 //! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row
 //! that halts it, and is never empty. Waiting unsequenced rows are in `alone`.
@@ -18,14 +18,11 @@ pub(super) struct Index {
     pub(super) pending: BTreeSet<i64>,
     pub(super) dead: BTreeSet<i64>,
     pub(super) blocks: HashMap<Aggregate, Block>,
-    /// Waiting unsequenced rows, by the end of their wait.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
-    /// Pending sequenced rows.
     pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
 }
 
-/// Rows of an aggregate in publishing order: originals by sequence, and each copy before the first
-/// original recorded after it.
+/// Originals by sequence, and each copy before the first original recorded after it.
 pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Place, i64)> {
     let first_copy = Place::Copy(i64::MIN);
     let mut originals = rows.range(..first_copy).peekable();
@@ -38,7 +35,6 @@ pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Pla
     std::iter::from_fn(move || next().map(|(place, row_id)| (*place, *row_id)))
 }
 
-/// Whether a row must be published before another one of its aggregate.
 pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
     match (one.0, other.0) {
         (Place::Sequence(one), Place::Sequence(other)) => one < other,
@@ -48,9 +44,8 @@ pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
 
 #[derive(Debug)]
 pub(super) struct Block {
-    /// End of the block. Ignored while the aggregate is halted.
+    /// Ignored while halted.
     pub(super) until: OffsetDateTime,
-    /// The dead row that halts the aggregate.
     pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeMap<Place, i64>,
 }
@@ -121,7 +116,6 @@ impl Index {
         }
     }
 
-    /// The block of an aggregate, created with the end `until` if absent.
     pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
         let block = Block {
             until,
@@ -131,7 +125,7 @@ impl Index {
         self.blocks.entry(aggregate.clone()).or_insert(block)
     }
 
-    /// Removes a block without waiting rows or a halt.
+    /// Removes an empty block.
     pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
         if let Some(block) = self.blocks.get(aggregate)
             && block.waiting.is_empty()
@@ -141,7 +135,6 @@ impl Index {
         }
     }
 
-    /// Pending sequenced rows of an aggregate, in order.
     pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = (Place, i64)> {
         self.pending_of.get(aggregate).into_iter().flat_map(in_order)
     }

@@ -36,7 +36,7 @@ impl Announced {
     }
 }
 
-/// Whether the end was set before the clock was set back.
+/// True if the clock was set back since.
 fn is_ahead(expires_at: Instant) -> bool {
     expires_at > Instant::now() + LEASE_TTL_MAX
 }
@@ -108,7 +108,6 @@ impl Leases {
             .collect()
     }
 
-    /// Shortens leases granted before the clock was set back.
     fn shorten(&mut self) {
         for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.owned.as_mut()) {
             if is_ahead(*expires_at) {
@@ -117,7 +116,6 @@ impl Leases {
         }
     }
 
-    /// The ends of all leases and announcements.
     fn ends(&mut self) -> impl Iterator<Item = &mut Instant> {
         let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
         let announced = self.announced.values_mut();
@@ -160,7 +158,6 @@ impl Leases {
                 .is_some_and(|(holder, _)| holder == owner)
     }
 
-    /// Whether the lease is live and has the partition's current epoch.
     pub(super) fn is_current(&self, lease: &Lease) -> bool {
         self.rows
             .get(usize::from(lease.partition))
@@ -194,7 +191,6 @@ impl Leases {
         let mut relays: Vec<LiveRelay> = live
             .map(|(owner, announced)| LiveRelay {
                 owner: *owner,
-                // All relays of this store are in one process.
                 name: None,
                 fitness: announced.announcement.fitness,
                 expires_in: announced.expires_at - now,

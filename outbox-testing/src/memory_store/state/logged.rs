@@ -11,31 +11,25 @@ use tokio::sync::Notify;
 
 use super::{Row, State};
 
-/// Distance between the positions of two commits.
 const STEP: u64 = 10;
 
-/// A commit in the log: its end and its messages.
 pub(in super::super::super) type LoggedCommit = (Position, Vec<LoggedMessage>);
 
 #[derive(Debug, Default)]
 pub(in super::super::super) struct Log {
-    /// Whether new messages are logged instead of pending.
     is_on: bool,
-    /// Commits that are not yet confirmed.
     commits: Vec<LoggedCommit>,
     written: Position,
-    /// The stored position, and the position up to which the log is freed.
     pub(in super::super::super) stored: Position,
     freed: Position,
-    /// No message after this position was adopted.
+    /// No message after this was adopted.
     pub(in super::super::super) adopted_to: Position,
     /// Logged messages before the stored position.
     passed: HashSet<MessageId>,
-    /// The number of the open reading.
     pub(in super::super::super) reader: Option<u64>,
     pub(in super::super::super) readings: u64,
     pub(in super::super::super) news: Arc<Notify>,
-    /// Remaining table queries whose messages are not visible.
+    /// Table queries left without visible messages.
     pub(in super::super::super) hidden: u32,
     pub(in super::super::super) opens_in: Duration,
     pub(in super::super::super) measures_in: Duration,
@@ -94,7 +88,7 @@ impl Log {
         self.written
     }
 
-    /// The freed position. If it is ahead of the stored position, the log was replaced.
+    /// Ahead of the stored position if the log was replaced.
     pub(in super::super::super) fn freed(&self) -> Position {
         self.freed
     }
@@ -118,7 +112,7 @@ impl State {
         self.log.news.notify_waiters();
     }
 
-    /// Makes the logged copy unreadable too: such a message could not have been recorded.
+    /// Such a message could not have been recorded, so the log has it unreadable too.
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
@@ -158,8 +152,7 @@ impl State {
         }
     }
 
-    /// A message missing in the table was deleted, because commits are visible immediately.
-    /// Messages before the stored position stay unchanged.
+    /// A missing message was deleted, because commits are visible immediately.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();
@@ -180,8 +173,7 @@ impl State {
         }
     }
 
-    /// After a replacement of the log, the table adopts all messages after the stored position: the
-    /// lost log may not have delivered them.
+    /// A lost log may not have delivered the messages after the stored position.
     pub(in super::super) fn adopt_lost(&mut self) {
         if self.log.freed <= self.log.stored {
             return;
@@ -194,7 +186,6 @@ impl State {
         self.log.confirm(self.log.written);
     }
 
-    /// Whether the message is on the stream, through the table or the log.
     pub(super) fn is_published(&self, row: &Row) -> bool {
         row.status == MessageStatus::Published
             || (row.is_logged() && self.log.passed.contains(&row.message.id))

@@ -1,7 +1,7 @@
-//! The state of the in-memory outbox, and recording.
+//! The state of the in-memory outbox.
 //!
-//! Invariants: messages of an aggregate are published in sequence order. The index agrees with the
-//! rows, because rows change only through [`State::change`].
+//! Invariants: messages of an aggregate are published in sequence. The index agrees with the rows,
+//! because rows change only through [`State::change`].
 
 mod admin;
 mod audit;
@@ -39,13 +39,12 @@ pub(super) struct State {
     pub(super) leases: Leases,
     index: Index,
     ids: BTreeMap<MessageId, i64>,
-    /// Deduplication keys with their recording times. They outlive their messages.
+    /// Keys outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
-    /// By aggregate type; `None` pauses all messages.
+    /// `None` pauses all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
-    /// The last row id assigned since the row id counter was set back.
     set_back: Option<i64>,
     operations: BTreeMap<OperationId, WrittenDown>,
     pub(super) log: Log,
@@ -152,7 +151,6 @@ impl State {
         self.rows.insert(row.row_id, row);
     }
 
-    /// Changes a row and the index. Removes the block of its aggregate if it is empty.
     fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
         let Some(row) = self.rows.get_mut(&row_id) else {
             return;

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::State;
 use super::admin::since;
 
-/// 9000-01-01: the end of a block that lasts until a pause is finished.
+/// 9000-01-01: marks blocks that last until a pause is finished.
 const HELD_UNTIL_SECONDS: i64 = 221_845_392_000;
 
 #[derive(Debug)]
@@ -77,7 +77,6 @@ impl State {
         true
     }
 
-    /// Databases release a bounded number per call; here one call suffices.
     pub(in super::super) fn finish_pauses(&mut self) -> bool {
         let now = self.now();
         let ended: Vec<_> = self
@@ -106,13 +105,11 @@ impl State {
         false
     }
 
-    /// Removes ended pauses without releasing their messages, for a planted mistake.
     pub(in super::super) fn drop_ended_pauses(&mut self) {
         let now = self.now();
         self.pauses.retain(|_, row| row.stands(now));
     }
 
-    /// Whether an active pause holds this aggregate's messages.
     pub(super) fn is_paused(&self, aggregate: &Aggregate) -> bool {
         let now = self.now();
         let types = [None, Some(aggregate.aggregate_type.clone())];
@@ -120,7 +117,7 @@ impl State {
         pauses.any(|row| row.stands(now))
     }
 
-    /// The end of the wait of a paused message. Short if no pause is active.
+    /// Short if no pause is active.
     pub(super) fn paused_until(&self, aggregate: &Aggregate) -> OffsetDateTime {
         let now = self.now();
         let row = self.pauses.get(&Some(aggregate.aggregate_type.clone()));

@@ -16,7 +16,7 @@ impl State {
     pub(in super::super) fn find(&self, id: MessageId) -> Option<FoundMessage> {
         let row = self.rows.get(self.ids.get(&id)?)?;
         let now = self.now();
-        // Databases store the back-off of an unsequenced message in the column of its delay.
+        // Databases store this back-off in the column of the delay.
         let is_alone = row.status == MessageStatus::Waiting && !row.is_sequenced();
         let due = row
             .available_at
@@ -29,7 +29,7 @@ impl State {
         })
     }
 
-    /// Message ids come from this machine's clock, so the time span is the recording time.
+    /// Message ids come from this machine's clock.
     pub(in super::super) fn search_published(&self, search: &PublishedSearch) -> PublishedFound {
         let is_within = |row: &&Row| {
             let at = row.message.created_at;

@@ -33,8 +33,7 @@ impl State {
                 .any(|id| refused.contains(&id))
     }
 
-    /// Records a verdict. Leaves a row unchanged that is neither pending nor waiting, because it
-    /// was settled before.
+    /// A row that is neither pending nor waiting was settled before.
     fn settle_one(&mut self, settlement: &Settlement) {
         let Some(row) = self.rows.get(&settlement.row_id) else {
             return;

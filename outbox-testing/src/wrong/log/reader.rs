@@ -16,15 +16,11 @@ use crate::MemoryLogReader;
 pub struct WrongLogReader {
     log: WrongLog,
     inner: Option<MemoryLogReader>,
-    /// Events to deliver before the next one.
     ahead: VecDeque<LogEvent>,
-    /// The end of the last delivered commit.
     read_to: Position,
-    /// Earlier commits are skipped.
     from: Position,
     last_row_id: i64,
     has_spoken: bool,
-    /// Whether the opening completed.
     is_whole: bool,
 }
 

@@ -27,13 +27,11 @@ pub struct WrongStore {
     memory: Mutex<Memory>,
 }
 
-/// Data that some mistakes keep between calls.
 #[derive(Debug, Default)]
 struct Memory {
     cursor: i64,
     leased: bool,
     fitness: HashMap<OwnerId, Fitness>,
-    /// Aggregates whose messages are no longer returned.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
     returned: BTreeSet<RowKey>,
@@ -54,7 +52,6 @@ impl WrongStore {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the clock was set back since a lease was granted.
     async fn is_ahead(&self) -> bool {
         let partitions = self.inner.partitions().await.unwrap_or_default();
         partitions.iter().any(|partition| partition.is_ahead)

@@ -7,7 +7,6 @@ use outbox_core::store::{OutboxStore, Selection, StoreError, Verdict};
 use super::{M, WrongStore};
 use crate::Operator as _;
 
-/// Outlasts every test.
 const HOURS: Duration = Duration::from_secs(36_000);
 
 impl WrongStore {

@@ -83,7 +83,6 @@ impl WrongStore {
         }
     }
 
-    /// Moves waiting messages to the due ones.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
         let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
         let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
