@@ -1,4 +1,4 @@
-//! Helpers for busy servers and machines that stall for seconds: neither causes a failure.
+//! Helpers for busy servers and machines that stall for seconds.
 
 use std::time::Duration;
 
@@ -16,11 +16,10 @@ use tokio::time::{sleep, timeout};
 use outbox_test_servers::{Failure, SOON};
 
 const AGAIN: Duration = Duration::from_millis(100);
-/// A request lost by a killed server must end soon after a slow one would.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Consumers outlive a reader that stalls for this long. The server's default is 5 s.
+/// Outlasts a stall of the reader. The server's default is 5 s.
 const INACTIVE: Duration = Duration::from_secs(120);
-/// Attempts of `init`, each of which waits for half a minute.
+/// Each attempt waits for half a minute.
 const SET_UPS: u32 = 10;
 
 /// Connects to a nats-server and provisions the stream.
@@ -74,8 +73,7 @@ pub async fn read_all<R>(
     Ok(all)
 }
 
-/// Sets up a log. Its slot starts only after all open transactions of the server end, which may
-/// take longer than one `init` waits.
+/// Sets up a log. Retries while open transactions of the server delay the slot.
 ///
 /// # Errors
 ///

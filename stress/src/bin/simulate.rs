@@ -1,7 +1,4 @@
-//! Runs the simulation of the relay over many seeds, for `cargo xtask simulate`.
-//!
-//! Prints each failure with its history, the command that repeats it, and a smaller world with the
-//! same failure.
+//! Runs the simulation over many seeds, for `cargo xtask simulate`.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +7,6 @@ use std::thread;
 use clap::Parser;
 use outbox_stress::simulation::{Outcome, TAIL, Without, Wrong, minimise, simulate_without};
 
-/// Failures shown in full.
 const SHOWN_MAX: u64 = 5;
 
 /// Runs the simulation of the relay over many seeds. The last of several equal options counts.

@@ -1,7 +1,7 @@
 //! The connection from a simulated relay to the broker.
 //!
-//! Invariant: a sent message travels independently of its caller, and arrives, is lost or arrives
-//! late, as its fault specifies. [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
+//! Invariant: a sent message travels independently of its caller.
+//! [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
-    /// Whether the client buffers the message, so that it is lost with the process or connection.
+    /// Buffered messages are lost with the process or connection.
     buffered: bool,
 }
 
@@ -76,7 +76,7 @@ impl CallFault {
     }
 }
 
-/// A random refusal that is not caused by the message.
+/// Not caused by the message.
 pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     [
         FailureClass::Transient,
@@ -85,7 +85,6 @@ pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     ][rng.usize(0..3)]
 }
 
-/// A publish whose caller awaits the result.
 struct Flight<'a> {
     publisher: &'a SimPublisher,
     no: MessageNo,
@@ -176,7 +175,6 @@ impl Publisher for SimPublisher {
                     } else {
                         world.arrive(&message, no, fault.way)
                     };
-                    // The caller may be gone.
                     let _ = answer.send(result);
                 };
                 let _guard = spawn_unless_dropped(travel, !fault.buffered);

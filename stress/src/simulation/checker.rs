@@ -1,7 +1,6 @@
-//! The checker of a simulated world. It observes every commit, lease, send, arrival and verdict,
-//! and no internals of the relay.
+//! The checker of a simulated world.
 //!
-//! Invariant: the checker compares the events with its own books and causes no events. It keeps the
+//! Invariant: it knows only events visible from outside the relay, and causes none. It keeps the
 //! first violation of an [`Invariant`].
 
 mod accounts;
@@ -38,24 +37,22 @@ pub(super) struct Checker {
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, MessageNo>,
     by_row_id: HashMap<i64, MessageNo>,
-    /// Sequenced messages of each aggregate in commit order, then copies.
+    /// In commit order, then copies.
     pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
-    /// The last owner of each partition.
     acquired_by: Vec<Option<Life>>,
-    /// Runs that cannot detect a forward jump of the store's clock, each with a partition and the
-    /// original end of its lease.
+    /// Runs that cannot detect a clock jump, with partition and original end of the lease.
     misled: Vec<(Life, u16, Instant)>,
     stream: BTreeMap<u64, MessageNo>,
-    /// Whether the row id counter was set back, so that copies have no defined position.
+    /// Copies have no defined position after the row id counter was set back.
     pub(super) copies_are_anywhere: bool,
     /// Writers' intentions, and whether each is recorded.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
-    /// Commits after the stored position of the log, with their ends.
+    /// Commits after the stored position of the log.
     unpassed: Vec<(Position, Vec<MessageNo>)>,
 }
 
@@ -99,14 +96,13 @@ impl Checker {
 
     // Writers and operators.
 
-    /// Registers an intention that a writer retries until it is recorded once.
+    /// A writer retries an intention until it is recorded once.
     pub(super) fn means(&mut self, meant: Option<u32>) {
         if let Some(meant) = meant {
             self.meant.entry(meant).or_default();
         }
     }
 
-    /// Checks at the end that every intention is recorded.
     pub(super) fn check_meant(&mut self) {
         let missing = self.meant.iter().find(|(_, is_recorded)| !**is_recorded);
         if let Some((meant, _)) = missing {
@@ -165,14 +161,13 @@ impl Checker {
         self.account_mut(no).free = true;
     }
 
-    /// A retried dead letter starts over with zero attempts.
     pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
     }
 
-    /// From now on, broker and store accept every message except unreadable ones.
+    /// From now on, only unreadable messages are rejected.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -199,7 +194,6 @@ impl Checker {
         self.lives[life as usize].resumed_at.is_some_and(|at| at >= time)
     }
 
-    /// A run has ended and its memory is lost.
     pub(super) fn ended(&mut self, life: Life, how: &'static str) {
         self.history.note(format!("run {life} ends: {how}"));
         let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
@@ -230,7 +224,7 @@ impl Checker {
         }
     }
 
-    /// A publish begins. Returns `None` if the message was never committed.
+    /// `None` if the message was never committed.
     pub(super) fn sent(&mut self, life: Life, message: &Message) -> Option<MessageNo> {
         let Some(no) = self.no_of(message.id) else {
             self.violate(
@@ -262,8 +256,8 @@ impl Checker {
         let owner = self.granted(partition).map(|granted| granted.life);
         let is_misled = owner != Some(life) && !self.is_of_log(life, no) && self.is_misled(life, partition);
         if is_misled {
-            // The run had fetched the message before the clock jumped forward. A later owner has
-            // sent it since.
+            // The run had fetched the message before the clock jump. A later owner has sent it
+            // since.
             let account = self.account_mut(no);
             account.excuses += u32::from(account.appeared);
         }
@@ -279,19 +273,17 @@ impl Checker {
         Some(no)
     }
 
-    /// Checks that a run has no other message of the aggregate in flight.
     fn check_alone(&mut self, life: Life, no: MessageNo, aggregate: u32) {
-        // The table may have adopted a message that a replaced reader is still sending. Then both
-        // send copies.
+        // The table may have adopted a message that a replaced reader is still sending.
         if self.has_log && self.account(no).appeared {
             return;
         }
         let in_flight = &mut self.lives[life as usize].in_flight;
         let is_alone = !in_flight.contains_key(&aggregate);
         let other = *in_flight.entry(aggregate).or_insert(no);
-        // The message in flight was confirmed to another run, so this is a copy.
+        // The message in flight was confirmed to another run.
         let is_copy = other == no || self.account(other).was_confirmed;
-        // The log does not wait for a retried dead letter that others have overtaken.
+        // The log does not wait for a retried dead letter.
         let is_free = self.account(no).free || self.account(other).free;
         let is_harmless = self.has_log && (is_copy || is_free);
         self.demand(Invariant::Order, is_alone || is_harmless, || {
@@ -299,7 +291,7 @@ impl Checker {
         });
     }
 
-    /// A publish ends, with a result or because its caller was dropped.
+    /// `None` if the caller was dropped.
     pub(super) fn publish_done(
         &mut self,
         life: Life,
@@ -319,13 +311,12 @@ impl Checker {
         if self.lives[life as usize].reconciles.is_some() {
             return;
         }
-        // The next owner may have sent the message before this result. A run that owns the
-        // partition again may still settle it.
+        // The next owner may have sent the message before this result.
         let partition = usize::from(self.account(no).draft.partition);
         let is_late = self.acquired_by[partition] != Some(life);
         self.account_mut(no).was_confirmed |= answer == Some(Ok(()));
         if answer == Some(Ok(())) && self.is_of_log(life, no) {
-            // The log relay settles nothing. The message may come again with the next reading.
+            // The log relay settles nothing. The message may come again.
         } else if answer == Some(Ok(())) && !is_late {
             self.lives[life as usize].confirmed.insert(no);
         } else {
@@ -335,7 +326,7 @@ impl Checker {
 
     // Verdicts.
 
-    /// A settlement begins. `is_answered`: whether its answer will arrive.
+    /// `is_answered`: whether the answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
         // Cleared only on receipt, because the relay may stop waiting earlier.
         self.lives[life as usize].settles_in_vain |= !is_answered;
@@ -345,8 +336,7 @@ impl Checker {
         self.lives[life as usize].settles_in_vain = false;
     }
 
-    /// The store accepted this many verdicts. `answered`: whether the answer will reach the relay
-    /// in time.
+    /// `answered`: whether the answer will reach the relay in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -389,7 +379,7 @@ impl Checker {
         self.history.note(format!(
             "run {life} settles message {no}: {name}, accepted: {accepted}"
         ));
-        // A late refusal belongs to an earlier send, not to the confirmation.
+        // A late refusal belongs to an earlier send.
         let is_published = matches!(verdict, Verdict::Published { .. });
         let was_confirmed = is_published && self.lives[life as usize].confirmed.remove(&no);
         let attempts_max = self.attempts_max;
@@ -432,7 +422,7 @@ impl Checker {
         }
     }
 
-    /// Checks at the end that faults explain all repeated sends.
+    /// Faults must explain all repeated sends.
     pub(super) fn check_sends(&mut self) {
         let excess = self
             .messages

@@ -1,8 +1,6 @@
-//! Faults of the whole store or broker, or of single relays: outages, refusals, cleared ids and
-//! lost messages.
+//! Faults of the whole store or broker, or of single relays.
 //!
-//! Invariant: faults end when the calm begins, except that one relay may stay cut off. Faults of
-//! single calls are drawn per call.
+//! Invariant: faults end when the calm begins, except that one relay may stay cut off.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +13,6 @@ use super::plan::{self, Cut};
 use super::world::{Shared, World};
 use super::writers;
 
-/// Longer than any lease of a plan.
 const LEASE_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn change(world: Arc<World>, every: Duration) {
@@ -74,7 +71,7 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Sets clocks and suspends machines. A suspended machine sees its wall clock run ahead.
+/// A suspended machine sees its wall clock run ahead.
 pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
     // Setting a wall clock back within one lease would hide a suspension.
     let recently = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < LEASE_MAX);
@@ -161,7 +158,6 @@ pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
     shared.checker.history.note(what);
 }
 
-/// Cuts off relay 0 permanently.
 pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;
     let mut shared = world.shared();
@@ -183,7 +179,7 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// Loses the end of the stream with its ids, or deletes single messages whose ids stay remembered.
+/// A lost tail loses its ids; single deleted messages keep them.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

@@ -1,7 +1,6 @@
 //! The events of a simulated world, in order.
 //!
-//! Invariant: events name messages, runs and aggregates by number, never by random ids, so that a
-//! seed always gives the same history and digest.
+//! Invariant: events use numbers, never random ids, so that a seed always gives the same digest.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of a message in commit order, including replayed copies.
+/// In commit order, including replayed copies.
 pub(super) type MessageNo = u32;
-/// The number of a run of a relay, in start order.
+/// In start order.
 pub(super) type Life = u32;
 
 #[derive(Debug)]

@@ -1,8 +1,6 @@
 //! The connection from a simulated log relay to the log, with the faults of the store's connection.
 //!
-//! Invariant: a call is one step, which the checker observes. An unanswered call fails after the
-//! store timeout, because a reading's own connection is detected as dead. [`WrongLog`] does the
-//! work.
+//! Invariant: a call is one step, which the checker observes. [`WrongLog`] does the work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +22,6 @@ use super::store::SimStore;
 use super::world::{Shared, World};
 use super::{Wrong, maintenance, wrong};
 
-/// How often a reading checks whether its relay is cut off.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone)]
@@ -63,7 +60,6 @@ fn logged(world: &World) -> BTreeSet<MessageId> {
         .collect()
 }
 
-/// Lets the checker verify the stored position.
 fn note_position(world: &World, shared: &mut Shared) {
     let stored = world.log.as_ref().map_or(Position(0), |log| log.memory.stored());
     let passed = shared.checker.passed_by(stored);
@@ -136,11 +132,10 @@ impl MessageLog for SimLog {
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        // The pauses are in the same database.
         self.store.pauses().await
     }
 
-    /// Uses the plan's shorter retention, as the simulated store.
+    /// Uses the plan's shorter retention.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.store.world.plan.retention {
             request.older_than = Some(time);
@@ -159,7 +154,7 @@ pub(super) struct SimLogReader {
     adopted_to: Position,
     /// Shared with calls in flight.
     inner: Arc<Mutex<WrongLogReader>>,
-    /// An event that arrived after its wait was dropped.
+    /// Arrived after its wait was dropped.
     next: Option<LogEvent>,
     is_broken: bool,
 }
@@ -178,7 +173,7 @@ impl SimLogReader {
         shared.store_is_down || shared.cut_of(*life) == Some(Cut::Store)
     }
 
-    /// The delay of an event; `None` if the connection breaks.
+    /// `None` if the connection breaks.
     fn delay(&self) -> Option<Duration> {
         let world = &self.log.store.world;
         let mut shared = world.shared();

@@ -1,7 +1,7 @@
 //! Reconciliation and purges.
 //!
-//! Invariant: a reconciliation crashes and pauses like a relay. The checker judges it by the
-//! stream's contents at its request.
+//! Invariant: a reconciliation crashes and pauses like a relay, and is judged by the stream at its
+//! request.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -26,7 +26,6 @@ use super::{Invariant, Wrong, plan, writers, wrong};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The stream as a reconciliation reads it.
 #[derive(Debug)]
 struct SimLog {
     world: Arc<World>,
@@ -83,7 +82,6 @@ fn seams(world: &Arc<World>) -> (SimStore, SimPublisher, SimLog, Span) {
     )
 }
 
-/// Reconciles at random intervals during the faults.
 pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     loop {
         writers::wait(&world, every).await;
@@ -108,8 +106,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Reconciles after the faults. The broker accepts deleted messages again once their ids are
-/// cleared.
+/// The broker accepts deleted messages again once their ids are cleared.
 pub(super) async fn restore(world: &Arc<World>) {
     let lost = world.shared().checker.missing();
     let found = attempt(world, true).await;
@@ -149,8 +146,7 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// Messages that a drain starting now must publish: due, without an owner, in aggregates without
-/// poison or delay.
+/// Due messages without an owner, in aggregates without poison or delay.
 pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
@@ -184,7 +180,6 @@ pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
         .collect()
 }
 
-/// Purges in small pages, as the owner of partition 0 does.
 pub(super) fn purge(world: &World, shared: &mut Shared) {
     let Retention::KeepFor(older_than) = world.plan.retention else {
         return;

@@ -1,8 +1,8 @@
 //! Minimises a failing world.
 //!
-//! Method: leaves out one kind of fault, or half of a size, and keeps the change if the same
-//! [`Invariant`](super::Invariant) still breaks. The result is small, not always minimal, because
-//! each change gives a different world.
+//! Leaves out one kind of fault, or half of a size, and keeps the change if the same
+//! [`Invariant`](super::Invariant) breaks. Not always minimal, because each change gives a
+//! different world.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::plan::Plan;
 use super::{Outcome, simulate_without};
 
-/// A kind of fault or a size, and how to leave it out.
 type Kind = (&'static str, fn(&mut Plan));
 
 const KINDS: &[Kind] = &[
@@ -55,7 +54,7 @@ const KINDS: &[Kind] = &[
         plan.broker.latency_max = Duration::ZERO;
     }),
     ("relays/2", |plan| {
-        // Another relay must replace the one that is cut off.
+        // Another relay must do the work.
         let min = 1 + u32::from(plan.cut_off.is_some());
         plan.relays = plan.relays.div_ceil(2).max(min);
     }),
@@ -139,7 +138,7 @@ pub fn minimise(outcome: &Outcome, lines: usize) -> Outcome {
         let violation = simulate_without(outcome.seed, outcome.wrong, without, 0).violation;
         violation.is_some_and(|(invariant, _)| invariant == broken)
     };
-    // Twice, because a fault may matter only in combination with another.
+    // Twice, because a fault may matter only in combination.
     for kind in (0..KINDS.len()).chain(0..KINDS.len()) {
         let less = without.and(kind);
         if less != without && fails(less) {

@@ -1,18 +1,15 @@
 //! The simulation: the relay's own code over an in-memory store and broker, on a paused clock, with
 //! repeatable faults. One seed determines:
 //!
-//! - the relays, writers and their settings,
-//! - the duration and fault of each call, even of crashed relays,
-//! - where a relay crashes or pauses, and which relays are cut off,
+//! - relays, writers and their settings,
+//! - the duration and fault of each call,
+//! - crashes and pauses of relays, and relays that are cut off,
 //! - lost messages, unknown commit outcomes, rejected verdicts, and clock jumps,
-//! - in one of four worlds a log, with broken readings, its loss, and commits not yet visible in
-//!   the table,
-//! - in one of three worlds pauses of publishing,
+//! - a log in every fourth world, and pauses in every third,
 //! - operator actions, drains, purges and reconciliation.
 //!
 //! After the faults, every committed message must be published. [`Invariant`] lists the properties,
-//! [`Wrong`] the planted mistakes that the simulation must find, and [`minimise`] reduces a failing
-//! world.
+//! [`Wrong`] the planted mistakes to find. [`minimise`] reduces a failing world.
 //!
 //! Invariant: only the seed decides, so every failure is repeatable.
 
@@ -40,30 +37,28 @@ pub use wrong::Wrong;
 /// The properties that must always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or a visible dead letter. A message settled as
-    /// published has been on the stream. Purges delete only messages published long enough ago.
-    /// Reconciliation restores lost messages that the outbox keeps.
+    /// Every committed message is on the stream or a visible dead letter. A settled message has
+    /// been on the stream. Purges respect the retention. Reconciliation restores lost messages that
+    /// the outbox keeps.
     NoLoss,
     /// Every message on the stream was committed, once and with the same content.
     NoGhost,
-    /// First appearances per aggregate are in commit order, without gaps except for skipped
-    /// messages, and not before their time. A relay has at most one message of an aggregate in
-    /// flight.
+    /// First appearances per aggregate are in commit order, and not before their time. A relay has
+    /// at most one message of an aggregate in flight.
     Order,
     /// No verdict is accepted under a stale epoch or rejected under a live one.
     Fence,
-    /// A partition has one owner, and no other relay starts sending its messages, unless the
-    /// store's clock jumps forward.
+    /// A partition has one owner, and only this owner starts sending its messages, unless the
+    /// store's clock jumps.
     Exclusive,
-    /// Each repeated send has its own reason, and a message is stored again only if the broker no
-    /// longer has its id. Reconciliation sends no message that is on the stream.
+    /// Each repeated send has its own reason. A message is stored again only if its id was cleared.
+    /// Reconciliation sends only lost messages.
     Duplicates,
     /// No paused message is sent later than half of `lease_ttl` after the pause begins, except by
-    /// reconciliation. Ended pauses are removed from the store.
+    /// reconciliation. Ended pauses are removed.
     Paused,
-    /// After the faults, every message is published in bounded time, even if one of several relays
-    /// stays cut off. Aggregates without poison come first. A drain leaves no due message. A
-    /// shutdown ends in time.
+    /// After the faults, every message is published in bounded time, even if a relay stays cut off.
+    /// A drain leaves no due message. A shutdown ends in time.
     Progress,
     /// Only refusals caused by the message use attempts or dead-letter it.
     Attempts,

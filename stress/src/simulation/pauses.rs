@@ -1,7 +1,7 @@
-//! Operators who pause publishing, of everything or of one aggregate type.
+//! Operators who pause publishing.
 //!
-//! Invariant: pauses use their own random numbers, and all end soon after the faults. Only worlds
-//! with pauses have two aggregate types and send pause calls over the network.
+//! Invariant: all pauses end soon after the faults. Only worlds with pauses have two aggregate
+//! types and send pause calls over the network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,16 @@ use super::{plan, wrong};
 
 pub(super) const TYPES: [&str; 2] = ["sim", "other"];
 
-/// One in this many worlds has pauses.
 const PAUSED_EVERY: u64 = 3;
 
 #[derive(Debug, Clone)]
 pub(super) struct PausePlan {
     every: Duration,
-    /// Seed of the random numbers for the pauses.
     numbers: u64,
 }
 
 impl PausePlan {
-    /// Uses its own random numbers, so that the other worlds do not change.
+    /// Uses its own random numbers, so that other worlds do not change.
     pub(super) fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(PAUSED_EVERY) {
             return None;
@@ -42,7 +40,6 @@ impl PausePlan {
     }
 }
 
-/// The name of an aggregate. In worlds with pauses, types alternate.
 pub(super) fn name(world: &World, aggregate: u32) -> Aggregate {
     Aggregate::new(TYPES[type_of(world, aggregate)], aggregate.to_string())
 }
@@ -54,7 +51,6 @@ pub(super) fn type_of(world: &World, aggregate: u32) -> usize {
     }
 }
 
-/// Begins and ends pauses during the faults, then ends the rest.
 pub(super) async fn operate(world: Arc<World>, pauses: PausePlan) {
     let mut rng = Rng::with_seed(pauses.numbers);
     loop {

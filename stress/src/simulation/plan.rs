@@ -20,40 +20,34 @@ pub(super) struct Plan {
     pub(super) relays: u32,
     pub(super) writers: u32,
     pub(super) aggregates: u32,
-    /// Transactions of each writer.
+    /// Per writer.
     pub(super) transactions: u32,
     pub(super) events_max: u32,
-    /// Duration of the faults.
     pub(super) chaos: Duration,
     pub(super) lease_ttl: Duration,
     pub(super) store_timeout: Duration,
     pub(super) backoff: Backoff,
     pub(super) policy: EventPolicy,
     pub(super) retention: Retention,
-    /// Whether commits wake no relay, as if the writers were another process.
+    /// Commits wake no relay, as if the writers were another process.
     pub(super) writers_are_remote: bool,
     pub(super) store: StorePlan,
     pub(super) broker: BrokerPlan,
     pub(super) writer: WriterPlan,
     pub(super) crashes: CrashPlan,
-    /// Mean interval of global faults; `None` if there are none.
     pub(super) faults_every: Option<Duration>,
-    /// When relay 0 is cut off, and from what. It stays cut off to the end.
+    /// Relay 0 stays cut off to the end.
     pub(super) cut_off: Option<(Duration, Cut)>,
-    /// Whether the broker may clear its ids.
     pub(super) forgets: bool,
-    /// Whether the stream may lose confirmed messages.
     pub(super) loses: bool,
     pub(super) reconcile_every: Option<Duration>,
-    /// Probability that a run is a drain.
+    /// The rest runs until it is stopped.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
-    /// Whether dead letters are skipped at the end instead of retried.
     pub(super) skips_in_the_end: bool,
     pub(super) clocks_every: Option<Duration>,
     pub(super) log: Option<LogPlan>,
     pub(super) pauses: Option<PausePlan>,
-    /// When the row id counter is set back, if at all.
     pub(super) row_ids_set_back: Option<Duration>,
 }
 
@@ -61,17 +55,15 @@ pub(super) struct Plan {
 pub(super) struct LogPlan {
     pub(super) config: LogConfig,
     pub(super) faults_every: Option<Duration>,
-    /// Whether the log may be lost.
     pub(super) is_lost: bool,
-    /// Whether commits may be in the log before they are visible in the table.
+    /// Commits may be in the log before they are visible in the table.
     pub(super) hides: bool,
 }
 
-/// One in this many worlds has a log.
 const LOGGED_EVERY: u64 = 4;
 
 impl LogPlan {
-    /// Uses its own random numbers, so that the other worlds do not change.
+    /// Uses its own random numbers, so that other worlds do not change.
     fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(LOGGED_EVERY) {
             return None;
@@ -96,7 +88,7 @@ impl LogPlan {
     }
 }
 
-/// The store's faults. Probabilities are per call.
+/// Probabilities are per call.
 #[derive(Debug, Clone)]
 pub(super) struct StorePlan {
     pub(super) latency_max: Duration,
@@ -109,7 +101,6 @@ pub(super) struct StorePlan {
 #[derive(Debug, Clone)]
 pub(super) struct BrokerPlan {
     pub(super) latency_max: Duration,
-    /// How long a publisher waits for a confirmation.
     pub(super) timeout: Duration,
     pub(super) loses_ack: f64,
     pub(super) is_late: f64,
@@ -129,17 +120,16 @@ pub(super) struct WriterPlan {
     pub(super) unknown: f64,
     /// The store rejects verdicts on the message.
     pub(super) unrecordable: f64,
-    /// Maximum difference between a writer's and the store's clock.
+    /// Between a writer's and the store's clock.
     pub(super) skew_max: Duration,
 }
 
-/// The unanswered or rejected calls of a single relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Broker,
-    /// Publishes are not answered; probes are.
+    /// Probes are answered.
     Messages,
-    /// Publishes are rejected; probes are answered.
+    /// Probes are answered.
     Refusals(FailureClass),
     Store,
     Call(&'static str),
@@ -173,7 +163,6 @@ pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
     probability > 0.0 && rng.f64() < probability
 }
 
-/// Each kind of fault is absent from some worlds, and a fair world has none.
 struct Troubles {
     crashes: CrashPlan,
     store: StorePlan,
@@ -270,7 +259,7 @@ impl Plan {
         let policy = draw_policy(rng);
         let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
         let chaos = ms(rng, 1000..=3000);
-        // Another relay must remain to do the work.
+        // Another relay must do the work.
         let cut_off = (troubles.is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
         let mut plan = Self {
             relays,
@@ -342,8 +331,7 @@ impl Plan {
         self.pauses = PausePlan::draw(seed);
     }
 
-    /// Sets the row id counter back in some worlds. Uses its own random numbers, so that the other
-    /// worlds do not change.
+    /// Uses its own random numbers, so that other worlds do not change.
     pub(super) fn draw_row_ids(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed.wrapping_add(3).wrapping_mul(0xa076_1d64_78bd_642f));
         self.row_ids_set_back = chance(&mut rng, 0.3).then(|| self.chaos.mul_f64(rng.f64()));
@@ -367,8 +355,7 @@ impl Plan {
             .backoff(self.backoff)
             .policy(self.policy.clone())
             .retention(match self.retention {
-                // A relay rejects a retention as short as the plan's; see `purge` of the simulated
-                // store.
+                // A relay rejects a retention as short as the plan's.
                 Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
                 retention => retention,
             })

@@ -21,13 +21,12 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// Time that a shutdown may take beyond its timeout, as documented for [`Relay::run`].
+/// Documented for [`Relay::run`].
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
-/// Longer than any drain takes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More polls at one instant of the clock are a busy loop.
+/// More polls at one instant are a busy loop.
 const POLLS_PER_MOMENT: u32 = 5_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +41,6 @@ pub(super) struct CrashingRun<F> {
     life: Life,
     fault: Option<(u64, Fault)>,
     standing: Option<Pin<Box<Sleep>>>,
-    /// The last instant of the clock, and the number of polls at it.
     moment: (Instant, u32),
 }
 
@@ -60,7 +58,6 @@ impl<F> CrashingRun<F> {
         crashing
     }
 
-    /// Whether the run is polled in a busy loop while the clock stands still.
     fn spins(&mut self) -> bool {
         let now = Instant::now();
         if self.moment.0 != now {
@@ -70,7 +67,6 @@ impl<F> CrashingRun<F> {
         self.moment.1 > POLLS_PER_MOMENT
     }
 
-    /// Draws the next fault and the number of polls before it.
     fn draw(&mut self) {
         let mut shared = self.world.shared();
         let (crashes, ttl) = (&self.world.plan.crashes, self.world.plan.lease_ttl);
@@ -205,7 +201,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
-        // A drain ends, so no relay would take over the partitions of the one that is cut off.
+        // After a drain, no relay would take over the partitions of a relay that is cut off.
         let is_needed = shared.is_calm && world.plan.cut_off.is_some();
         let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.crashes.stop);
@@ -293,7 +289,6 @@ fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError
         Some(Err(_)) => "failed",
     };
     shared.checker.ended(life, how);
-    // A crashed process loses its connection and its log.
     shared.reconnect(life);
     shared.log_kept_by.take_if(|keeper| *keeper == life);
     if let Some(Err(error)) = outcome

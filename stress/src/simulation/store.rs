@@ -1,5 +1,4 @@
-//! The connection from a simulated relay to the store, which delays and fails calls, loses answers
-//! and delivers late.
+//! The connection from a simulated relay to the store.
 //!
 //! Invariant: a call is one step on arrival, which the checker observes. It may arrive after its
 //! caller was dropped. [`Backend`](super::wrong::Backend) does the work.
@@ -28,7 +27,7 @@ struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
-    /// Whether the call arrives even if its caller was dropped.
+    /// Whether the call arrives after its caller was dropped.
     survives: bool,
 }
 
@@ -37,9 +36,9 @@ enum End {
     Answered,
     /// The work is not done.
     Failed,
-    /// The work is done, and the answer is lost.
+    /// The work is done.
     AnswerLost,
-    /// No answer comes. The work may be done.
+    /// The work may be done.
     Silent {
         arrives: bool,
     },
@@ -79,7 +78,7 @@ impl CallFault {
         }
     }
 
-    /// Whether the answer reaches the relay before its timeout. The clock rounds each delay up.
+    /// Within the relay's timeout. The clock rounds each delay up.
     fn is_heard(self, world: &World) -> bool {
         let round_trip = self.before + self.after + Duration::from_millis(4);
         self.end == End::Answered && round_trip < world.plan.store_timeout
@@ -118,8 +117,7 @@ impl SimStore {
         fault
     }
 
-    /// Makes a call. `work` runs if the call arrives; its last argument is whether the caller gets
-    /// the answer.
+    /// `work` runs if the call arrives; its last argument is whether the caller gets the answer.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -163,12 +161,11 @@ impl SimStore {
             result
         } else {
             let (answer, answered) = oneshot::channel();
-            // The answer travels independently: a paused relay finds it when it resumes.
+            // A paused relay finds the answer when it resumes.
             let travel = async move {
                 sleep(fault.before).await;
                 let result = arrive(&world);
                 travel_back(fault.after).await;
-                // The caller may be gone.
                 let _ = answer.send(result);
             };
             let _guard = spawn_unless_dropped(travel, fault.survives);
@@ -242,7 +239,7 @@ impl OutboxStore for SimStore {
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let (life, leases) = (self.life, leases.to_vec());
-        // The relay drops its state of these partitions even if the call gets lost.
+        // The relay drops its state even if the call gets lost.
         self.world.shared().checker.lets_go(life, &leases);
         self.call("release", move |world, shared, _| {
             wrong::now(world.store.release(owner, &leases))?;
@@ -311,12 +308,12 @@ impl OutboxStore for SimStore {
             Ok(accepted)
         });
         let accepted = settled.await?;
-        // Only now: a relay may drop its verdicts while the answer is in flight.
+        // A relay may drop its verdicts while the answer is in flight.
         self.world.shared().checker.settlement_heard(life);
         Ok(accepted)
     }
 
-    /// Uses the plan's shorter retention, because a world lasts only seconds.
+    /// A world lasts only seconds, so the plan's shorter retention applies.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.world.plan.retention {
             request.older_than = Some(time);
@@ -346,8 +343,7 @@ impl OutboxStore for SimStore {
             .await
     }
 
-    /// Compiled features determine whether this is called, so it must not draw random numbers or
-    /// add to the history.
+    /// Called only with some features, so it must not draw random numbers or add to the history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
     }
@@ -357,7 +353,7 @@ macro_rules! now {
     ($self:ident, $method:ident($($argument:expr),*)) => { wrong::now($self.world.store.$method($($argument),*)) };
 }
 
-/// Operators act in one step. Only the reads of a reconciliation use the network.
+/// Operators act in one step. Only reconciliation uses the network.
 impl OutboxAdmin for SimStore {
     store_methods!(self, now; list page blocked forget_idle);
 

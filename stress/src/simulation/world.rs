@@ -25,11 +25,9 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, pauses, relays, writers, wrong};
 
-/// Base time limit for publishing every message after the faults. Leases, pauses, back-offs and
-/// delays of a plan add up to less than half.
+/// Leases, pauses, back-offs and delays of a plan add up to less than half.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
-/// Additional limit per message. All may be of one aggregate and thus sequential; the slowest
-/// broker needs 6 ms each on average.
+/// Sends of one aggregate are sequential; the slowest broker needs 6 ms each on average.
 const DRAINED_PER_MESSAGE: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// After this time, no late message is in flight.
@@ -43,12 +41,11 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) wrong: Wrong,
     pub(super) calm_at: Instant,
-    /// Cancelled when the relays must stop for good.
     pub(super) end: CancellationToken,
     shared: Mutex<Shared>,
 }
 
-/// The log as the relays read it, and the log inside, whose faults the world plans.
+/// The log as the relays read it, and the wrapped log with planned faults.
 #[derive(Debug)]
 pub(super) struct WorldLog {
     pub(super) read: WrongLog,
@@ -65,16 +62,14 @@ pub(super) struct Shared {
     pub(super) store_is_down: bool,
     pub(super) broker_is_down: bool,
     pub(super) broker_refuses: Option<FailureClass>,
-    /// Relays that are cut off, and from what.
     pub(super) cut_off: BTreeMap<u32, Cut>,
     relays: Vec<u32>,
     connections: BTreeMap<Life, u32>,
-    /// Lead of each relay's wall clock, in milliseconds.
+    /// Lead of each wall clock, in milliseconds.
     leads: BTreeMap<u32, i64>,
     pub(super) unrecordable: Vec<MessageId>,
-    /// The run that keeps the log without reading; see [`Wrong::KeepsTheLog`].
+    /// See [`Wrong::KeepsTheLog`].
     pub(super) log_kept_by: Option<Life>,
-    /// Number of writers' intentions so far.
     pub(super) meant: u32,
 }
 
@@ -169,7 +164,7 @@ impl World {
     }
 }
 
-/// Dropping the guard aborts the task. A task that `survives` has no guard.
+/// A task that `survives` has no guard.
 pub(super) fn spawn_unless_dropped(
     task: impl Future<Output = ()> + Send + 'static,
     survives: bool,
@@ -214,7 +209,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> O
     })
 }
 
-/// Runs the world. Returns the time from the end of the faults until every message was published.
+/// Returns the time from the end of the faults until every message was published.
 async fn run(world: &Arc<World>) -> Duration {
     let plan = &world.plan;
     let relays: Vec<_> = (0..plan.relays)
@@ -289,7 +284,7 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until `is_out` returns `true`. Reports a violation after the time limit.
+/// Reports a violation after the time limit.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     let messages = world.shared().checker.messages.len() as u32;
     let within = DRAINED_WITHIN + DRAINED_PER_MESSAGE * messages;
@@ -303,7 +298,6 @@ async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     }
 }
 
-/// Whether all messages of aggregates without poison are on the stream.
 fn clean_is_out(world: &World) -> bool {
     let shared = world.shared();
     let messages = &shared.checker.messages;
@@ -329,7 +323,6 @@ fn all_is_out(world: &World) -> bool {
         && world.shared().checker.has_passed_all()
 }
 
-/// Checks the properties that must hold at rest.
 fn judge(world: &World) {
     let mut shared = world.shared();
     let checker = &mut shared.checker;
@@ -347,7 +340,7 @@ fn judge(world: &World) {
         let is_accounted = match status {
             Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
-            // Reconciliation does not cover messages published by the log.
+            // Reconciliation does not cover logged messages.
             Some(MessageStatus::Logged) => message.appeared,
             // Adopted by a replaced relay that stops last, so no relay is left to send the copy.
             Some(MessageStatus::Pending) if message.was_adopted => message.appeared,

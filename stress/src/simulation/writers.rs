@@ -22,7 +22,7 @@ use super::pauses::{TYPES, name};
 use super::world::{Shared, World};
 use super::{maintenance, pauses, plan, wrong};
 
-/// Written without the derive macro, to stay out of the event catalogue of the tested program.
+/// Written without the derive macro, to stay out of the event catalogue.
 #[derive(Debug, serde::Serialize)]
 struct Noted {
     #[serde(skip)]
@@ -31,10 +31,9 @@ struct Noted {
     aggregate_type: usize,
     #[serde(skip)]
     sequenced: bool,
-    /// Distinguishes the payloads.
     nonce: u32,
     filler: &'static str,
-    /// The writer's intention, if it retries until it is recorded.
+    /// The writer's intention, retried until it is recorded.
     meant: Option<u32>,
 }
 
@@ -83,7 +82,7 @@ pub(super) async fn write(world: Arc<World>) {
     }
 }
 
-/// Waits for a random time of up to twice the mean.
+/// Up to twice the mean.
 pub(super) async fn wait(world: &World, mean: Duration) {
     let time = {
         let mut shared = world.shared();
@@ -92,7 +91,7 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// Runs one transaction. `skew` is the lead of the writer's clock in seconds.
+/// `skew` is the lead of the writer's clock in seconds.
 async fn transact(world: &World, skew: f64) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
@@ -114,7 +113,6 @@ async fn transact(world: &World, skew: f64) {
         drafts.extend(record(world, &mut transaction, &event, skew));
         recorded.push(event);
         if !hold.is_zero() {
-            // The transaction pauses once, after its first event.
             sleep(std::mem::take(&mut hold)).await;
         }
     }
@@ -139,7 +137,7 @@ async fn transact(world: &World, skew: f64) {
     }
 }
 
-/// Records the same events again with the same deduplication keys, after an unknown commit outcome.
+/// With the same deduplication keys, after an unknown outcome.
 fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     if tries_again {
         for event in events {
@@ -152,12 +150,11 @@ fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     }
 }
 
-/// The actual outcome of a commit unknown to its writer.
 #[derive(Debug, Clone, Copy)]
 enum Unknown {
     Done,
     Undone,
-    /// Commits this much later, unless the retry took the deduplication keys first.
+    /// Unless the retry took the deduplication keys first.
     Late(Duration),
 }
 
@@ -356,8 +353,7 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Retries or skips every halting message, as after a repair. Unreadable messages cannot be
-/// repaired and are skipped.
+/// As an operator after a repair. Unreadable messages cannot be repaired and are skipped.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

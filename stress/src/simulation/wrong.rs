@@ -1,6 +1,6 @@
 //! Planted mistakes of real relay designs, which test the simulation.
 //!
-//! Invariant: [`Wrong::None`] changes nothing. The tests state which invariant each mistake breaks.
+//! Invariant: [`Wrong::None`] changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -87,7 +87,6 @@ impl Wrong {
         self != Self::SkipLockedRows
     }
 
-    /// Whether relays do not detect a suspension of their machine.
     pub(super) fn is_asleep(self) -> bool {
         self == Self::SleepsUnnoticed
     }
@@ -99,7 +98,6 @@ impl Wrong {
         }
     }
 
-    /// The actual duration of a lease.
     pub(super) fn ttl(self, ttl: Duration) -> Duration {
         match self {
             Self::LeasesRunOutEarly => ttl / 4,
@@ -119,11 +117,9 @@ impl fmt::Display for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// Rows taken by a run, with the end of the lock.
+    /// By row id: the run, and the end of the lock.
     locked: BTreeMap<i64, (Life, Instant)>,
-    /// Rows that wait alone, with the end of the wait.
     waiting: BTreeMap<i64, Instant>,
-    /// Rows that the store told to wait.
     set_aside: BTreeSet<i64>,
     cursor: i64,
 }
@@ -325,7 +321,6 @@ impl Backend {
     }
 }
 
-/// The in-memory store never waits.
 pub(super) fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let waited = || StoreError::setup(SetupKind::Setting, "the store in memory waited", "");
     call.now_or_never().unwrap_or_else(|| Err(waited()))

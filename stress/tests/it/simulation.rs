@@ -73,11 +73,8 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
 /// - a log reopened during a table query, or opened for a relay that waits forever for the
 ///   database,
 /// - a copy of a purged message, or a replay between the last two queries of a drain,
-/// - a slow first part of a log relay's drain,
-/// - relays whose broker answers probes but stores nothing, and which retake the offered log,
-/// - a relay that retakes its partitions before others check, while a reader without a log seems to
-///   try,
-/// - an adoption executed seconds after its reader was replaced.
+/// - relays that keep the log although their broker stores nothing,
+/// - an adoption executed after its reader was replaced.
 #[test]
 fn no_promise_breaks_in_worlds_that_once_broke_one() {
     for seed in [
@@ -109,7 +106,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// Requires a seed whose first violation of this mistake is an expected one.
+/// The first violation of a seed must be an expected one.
 fn is_found(wrong: Wrong, expected: &[Invariant]) {
     let found = (0..FOUND_WITHIN).find(|seed| {
         let violation = simulate(*seed, wrong, 0).violation;

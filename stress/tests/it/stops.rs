@@ -95,7 +95,7 @@ impl Place {
         })
     }
 
-    /// Starts a process whose handlers block until the stop after `stop_after` effects.
+    /// After `stop_after` effects, the handlers block until the stop.
     async fn start(&self, during: &str, stop_after: Option<usize>) -> Process {
         let stop_after = stop_after.map(|effects| format!("--stop-after={effects}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_chaos"))

@@ -1,5 +1,4 @@
-//! The cost of a large backlog: drain rates from a small and a large backlog, and the relay's
-//! memory.
+//! The cost of a large backlog: drain rates from a small and a large one, and memory.
 
 use crate::child::Report;
 use crate::figure::{Figure, Series};
@@ -35,8 +34,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Drains at least [`DRAINED`] messages in a child process. Messages in flight at that point are
-/// published too and count.
+/// Messages in flight at the end are published too and count.
 async fn drain_some(servers: &Servers, outbox: &Schema) -> Result<Report> {
     let stream = servers.stream().await?;
     let before = outbox.unsettled().await?;

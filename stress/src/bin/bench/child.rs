@@ -1,6 +1,6 @@
-//! Runs a relay or an inbox in a child process, to measure its memory and processor time alone.
+//! Runs a relay or an inbox in a child process, to measure its memory and processor time.
 //!
-//! Closing the child's standard input ends the child. It prints [`Report`] as one line of JSON.
+//! Closing standard input ends the child. It prints [`Report`] as one line of JSON.
 
 use std::fs;
 use std::process::{ExitStatus, Stdio};
@@ -33,14 +33,11 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     pub(crate) messages: u64,
-    /// From the start of the relay or inbox to its end.
     pub(crate) seconds: f64,
-    /// Peak resident memory.
     pub(crate) peak_bytes: u64,
 }
 
-/// Runs `work` until it ends or the parent closes standard input. Prints a report with the number
-/// of messages `work` returns.
+/// Runs `work` until it ends or the parent closes standard input.
 pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u64>) -> Result<()> {
     let shutdown = CancellationToken::new();
     let parent_gone = shutdown.clone();
@@ -90,9 +87,8 @@ impl Child {
         Ok(Self(child))
     }
 
-    /// Waits until the child ends by itself.
     pub(crate) async fn ended(mut self) -> Result<Report> {
-        // `wait` would close the child's standard input, which ends the child.
+        // `wait` would close the child's standard input and so end the child.
         let stdin = self.0.stdin.take();
         let report = self.report().await;
         drop(stdin);
@@ -116,7 +112,7 @@ impl Child {
         Ok(serde_json::from_str(text.trim())?)
     }
 
-    /// Processor time of the child in seconds, in steps of 0.01.
+    /// In steps of 0.01.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
         Ok(processor::Times::of(id)?.own)

@@ -1,6 +1,4 @@
 //! The drain rate of one relay, compared to plain publishing and to a hand-written loop.
-//!
-//! With a single aggregate, the round trip to the broker is the bound.
 
 use crate::figure::{Figure, Series};
 use crate::load::AGGREGATES;

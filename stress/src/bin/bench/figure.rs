@@ -1,7 +1,7 @@
-//! Figures: measurements with their baselines, and their output.
+//! Figures: measurements with their baselines.
 //!
-//! A ratio is the median of the pairwise ratios of neighbouring measurements, so that a change in
-//! machine speed affects both sides.
+//! A ratio is the median over neighbouring measurements, so that a change in machine speed affects
+//! both sides.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,11 @@ pub(crate) struct Figure {
     /// Median.
     value: f64,
     unit: &'static str,
-    /// Median of the baseline, in the same unit.
+    /// Median.
     baseline: Option<f64>,
-    /// Median of the pairwise ratios.
     ratio: Option<f64>,
-    /// The bound on the ratio or, without a ratio, on the value.
     target: Option<String>,
-    /// Minimum and maximum of the ratio or, without a ratio, of the value.
+    /// Minimum and maximum of the ratio, or of the value.
     spread: (f64, f64),
 }
 
@@ -64,7 +62,6 @@ impl Series {
         }
     }
 
-    /// The figure of a measurement that alternated with its baseline.
     pub(crate) fn against(&self, name: &str, unit: &'static str, values: &str, baseline: &str) -> Figure {
         let (values, baselines) = (self.values(values), self.values(baseline));
         let ratios: Vec<f64> = values.iter().zip(baselines).map(|(a, b)| a / b).collect();
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_neighbours() {
-        // The machine slows down by half. Medians per column would mix both speeds.
+        // The machine slows down. Medians per column would mix both speeds.
         let mut series = Series::default();
         for (value, baseline) in [(50.0, 100.0), (60.0, 100.0), (30.0, 50.0)] {
             series.add("x", value);

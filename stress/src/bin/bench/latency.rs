@@ -1,7 +1,7 @@
 //! The time from commit to arrival on the stream, and the cost of an idle relay.
 //!
-//! One process writes and observes, so that one clock measures. The time runs from the call of the
-//! commit to the receipt by a JetStream consumer. The figure is slightly higher than the true time.
+//! The time runs from the call of the commit to the receipt by a JetStream consumer, so the figure
+//! is slightly too high.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,10 +25,8 @@ use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a relay or an inbox to start and become idle.
 pub(crate) const SETTLING: Duration = Duration::from_secs(5);
-/// PostgreSQL reports the statistics of an idle backend after 10 s. An earlier reading would count
-/// the opening of the pools.
+/// PostgreSQL reports the statistics of an idle backend after 10 s.
 const REPORTING: Duration = Duration::from_secs(11);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -99,7 +97,7 @@ pub(crate) async fn measure(
         sleep(SETTLING).await;
         let committed = write(&outbox, per_second, seconds).await?;
         match place {
-            // The log relay settles no rows, so the stream shows the progress.
+            // The log relay settles no rows.
             Place::OtherProcessAtLog => until(async || Ok(stream.messages().await? == messages)).await?,
             _ => until(async || Ok(outbox.unsettled().await? == 0)).await?,
         }
@@ -152,7 +150,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Commits at a fixed rate, regardless of how long each commit takes.
+/// At a fixed rate, regardless of how long each commit takes.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
@@ -228,7 +226,7 @@ async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     Ok(rest)
 }
 
-/// Transactions per second in the run's database, and percent of a core, of an idle process.
+/// Transactions per second, and percent of a core.
 pub(crate) async fn watch_rest(servers: &Servers, process: &Child, seconds: u64) -> Result<(f64, f64)> {
     sleep(SETTLING + REPORTING).await;
     let (transactions, cpu, start) = (

@@ -1,7 +1,7 @@
 //! Events for measurements, and outboxes filled with them.
 //!
-//! Invariant: the rows equal those of our writers. The public API records the first message of each
-//! aggregate; SQL multiplies these rows with new ids, sequences and times.
+//! Invariant: the rows equal rows of our writers. SQL multiplies rows recorded through the public
+//! API.
 
 use outbox_core::DomainEvent;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
@@ -15,7 +15,6 @@ pub(crate) const PAYLOAD_BYTES: u64 = 300;
 pub(crate) const AGGREGATES: u64 = 1_000;
 /// From here on, all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
-/// Rows per `INSERT`.
 const CHUNK: u64 = 100_000;
 
 #[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
@@ -45,7 +44,7 @@ fn note() -> String {
 }
 
 impl Moved {
-    /// The payload has 300 bytes if the balance has one digit.
+    /// 300 bytes, if the balance has one digit.
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,
@@ -65,15 +64,13 @@ impl Seen {
     }
 }
 
-/// Fills an empty outbox with messages of the aggregates in turn.
-///
 /// Ends with a checkpoint, so that the measurement excludes writing these rows to disk. Autovacuum
 /// runs as in production.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
     fill_in_transactions(outbox, aggregates, messages, CHUNK).await
 }
 
-/// As [`fill`], with `rows` rows per transaction, rounded down to whole rounds of all aggregates.
+/// As [`fill`], with `rows` rows per transaction, rounded down to whole rounds.
 pub(crate) async fn fill_in_transactions(
     outbox: &Schema,
     aggregates: u64,
@@ -99,7 +96,7 @@ pub(crate) async fn fill_in_transactions(
 async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64, rows: u64) -> Result<()> {
     let columns = columns(db).await?;
     let expression = |column: &String| match column.as_str() {
-        // A UUID v7: milliseconds, then bits that rise with the row.
+        // A UUID v7: milliseconds, then rising bits.
         "id" => "(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::int8), 12, '0') || '7' \
                  || lpad(to_hex(k % 4096), 3, '0') || '8' || right(md5(random()::text), 15))::uuid"
             .to_owned(),

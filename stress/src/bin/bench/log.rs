@@ -1,7 +1,6 @@
 //! The log relay compared to the polling relay, on a separate server with `wal_level = logical`.
 //!
-//! The backlog of a log is committed after its slot exists. Server processor time is measured only
-//! on a local server. Invariant: all drained messages are on the stream, and none was adopted.
+//! Invariant: all drained messages are on the stream, and none was adopted.
 
 use std::time::Instant;
 
@@ -85,8 +84,7 @@ async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Fills and drains an outbox. Returns messages per second, and processor seconds of the server (if
-/// local) and of this process.
+/// Returns messages per second, and processor seconds of the server (if local) and of this process.
 async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Option<f64>, f64)> {
     let outbox = servers.outbox().await?;
     let log = log_of(&outbox).await?;

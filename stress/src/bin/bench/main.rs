@@ -1,8 +1,7 @@
-//! Measures the relay, the writers and the inbox on real servers, started by `cargo xtask bench`.
+//! Measures the relay, the writers and the inbox on real servers, for `cargo xtask bench`.
 //!
-//! Each figure alternates with its baseline in one run. Invariant: a figure is printed only if the
-//! work is proven by messages on the stream and rows in the table; otherwise the run fails. Targets
-//! are printed, never asserted.
+//! Each figure alternates with its baseline. Invariant: a figure is printed only if messages on the
+//! stream and rows in the table prove the work. Targets are printed, never asserted.
 
 mod backlog;
 mod child;

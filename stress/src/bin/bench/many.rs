@@ -1,4 +1,4 @@
-//! The cost of one event per row in bulk inserts, compared to the same inserts without events.
+//! The cost of one event per row in bulk inserts.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::write::account;
 use crate::{Options, Result, check};
 
 const ROWS: u64 = 10_000;
-/// Rows per plain `INSERT`, as in the library.
+/// As in the library.
 const CHUNK: usize = 1_000;
 
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {

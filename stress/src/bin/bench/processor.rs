@@ -14,14 +14,13 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) struct Times {
     parent: u64,
     pub(crate) own: f64,
-    /// Processor time of ended children.
     ended: f64,
 }
 
 impl Times {
     pub(crate) fn of(process: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        // After the name, which may contain anything.
+        // The name may contain anything.
         let fields: Vec<&str> = stat
             .rsplit(')')
             .next()
@@ -45,7 +44,7 @@ impl Times {
 pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
-    /// The server of a connection; `None` if it is not local.
+    /// `None` if the server is not local.
     pub(crate) async fn of(db: &DatabaseConnection) -> Result<Option<Self>> {
         let backend = u32::try_from(count(db, "SELECT pg_backend_pid()::int8 AS n").await?)?;
         let name = fs::read_to_string(format!("/proc/{backend}/comm")).unwrap_or_default();
@@ -55,7 +54,7 @@ impl Postmaster {
         Ok(Some(Self(u32::try_from(Times::of(backend)?.parent)?)))
     }
 
-    /// Processor time of all server processes, including ended ones.
+    /// Includes ended processes.
     pub(crate) fn seconds(self) -> Result<f64> {
         let server = Times::of(self.0)?;
         let mut seconds = server.own + server.ended;

@@ -1,6 +1,4 @@
-//! Plain publishing with async-nats: the baseline of the relay, and the message source for inboxes.
-//!
-//! Stream settings, subjects, payload sizes and deduplication ids match the relay's.
+//! Plain publishing with async-nats: the baseline of the relay, and the message source of inboxes.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
@@ -20,7 +18,6 @@ use crate::Result;
 use crate::load::{AGGREGATES, Moved, PAYLOAD_BYTES, account_id};
 use crate::servers::{Servers, Stream};
 
-/// Maximum number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,7 +70,7 @@ async fn publish(
     Ok(())
 }
 
-/// Acknowledgements arrive in order, so the others follow soon.
+/// Acknowledgements arrive in order.
 async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     if let Some(ack) = acks.pop_front() {
         ack.into_future().await?;
@@ -88,7 +85,6 @@ pub(crate) struct Messages {
     filler: Bytes,
 }
 
-/// The part shared by all messages of an aggregate, as the library encodes it.
 #[derive(Debug)]
 struct Aggregate {
     subject: Subject,
@@ -112,7 +108,6 @@ impl Messages {
         &self.aggregates[(n % AGGREGATES) as usize]
     }
 
-    /// The n-th message, with a dummy payload.
     fn message(&self, n: u64, extra: Extra) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let id = Uuid::now_v7().to_string();
@@ -124,7 +119,6 @@ impl Messages {
         Ok((aggregate.subject.clone(), publish))
     }
 
-    /// The n-th message, as a relay publishes it.
     pub(crate) fn event(&self, n: u64) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let headers = self.headers(aggregate, &Uuid::now_v7().to_string(), n)?;

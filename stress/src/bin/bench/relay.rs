@@ -141,7 +141,6 @@ pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     .await
 }
 
-/// Starts a relay in a child process. It ends after `messages` messages, or when stopped.
 pub(crate) fn start(outbox: &Schema, stream: &Stream, messages: Option<u64>) -> Result<Child> {
     let messages = messages.map(|messages| format!("--messages={messages}"));
     Child::start("relay-child", outbox, stream, messages.as_deref().as_slice())
@@ -151,8 +150,7 @@ pub(crate) fn start_of_log(outbox: &Schema, stream: &Stream) -> Result<Child> {
     Child::start("relay-child", outbox, stream, &["--log"])
 }
 
-/// Ends the relay after a number of confirmed messages. Messages in flight finish as in any
-/// shutdown.
+/// Ends the relay after a number of confirmed messages.
 #[derive(Clone, Debug)]
 struct Counting<P> {
     publisher: P,

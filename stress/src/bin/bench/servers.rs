@@ -20,8 +20,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// Connected to the given database, so that its transactions do not count in the run's
-    /// database.
+    /// Outside the run's database, so that its transactions do not count.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -45,7 +44,7 @@ impl Servers {
     async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
         let admin = pool(postgres_url, None, 1).await?;
         let client = async_nats::connect(nats_url).await?;
-        // The end of the id is random. A short name keeps subjects as short as usual.
+        // The end of the id is random.
         let id = Uuid::now_v7().simple().to_string();
         let database = format!("bench_{}", &id[24..]);
         admin
@@ -62,8 +61,7 @@ impl Servers {
         })
     }
 
-    /// Removes the run's database with its replication slots, and the streams of failed
-    /// measurements.
+    /// Includes replication slots and the streams of failed measurements.
     async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -92,7 +90,6 @@ impl Servers {
         Ok(schema)
     }
 
-    /// Creates an empty file-based stream with the recommended settings.
     pub(crate) async fn stream(&self) -> Result<Stream> {
         let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
         let stream = EventStream::new(&name).with_prefix(&name)?;
@@ -104,8 +101,7 @@ impl Servers {
         })
     }
 
-    /// Transactions in the run's database so far. Backends report every second, and 10 s after
-    /// their last transaction.
+    /// Backends report every second, and 10 s after their last transaction.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let sql = format!(
             "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
@@ -175,7 +171,7 @@ impl Stream {
         subscriber(&self.nats_url, &self.name, self.prefix()).await
     }
 
-    /// Unacknowledged messages of a consumer; `None` if it does not exist.
+    /// `None` if the consumer does not exist.
     pub(crate) async fn left(&self, consumer: &str) -> Result<Option<u64>> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         match stream.consumer_info(consumer).await {
@@ -185,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Deletes a consumer, so that it restarts at the first message.
+    /// The next consumer restarts at the first message.
     pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         stream.delete_consumer(consumer).await?;
@@ -217,7 +213,6 @@ pub(crate) async fn pool(url: &str, schema: Option<&str>, connections: u32) -> R
     Ok(Database::connect(options).await?)
 }
 
-/// Runs a query with one number `n`.
 pub(crate) async fn count(db: &DatabaseConnection, sql: &str) -> Result<u64> {
     let row = db
         .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))

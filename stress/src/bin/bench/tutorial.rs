@@ -1,7 +1,7 @@
 //! A hand-written outbox loop, the second baseline of the relay.
 //!
-//! It locks, reads, publishes and marks a batch of rows in one transaction, which stays open during
-//! publishing. Two such loops lose the order. It has no headers, leases or retries.
+//! It publishes a batch in an open transaction, without headers, leases or retries. Two such loops
+//! lose the order.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;
@@ -69,7 +69,6 @@ async fn fill(db: &DatabaseConnection, messages: u64) -> Result<()> {
     Ok(())
 }
 
-/// Publishes one batch in one transaction. Returns `false` if nothing is left.
 async fn pass(
     db: &DatabaseConnection,
     context: &Context,

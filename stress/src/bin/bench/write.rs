@@ -1,4 +1,4 @@
-//! The cost of recording an event in a transaction. 16 writers each change one row per transaction.
+//! The cost of recording an event in a transaction, with 16 writers.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub(crate) mod account {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
-    /// A row with id and payload and no further index: the minimum for any outbox.
+    /// The minimum for any outbox.
     Bare,
     Sequenced,
     Unsequenced,

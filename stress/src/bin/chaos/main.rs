@@ -1,8 +1,7 @@
-//! Kills and pauses relays or consumers. `cargo xtask chaos` starts the servers and runs this
-//! program.
+//! Kills and pauses relays or consumers, for `cargo xtask chaos`.
 //!
-//! Invariant: the result is derived from the database and the broker, never from reports of the
-//! killed processes. The exit status is 0 only if the books balance.
+//! Invariant: the result is derived from database and broker, never from killed processes. The exit
+//! status is 0 only if the books balance.
 
 mod inbox;
 mod processes;
@@ -45,7 +44,7 @@ enum What {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Handlers fail on purpose. Their logs would hide everything else.
+    // Handlers fail on purpose.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error,outbox_inbox=off"));
     tracing_subscriber::fmt()

@@ -16,7 +16,7 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Torment {
     pub(crate) kills: u32,
     pub(crate) pauses: u32,
-    /// Processes that ended by themselves.
+    /// By themselves.
     pub(crate) ends: u32,
 }
 
@@ -79,7 +79,7 @@ impl Processes {
         self.done
     }
 
-    /// Resumes processes whose pause is over, and restarts ended ones.
+    /// Resumes paused processes in time, and restarts ended ones.
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -104,7 +104,7 @@ impl Processes {
         }
     }
 
-    /// Kills a running process, after starting its successor.
+    /// Starts the successor first.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         while let Some(index) = self.choose() {
             let successor = self.spawn()?;
@@ -114,7 +114,7 @@ impl Processes {
                 self.done.kills += 1;
                 break;
             }
-            // The process had just ended by itself. Kill another one.
+            // The process had just ended by itself.
             self.done.ends += 1;
         }
         Ok(())

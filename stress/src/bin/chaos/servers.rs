@@ -1,4 +1,4 @@
-//! The tables and the stream of a run, and the arguments that pass them to children.
+//! The tables and the stream of a run, and their arguments for children.
 
 use std::time::Duration;
 
@@ -73,7 +73,6 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Creates an empty stream and connects to the database, without tables.
     pub(crate) async fn make(database_url: &str, nats_url: &str, connections: u32) -> Result<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let place = Place {

@@ -1,8 +1,7 @@
-//! A consumer that is stopped while it works, as in a deploy. `tests/it/stops.rs` starts it and
-//! checks the result.
+//! A consumer that is stopped while it works, for `tests/it/stops.rs`.
 //!
-//! It prints a line when ready for the signal, and one for each effect. Its `ack_wait` is long, so
-//! that deliveries left behind by a stop miss the test's deadline.
+//! It prints a line when ready, and one per effect. Its `ack_wait` is long, so that deliveries left
+//! behind miss the test's deadline.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -51,8 +50,7 @@ pub(crate) struct Child {
     stop_after: Option<u64>,
 }
 
-/// After `stop_after` effects, handlers block until the stop, so that it always interrupts their
-/// work.
+/// After `stop_after` effects, handlers block until the stop, so that it interrupts them.
 #[derive(Debug)]
 struct Gate {
     effects: Arc<AtomicU64>,
@@ -82,8 +80,7 @@ async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> 
     Ok(())
 }
 
-/// Fails twice on one event of each parcel. Failures do not block, so that the stop comes during
-/// the back-off.
+/// Failures do not block, so that the stop comes during the back-off.
 #[idempotent_handler(consumer = "stopped-back-off")]
 async fn fail_first(
     event: Event<Moved>,
@@ -104,8 +101,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&place.database_url, 10).await?;
     let stream = place.stream()?;
     let client = stream.connect(&place.nats_url).await?;
-    // The signal handler was installed while connecting. From here on a signal leads to an orderly
-    // stop.
+    // From here on a signal leads to an orderly stop.
     writeln!(std::io::stdout(), "ready")?;
     let pause = Duration::from_secs(2);
     let config = InboxConfig::default()
@@ -118,7 +114,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         });
     let (router, config) = match options.during {
         During::Handler => (Router::new().handler::<work>(), config),
-        // More would hold all remaining messages at the stop.
+        // More would hold all remaining messages.
         During::Batch => (Router::new().handler::<work_together>(), config.concurrency(2)),
         During::BackOff => (Router::new().handler::<fail_first>(), config),
     };

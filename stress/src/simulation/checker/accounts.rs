@@ -16,13 +16,11 @@ use crate::simulation::history::MessageNo;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Poison {
     None,
-    /// The broker never accepts the message.
     Permanent,
-    /// The broker rejects the message this many times, unclassified.
+    /// This many times.
     Unclassified(u32),
-    /// The store cannot read the message.
     Unreadable,
-    /// The store rejects every verdict on the message.
+    /// The store rejects every verdict.
     Unrecordable,
 }
 
@@ -35,25 +33,23 @@ pub(in super::super) struct Draft {
     pub(in super::super) available_at: Option<OffsetDateTime>,
     pub(in super::super) poison: Poison,
     pub(in super::super) copy_of: Option<MessageNo>,
-    /// Number of messages committed before the recording.
+    /// Number of messages committed before.
     pub(in super::super) known: MessageNo,
     pub(in super::super) payload: Arc<[u8]>,
-    /// The writer's intention, if it retries. Copies have none.
+    /// `None` for copies and writers without retries.
     pub(in super::super) meant: Option<u32>,
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
-    /// The sequence in the aggregate; `None` for copies.
+    /// `None` for copies.
     pub(super) sequence: Option<u64>,
-    /// Whether order is not guaranteed, after a skip or a dead letter without halt.
+    /// Order is not guaranteed after a skip or a dead letter without halt.
     pub(super) free: bool,
-    /// Whether the message has been on the stream.
     pub(in super::super) appeared: bool,
-    /// Copies currently on the stream.
     pub(in super::super) copies: u32,
-    /// The stream sequence under which the broker remembers the message id.
+    /// The stream sequence under which the broker keeps the message id.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
     /// Reasons to send the message once more.
@@ -61,18 +57,17 @@ pub(in super::super) struct Account {
     /// Permanent and unclassified refusals since the last retry.
     pub(super) faults: (u32, u32),
     pub(super) attempts: u32,
-    /// Attempts that may count twice because an answer was lost.
+    /// Attempts that may count twice after a lost answer.
     pub(super) may_repeat: u32,
-    /// Whether a `Dead` verdict may be repeated because its answer was lost.
+    /// A `Dead` verdict may be repeated after a lost answer.
     pub(super) may_die_again: bool,
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
     pub(super) committed_at: Instant,
     pub(super) was_confirmed: bool,
-    /// When the stored position of the log passed the message.
+    /// When the position of the log passed the message.
     pub(in super::super) passed_at: Option<Instant>,
     pub(in super::super) was_adopted: bool,
-    /// Whether the store has ever rejected verdicts on the message.
     pub(super) was_unrecordable: bool,
 }
 
@@ -109,15 +104,13 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
-    /// Messages confirmed to this run and not settled.
+    /// Confirmed and not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
-    /// Whether a settlement failed since the last answered one.
+    /// A settlement failed since the last answered one.
     pub(super) settles_in_vain: bool,
-    /// Messages that this run received from the log and not from the table.
+    /// Received from the log and not from the table.
     pub(super) given: BTreeSet<MessageNo>,
-    /// All messages that this run ever received from the log.
     pub(super) ever_given: BTreeSet<MessageNo>,
-    /// The message in flight of each aggregate.
     pub(super) in_flight: BTreeMap<u32, MessageNo>,
     pub(super) drains: Option<Drain>,
     pub(super) reconciles: Option<Reconciling>,

@@ -14,7 +14,7 @@ use crate::simulation::history::Life;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
     pub(super) life: Life,
-    /// A drain of a log relay drains the table twice, with a new owner id each time.
+    /// A drain of a log relay drains the table twice, with different owner ids.
     owner: OwnerId,
     epoch: i64,
     expires_at: Instant,
@@ -34,8 +34,7 @@ impl Checker {
         self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
     }
 
-    /// All leases age, because the store's clock jumps or all machines are suspended. Relays can
-    /// detect only the latter.
+    /// Relays detect a suspension, but not a jump of the store's clock.
     pub(in super::super) fn aged(&mut self, by: Duration, can_know: bool) {
         for (partition, lease) in (0_u16..).zip(&mut self.leases) {
             let Some(granted) = lease else { continue };
@@ -46,7 +45,6 @@ impl Checker {
         }
     }
 
-    /// Whether a run cannot detect that its lease has ended.
     pub(super) fn is_misled(&self, life: Life, partition: u16) -> bool {
         let now = Instant::now();
         let mut misled = self.misled.iter();
@@ -73,8 +71,7 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
-            // The relay may reacquire a partition whose release was lost and whose lease then
-            // expired.
+            // The relay may reacquire a partition after a lost release and an expired lease.
             self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
             self.end_repeats(lease.partition);
@@ -88,7 +85,7 @@ impl Checker {
         }
     }
 
-    /// A verdict expires with its lease: an unanswered one is not repeated under a new lease.
+    /// An unanswered verdict is not repeated under a new lease.
     fn end_repeats(&mut self, partition: u16) {
         let of_partition = |account: &&mut Account| account.draft.partition == partition;
         for account in self.messages.iter_mut().filter(of_partition) {
@@ -99,7 +96,7 @@ impl Checker {
         }
     }
 
-    /// The new owner may resend messages confirmed to others and not settled in time.
+    /// The new owner may resend unsettled messages of others.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {
@@ -111,8 +108,7 @@ impl Checker {
         }
     }
 
-    /// The next owner may resend messages confirmed to this relay only if the relay could not
-    /// settle them.
+    /// The next owner may resend messages only if this relay could not settle them.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
         let settles_in_vain = account.settles_in_vain;
@@ -155,7 +151,7 @@ impl Checker {
         }
     }
 
-    /// A relay releases partitions, even if the call gets lost.
+    /// The call may get lost.
     pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
         for lease in leases {
             self.excuse_unsettleable(life, lease.partition);

@@ -1,4 +1,4 @@
-//! The checker's rules for the log: what the position may pass, and what may be repeated.
+//! The checker's rules for the log.
 //!
 //! Invariant: the commits themselves determine which messages precede a position.
 
@@ -21,7 +21,7 @@ impl Checker {
         self.unpassed.push((end, messages));
     }
 
-    /// A reading begins. Messages after the stored position may come once more.
+    /// Messages after the stored position may come once more.
     pub(in super::super) fn opened_log(&mut self, life: Life) {
         self.history.note(format!("run {life} opens the log"));
         for no in self.unpassed.iter().flat_map(|(_, messages)| messages) {
@@ -43,7 +43,7 @@ impl Checker {
         }
     }
 
-    /// The table returns a message to a run: it no longer belongs to the log.
+    /// The message no longer belongs to the log.
     pub(super) fn given_by_table(&mut self, life: Life, due: &[i64]) {
         for row_id in due {
             if let Some(no) = self.by_row_id.get(row_id) {
@@ -56,9 +56,9 @@ impl Checker {
         self.lives[life as usize].given.contains(&no)
     }
 
-    /// The table has adopted messages, which may be in flight from the log.
+    /// Adopted messages may be in flight from the log.
     pub(in super::super) fn adopted(&mut self, life: Life, ids: &[MessageId]) {
-        // Sorted by number, because ids are random.
+        // Ids are random.
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
             self.history
@@ -69,13 +69,13 @@ impl Checker {
         }
     }
 
-    /// Messages passed by the stored position since the last call.
+    /// Since the last call.
     pub(in super::super) fn passed_by(&mut self, stored: Position) -> Vec<MessageNo> {
         let passed = self.unpassed.extract_if(.., |(end, _)| *end <= stored);
         passed.flat_map(|(_, messages)| messages).collect()
     }
 
-    /// Checks that each passed message that is still logged has been on the stream.
+    /// A passed message that is still logged must have been on the stream.
     pub(in super::super) fn passed(&mut self, passed: &[MessageNo], logged: &BTreeSet<MessageId>) {
         for no in passed.iter().copied() {
             self.history.note(format!("the position passes message {no}"));

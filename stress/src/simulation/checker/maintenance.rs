@@ -1,6 +1,4 @@
 //! The checker's rules for drains, reconciliation and purges.
-//!
-//! Invariant: the checker's books determine which messages are due, lost or old enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +10,7 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// Reconciliation reads in pages of this size, and only each page is ordered.
+/// Only each page of a reconciliation is ordered.
 const PAGE: usize = 1000;
 
 #[derive(Debug)]
@@ -23,16 +21,15 @@ pub(super) struct Drain {
 
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// Messages that the task saw on the stream.
+    /// On the stream, as the task saw it.
     listed: BTreeSet<MessageNo>,
-    /// The last sequence sent per aggregate.
     sent: BTreeMap<u32, u64>,
 }
 
 impl Checker {
     // Drains.
 
-    /// A drain begins. `due` are its publishable messages, in partitions without an owner.
+    /// `due`: publishable messages in partitions without an owner.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
             // Earlier owners do not count.
@@ -44,7 +41,7 @@ impl Checker {
         });
     }
 
-    /// Excludes a partition from all other drains: after a take-over, its messages may be blocked.
+    /// After a take-over by another run, messages may be blocked.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due, .. }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -53,7 +50,6 @@ impl Checker {
         }
     }
 
-    /// A drain reports success.
     pub(in super::super) fn drained(&mut self, life: Life) {
         let Some(Drain { due, began }) = self.lives[life as usize].drains.take() else {
             return;
@@ -78,7 +74,6 @@ impl Checker {
         self.lives[life as usize].reconciles = Some(Reconciling::default());
     }
 
-    /// The task reads the contents of the stream. Returns the ids.
     pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
         let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
         let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
@@ -88,7 +83,6 @@ impl Checker {
         ids
     }
 
-    /// The task resends a message that it considers lost.
     pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
         let (settled, aggregate) = (account.is_settled(), account.draft.aggregate);
@@ -108,7 +102,6 @@ impl Checker {
         );
     }
 
-    /// Published messages that are in the outbox and not on the stream.
     pub(in super::super) fn missing(&self) -> u64 {
         let is_missing =
             |account: &&super::Account| account.is_settled() && account.copies == 0 && !account.purged;
@@ -124,8 +117,7 @@ impl Checker {
             account.purged = true;
             let (settled_at, passed_at) = (account.settled_at, account.passed_at);
             let recorded = account.draft.copy_of.unwrap_or(no);
-            // Logged messages and copies are kept from their recording; for a copy, that of its
-            // original.
+            // Logged messages and copies are kept from the recording of the original.
             let of_log = passed_at.map(|_| self.account(recorded).committed_at);
             let is_old = settled_at
                 .or(of_log)

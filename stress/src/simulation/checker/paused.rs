@@ -1,8 +1,8 @@
 //! The checker's rule for pauses: no paused message is sent once every relay must have read the
 //! pause.
 //!
-//! Invariant: the time counts from the operator's action. A relay relies on its last reading for
-//! half of `lease_ttl`, and renews no lease without a current reading.
+//! Invariant: the time counts from the operator's action. A relay relies on a reading for half of
+//! `lease_ttl`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,11 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// The pauses of a world by aggregate type; `None` pauses everything.
+/// `None` pauses everything.
 #[derive(Debug, Default)]
 pub(super) struct Paused {
-    /// How long a relay may be unaware of a pause.
     known_within: Duration,
     standing: BTreeMap<Option<&'static str>, Standing>,
-    /// The last end of an ended pause.
     stood_until: Option<Instant>,
 }
 
@@ -43,7 +41,6 @@ impl Paused {
         }
     }
 
-    /// Whether a pause is active or was active after `time`.
     pub(super) fn stood_since(&self, time: Instant) -> bool {
         let mut standing = self.standing.values();
         self.stood_until.is_some_and(|until| until >= time)
@@ -58,7 +55,7 @@ impl Paused {
 }
 
 impl Checker {
-    /// A pause begins. An active pause continues with the new end.
+    /// An active pause continues with the new end.
     pub(in super::super) fn pauses(&mut self, scope: Option<&'static str>, lasts: Option<Duration>) {
         let now = Instant::now();
         let what = scope.unwrap_or("everything");
@@ -90,7 +87,6 @@ impl Checker {
         });
     }
 
-    /// Whether a pause may have held back a message due at `time` or later.
     pub(super) fn was_paused_since(&self, time: Instant) -> bool {
         self.paused.stood_since(time)
     }

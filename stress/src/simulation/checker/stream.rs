@@ -1,4 +1,4 @@
-//! The checker's books on the stream: messages, remembered ids, and order of arrival.
+//! The checker's books on the stream.
 //!
 //! Invariant: derived from the broker's actions, by stream sequence.
 
@@ -13,7 +13,6 @@ use crate::simulation::Invariant;
 use crate::simulation::history::MessageNo;
 
 impl Checker {
-    /// The class with which the broker rejects the message for its own fault, if any.
     pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
         let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
@@ -31,13 +30,12 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // This refusal may dead-letter the message. Until then no message overtakes it.
+        // This refusal may dead-letter the message.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)
     }
 
-    /// The broker accepted a message, as a new entry or as a duplicate.
     pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
         let Receipt {
             stream_sequence,
@@ -65,7 +63,6 @@ impl Checker {
         }
     }
 
-    /// Checks that all required predecessors are on the stream.
     fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
@@ -75,8 +72,7 @@ impl Checker {
             let earlier = order.iter().take_while(|other| **other != no);
             earlier.copied().find(|no_of_other| {
                 let (no_of_other, other) = (*no_of_other, self.account(*no_of_other));
-                // A copy follows the messages recorded before it, but need not wait for those
-                // committed later.
+                // A copy follows all earlier recordings, but no later commit.
                 let is_behind = account.draft.copy_of.is_some()
                     || other.draft.copy_of.is_none()
                     || no_of_other < account.draft.known;
@@ -104,9 +100,8 @@ impl Checker {
         self.stream.keys().copied()
     }
 
-    /// The stream has lost messages, with or without their ids.
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
-        // Sorted, so that the history does not depend on the set's order.
+        // The history must not depend on the set's order.
         let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
         stream_sequences.sort_unstable();
         for stream_sequence in stream_sequences {

@@ -94,7 +94,7 @@ impl Place {
 }
 
 /// With a synchronized slot (PostgreSQL 17 or later), the log continues, and no lost event is
-/// published. Otherwise the table publishes what may be missing.
+/// published. Otherwise the table publishes undecided messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
     let (Some(version), Some(program)) = (modern::version(), backend_url("OUTBOX_TEST_POSTGRES_BIN")) else {

@@ -9,7 +9,7 @@ use super::{Place, Relay, config, run_relay, until};
 /// stalls.
 const SETTINGS: [&str; 1] = ["wal_sender_timeout=10s"];
 
-/// A relay whose leases outlast a stalled machine, so that the reader does not change.
+/// Leases outlast a stalled machine, so that the reader does not change.
 fn calm(relay: Relay) -> Relay {
     relay.with_config(config())
 }

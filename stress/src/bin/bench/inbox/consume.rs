@@ -1,5 +1,4 @@
-//! The rate of an inbox, compared to the same transactions without an inbox; and batches and other
-//! strategies, compared to one row per message.
+//! The rates of inboxes: against transactions without an inbox, and between strategies.
 
 use outbox_inbox::{Handler, InboxConfig};
 
@@ -33,7 +32,7 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Each strategy is compared with a rate of [`one`] measured just before.
+/// A rate of [`one`], measured just before, is the baseline of each strategy.
 pub(super) async fn strategies(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(60_000, 15_000);
     let mut rates = Series::default();
@@ -70,15 +69,13 @@ async fn handle_all<H: Handler>(servers: &Servers, messages: u64) -> Result<f64>
     Ok(rate)
 }
 
-/// As many concurrent handlers as the baseline has transactions, with twice as many messages in
-/// flight.
 fn config() -> InboxConfig {
     InboxConfig::default()
         .concurrency(TRANSACTIONS)
         .in_flight_max(2 * TRANSACTIONS)
 }
 
-/// Messages per second of the first delivery, and of redelivered duplicates.
+/// Messages per second: first delivery, and duplicates.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>(config()).await?;

@@ -32,12 +32,11 @@ pub(super) async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerEr
     Ok(())
 }
 
-/// 100 messages per transaction, with one statement.
 #[idempotent_handler(consumer = "several", batch = 100)]
 pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let ids = events.iter().map(|event| Value::from(event.account_id)).collect();
     let ids = Value::Array(ArrayType::BigInt, Some(Box::new(ids)));
-    // `UPDATE` changes each row once, but a batch may have several messages of one account.
+    // `UPDATE` changes each row once, but a batch may repeat an account.
     let sql = "UPDATE accounts SET balance = balance + n \
                FROM (SELECT id AS account, count(*) AS n FROM unnest($1) AS id GROUP BY id) moved WHERE id = account";
     tx.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids]))
@@ -45,21 +44,18 @@ pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(),
     Ok(())
 }
 
-/// 100 messages per transaction, handled one by one.
 #[idempotent_handler(consumer = "together", batch = 100)]
 pub(super) async fn together(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// Without a record of handled messages. Nothing in the benchmark redelivers.
 #[idempotent_handler(consumer = "natural", strategy = natural)]
 pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// One row per aggregate instead of per message.
 #[idempotent_handler(consumer = "sequence", strategy = sequence)]
 pub(super) async fn sequence(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;

@@ -1,8 +1,7 @@
 //! The time from publishing a message to its effect, and the cost of an idle inbox.
 //!
-//! One process publishes and observes, so that one clock measures. The time runs from the hand-over
-//! to the client to the receipt of the acknowledgement, which follows the commit. The figure is
-//! slightly higher than the true time.
+//! The time runs from the hand-over to the client to the receipt of the acknowledgement, so the
+//! figure is slightly too high.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -44,7 +43,7 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     let inbox = world.start()?;
     sleep(SETTLING).await;
     let client = async_nats::connect(world.stream.nats_url.as_str()).await?;
-    // Acknowledgements are ordinary NATS messages, so a subscription receives them.
+    // Acknowledgements are ordinary NATS messages.
     let answers = client
         .subscribe(format!("$JS.ACK.{}.one.>", world.stream.name))
         .await?;
@@ -67,7 +66,7 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     Ok(Latency::of(millis))
 }
 
-/// Publishes at a fixed rate. Returns the hand-over times by stream sequence.
+/// Returns the hand-over times by stream sequence.
 async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Instant>> {
     let messages = Messages::new(&world.stream)?;
     let context = context(client.clone());
@@ -79,7 +78,7 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
         let (subject, message) = messages.event(n)?;
         published.push(Instant::now());
         acks.push_back(context.send_publish(subject, message).await?);
-        // The oldest acknowledgement arrived long ago, so this does not wait.
+        // Arrived long ago.
         if acks.len() == WINDOW {
             acks.pop_front().ok_or("no acknowledgement")?.await?;
         }
@@ -118,7 +117,7 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
 }
 
 /// Parses `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`.
-/// Newer servers add two tokens before the stream and one at the end.
+/// Newer servers add two tokens in front and one at the end.
 fn stream_sequence(subject: &str) -> Option<usize> {
     let tokens: Vec<&str> = subject.split('.').collect();
     let token = if tokens.len() == 9 { 5 } else { 7 };
@@ -129,7 +128,7 @@ fn stream_sequence(subject: &str) -> Option<usize> {
         .filter(|stream_sequence| *stream_sequence > 0)
 }
 
-/// Transactions per second, and percent of a core, of an idle inbox.
+/// Transactions per second, and percent of a core.
 async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, 0).await?;
     let inbox = world.start()?;

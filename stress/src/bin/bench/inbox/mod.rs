@@ -1,7 +1,6 @@
 //! The overhead of an inbox over its handlers' transactions, and the cost of an idle inbox.
 //!
-//! The driver publishes messages with the headers and payloads of a relay. Invariant: effects and
-//! messages are counted afterwards.
+//! Invariant: effects and messages are counted afterwards.
 
 mod consume;
 mod duties;
@@ -32,9 +31,7 @@ pub(crate) enum Group {
     Memory,
 }
 
-/// Base timeout until a consumer has handled everything.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Additional timeout per message.
 const PATIENCE_EACH: Duration = Duration::from_millis(5);
 const READ_EVERY: Duration = Duration::from_millis(5);
 
@@ -72,7 +69,6 @@ impl World {
         })
     }
 
-    /// Runs an inbox with this handler until the stream is handled. Returns messages per second.
     async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
         let db = self.schema.pool(u32::try_from(config.concurrency)?).await?;
         let inbox = Inbox::new(db.clone(), self.stream.subscriber().await?)
@@ -107,7 +103,6 @@ impl World {
             .map_err(|_| "the inbox did not handle everything in time")?
     }
 
-    /// Starts an inbox with default settings and the consumer of [`one`] in a child process.
     fn start(&self) -> Result<Child> {
         Child::start("inbox-child", &self.schema, &self.stream, &[])
     }

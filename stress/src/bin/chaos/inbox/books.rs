@@ -26,21 +26,20 @@ pub(super) struct Found {
 pub(super) struct Books {
     pub(super) events: u64,
     pub(super) handled: u64,
-    /// Events with a dead letter.
     pub(super) dead_letters: u64,
-    /// Dead-lettered events whose handler can succeed: random failures or crashes used up their
+    /// Dead letters of events that are not doomed: random failures or crashes used up their
     /// attempts.
     pub(super) unlucky: u64,
-    /// Events with an effect whose handler never succeeds.
+    /// Doomed events with an effect.
     pub(super) torn: u64,
-    /// Events with neither effect nor dead letter.
+    /// Neither effect nor dead letter.
     pub(super) missing: u64,
     pub(super) double_effects: u64,
-    /// Dead letters beyond the first of each event, or in addition to an effect.
+    /// Includes dead letters in addition to an effect.
     pub(super) double_letters: u64,
-    /// Events whose inbox row contradicts the outcome.
+    /// The inbox row contradicts the outcome.
     pub(super) wrong_rows: u64,
-    /// Effects, rows and dead letters of unpublished events.
+    /// Traces of unpublished events.
     pub(super) ghosts: u64,
 }
 
@@ -64,7 +63,7 @@ impl Found {
         });
     }
 
-    /// `None`: the dead letter is not a message.
+    /// `None`: not a message.
     pub(super) fn dead_letter(&mut self, number: Option<u128>) {
         self.note(number, |traces| traces.dead_letters += 1);
     }
@@ -120,7 +119,6 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Events 1 and 99 (doomed) are dead letters, all others have one effect.
     fn books(change: impl FnOnce(&mut Found)) -> Books {
         let mut found = Found::new(100, true);
         for number in 0..100 {

@@ -17,7 +17,7 @@ use crate::servers::{Place, connect};
 
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that messages of killed processes are redelivered soon.
+/// Messages of killed processes must come again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -28,7 +28,6 @@ pub(super) struct Deposited {
     pub(super) number: u32,
 }
 
-/// Whether a misbehaving handler always fails or aborts on this event.
 pub(super) fn is_doomed(number: u32) -> bool {
     is_poison(number) || is_deadly(number)
 }
@@ -92,7 +91,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .in_flight_max(8 * options.workers)
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
-        // If handlers never fail, kills and pauses must not use up the attempts.
+        // Kills and pauses must not use up the attempts.
         .attempts_max(if options.misbehave { 3 } else { 1_000 })
         .backoff(Backoff {
             min: Duration::from_millis(20),

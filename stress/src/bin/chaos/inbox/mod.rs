@@ -75,8 +75,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Kills due after `handled` messages. All are due at three quarters, so that a delayed driver
-    /// can catch up.
+    /// All kills are due at three quarters, so that a delayed driver can catch up.
     fn due(self, handled: u64, messages: u64) -> u64 {
         let kills = u64::from(self.kills);
         (kills * handled * 4).div_ceil(messages * 3).min(kills)
@@ -107,7 +106,6 @@ struct Report {
     seed: u64,
     seconds: f64,
     messages: u64,
-    /// Including redeliveries.
     deliveries: u64,
     #[serde(flatten)]
     torments: Torment,
@@ -116,7 +114,6 @@ struct Report {
     balanced: bool,
 }
 
-/// Longer than any plan takes.
 const PATIENCE: Duration = Duration::from_secs(3600);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -151,7 +148,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;
     let mut told = Instant::now();
     let mut quiet = 0;
-    // Two readings, because the server's counters may lag.
+    // The server's counters may lag.
     while quiet < 2 {
         tokio::time::sleep(LOOK).await;
         consumers.look_after()?;
@@ -177,7 +174,6 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let torments = consumers.stop().await?;
     let books = world.balance(sizes.events, misbehave).await?;
-    // Only in the plan *Failures* may handlers fail and processes end.
     let balanced = books.is_balanced() && (misbehave || (books.dead_letters == 0 && torments.ends == 0));
     let deliveries = world.deliveries().await?;
     let report = Report {

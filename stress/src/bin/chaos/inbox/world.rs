@@ -1,7 +1,7 @@
 //! The database and the stream of a plan.
 //!
-//! The driver publishes directly, encoded as by our publisher, because recording a million messages
-//! takes longer than the plan. Without message ids, the broker keeps every copy.
+//! The driver publishes directly, because recording is too slow, and without message ids, so that
+//! the broker keeps every copy.
 
 use std::future::IntoFuture as _;
 
@@ -25,7 +25,6 @@ use crate::servers::Ground;
 
 const AGGREGATES: u32 = 500;
 const WINDOW: usize = 1024;
-/// The id of event 0. Further ids are consecutive.
 const FIRST_ID: u128 = 0x0199_0000_0000_7000_8000_0000_0000_0000;
 
 pub(super) fn effects(name: &str) -> String {
@@ -40,7 +39,6 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Creates empty tables and an empty stream, and for the URL `sqlite` a file.
     pub(super) async fn make(database_url: &str, nats_url: &str) -> Result<Self> {
         let folder = (database_url == "sqlite").then(tempfile::tempdir).transpose()?;
         let url = folder.as_ref().map_or_else(
@@ -67,7 +65,7 @@ impl World {
         })
     }
 
-    /// Publishes each event `copies` times, shuffled by the seed.
+    /// Copies are shuffled by the seed.
     pub(super) async fn publish(&self, events: u32, copies: u32, seed: u64) -> Result<()> {
         let mut numbers: Vec<u32> = (0..copies).flat_map(|_| 0..events).collect();
         if copies > 1 {
@@ -94,7 +92,7 @@ impl World {
         Ok(self.publisher.send_publish(subject, publish).await?)
     }
 
-    /// Unacknowledged messages; `None` if the consumer does not exist yet.
+    /// `None` if the consumer does not exist yet.
     pub(super) async fn left(&self) -> Result<Option<u64>> {
         let info = self.consumer().await?;
         Ok(info.map(|info| info.num_pending + info.num_ack_pending as u64))
@@ -139,7 +137,7 @@ impl World {
     }
 }
 
-/// The number of an event. Unknown ids map to numbers out of range.
+/// Unknown ids map to numbers out of range.
 fn number(id: Uuid) -> u128 {
     id.as_u128().wrapping_sub(FIRST_ID)
 }

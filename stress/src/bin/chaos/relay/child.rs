@@ -65,7 +65,6 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
 }
 
 fn config() -> RelayConfig {
-    // Killed servers restart quickly.
     let backoff = Backoff {
         min: Duration::from_millis(50),
         max: Duration::from_secs(1),
@@ -76,7 +75,7 @@ fn config() -> RelayConfig {
         .backoff(backoff)
 }
 
-/// Retries until success, because a server may be down. `None`: the relay must stop.
+/// A server may be down. `None`: the relay must stop.
 async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
     shutdown: &CancellationToken,
     mut attempt: impl FnMut() -> F,

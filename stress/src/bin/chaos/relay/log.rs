@@ -1,7 +1,6 @@
-//! Sets up, drops and hands over the log of a run, while writers write and relays are killed.
+//! Sets up, drops and hands over the log under load.
 //!
-//! The database may be killed during each step. Then the same call of `init` or `drop` must succeed
-//! on a retry.
+//! The database may be killed during each step. Then the same call must succeed on a retry.
 
 use std::time::Duration;
 
@@ -22,7 +21,6 @@ pub(crate) async fn take_down(world: &World) -> Result<()> {
     repeat(async || world.log()?.drop().await).await
 }
 
-/// Drops the log and sets it up again `times` times, spread over `time`.
 pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Result<()> {
     let pause = time / (2 * times).max(1);
     for n in 1..=times {
@@ -35,8 +33,7 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
     Ok(())
 }
 
-/// Drops the slot under its reader, as an operator does by mistake. Returns `false` if the log is
-/// off.
+/// As an operator does by mistake. Returns `false` if the log is off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
     let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =
@@ -46,7 +43,7 @@ pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
         world.execute(&end).await?;
         match world.execute(&drop).await {
             Ok(dropped) => return Ok(dropped == 1),
-            // Another relay reads the slot already.
+            // Another relay already reads the slot.
             Err(_) => tokio::time::sleep(AGAIN / 10).await,
         }
     }

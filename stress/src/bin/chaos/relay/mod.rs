@@ -1,12 +1,7 @@
-//! Several relays over one outbox. At a fixed interval, a relay is killed or paused, or a server is
-//! killed and restarted.
+//! Several relays over one outbox, under faults of relays and servers.
 //!
-//! Half of the messages are recorded before the relays start, half during the faults. Then the
-//! stream is compared with the writers' commits. Invariant: no message is lost, invented, changed,
-//! out of order or unsettled.
-//!
-//! Log relays end as in a service: after all messages are on the stream, the log is dropped, and
-//! the table must have no unpublished message.
+//! Invariant: no message is lost, invented, changed, out of order or unsettled. At the end of a
+//! log, the table has no unpublished message.
 
 mod child;
 mod log;
@@ -93,7 +88,6 @@ impl Options {
         }
     }
 
-    /// The duration of all faults.
     fn time(&self) -> Duration {
         Duration::from_millis(self.every_ms) * self.faults.unwrap_or(0)
     }
@@ -120,11 +114,9 @@ struct Report {
     servers: ServerKills,
     #[serde(flatten)]
     written: Written,
-    /// Messages not settled as published.
     unsettled: u64,
 }
 
-/// Longer than any run takes.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Short, so that leases expire often.
@@ -174,7 +166,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     Ok(balanced)
 }
 
-/// The relays of a run: started as [`Way`] specifies, plus polling relays during hand-overs.
+/// Half of the relays poll during hand-overs.
 struct Relays {
     groups: Vec<Processes>,
 }
@@ -204,7 +196,7 @@ impl Relays {
         self.groups.iter_mut().try_for_each(Processes::look_after)
     }
 
-    /// Kills or pauses a relay, alternating between groups. Returns whether one was running.
+    /// Returns `false` if all relays are paused.
     fn torment_one(&mut self, turn: u32) -> Result<bool> {
         let groups = self.groups.len();
         for group in 0..groups {
@@ -240,8 +232,7 @@ struct Torture {
 }
 
 impl Torture {
-    /// Records the second half under faults. Returns whether all messages were published and
-    /// settled in time.
+    /// Returns whether all messages were settled in time.
     async fn until_settled(&mut self, options: &Options, world: &World, began: Instant) -> Result<bool> {
         let is_written = Cell::new(false);
         let write = async {
@@ -285,13 +276,11 @@ impl Torture {
         Ok(false)
     }
 
-    /// Without a number of faults, they continue as long as there are messages.
     fn is_over(&self, options: &Options) -> bool {
         options.faults.is_some_and(|faults| self.faults >= faults)
     }
 
-    /// Waits, then causes the next fault, in turns: two of relays, one of each own server, one of
-    /// the slot.
+    /// Faults alternate: two hit relays, then each own server and the slot get one.
     async fn next(&mut self, options: &Options, world: &World) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
         self.relays.look_after()?;

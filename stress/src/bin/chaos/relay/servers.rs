@@ -1,4 +1,4 @@
-//! The servers of a run: given servers, which are left alone, and own servers, which are killed.
+//! The servers of a run: given servers stay up, own servers are killed.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Options;
 use crate::Result;
 
-/// A paused reader loses its session within 2 s, so that another relay takes over.
+/// A paused reader loses its session after 2 s, so that another relay takes over.
 const POSTGRES: [&str; 4] = [
     "wal_level=logical",
     "max_replication_slots=10",
@@ -17,7 +17,6 @@ const POSTGRES: [&str; 4] = [
     "wal_sender_timeout=2s",
 ];
 
-/// Maximum downtime of a server.
 const AWAY_MAX: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -92,7 +91,7 @@ impl Servers {
         self.kills
     }
 
-    /// Kills one of the own servers and restarts it later. Returns when it listens.
+    /// Returns when the server listens again.
     pub(crate) async fn kill(&mut self, index: usize) -> Result<()> {
         let server = match &mut self.own[index] {
             Own::Postgres(server) => {

@@ -16,9 +16,7 @@ use super::{Options, Way};
 use crate::Result;
 use crate::servers::Ground;
 
-/// Messages per transaction.
 const TOGETHER: usize = 20;
-/// Interval and limit of retries while a server is down.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(180);
 
@@ -36,16 +34,16 @@ pub(crate) struct World {
     aggregates: u32,
     writers: u32,
     way: Way,
-    /// Whether servers are killed, so that calls may fail.
+    /// Servers are killed, so calls may fail.
     is_rough: bool,
-    /// Events in commit order per aggregate, as the writers saw them.
+    /// In commit order per aggregate.
     written: Arc<Mutex<Vec<Wrote>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrote {
     pub(crate) event: Credited,
-    /// Whether the commit was confirmed. Otherwise its outcome is unknown.
+    /// Whether the commit was confirmed.
     pub(crate) is_certain: bool,
 }
 
@@ -69,7 +67,7 @@ impl World {
         Ok(log.with_names(names))
     }
 
-    /// Records these messages, [`TOGETHER`] per transaction, over at least `time`.
+    /// Takes at least `time`.
     pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
         let writers = (0..self.writers).map(|writer| {
             let is_its = |number: &u32| number % self.aggregates % self.writers == writer;
@@ -120,7 +118,6 @@ impl World {
         Ok(self.ground.db.execute_unprepared(sql).await?.rows_affected())
     }
 
-    /// Retries while servers are killed.
     async fn patiently<R>(&self, mut attempt: impl AsyncFnMut() -> Result<R>) -> Result<R> {
         let began = Instant::now();
         loop {
@@ -132,7 +129,7 @@ impl World {
         }
     }
 
-    /// Compares the stream with the writers' lists, without the tables.
+    /// Without the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
         let stream = &self.ground.stream;
@@ -141,8 +138,7 @@ impl World {
         Written::compare(&written, &payloads.await?)
     }
 
-    /// Lower bound on the certainly committed messages missing on the stream. Reads the stream only
-    /// if it may be complete.
+    /// A lower bound. Reads the stream only if it may be complete.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
         let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);
@@ -152,7 +148,6 @@ impl World {
         }
     }
 
-    /// Messages not settled as published.
     pub(crate) async fn unsettled(&self) -> Result<u64> {
         let table = self.ground.table("outbox_messages");
         let sql = format!("SELECT count(*) AS n FROM {table} WHERE status <> 1");

@@ -1,5 +1,4 @@
-//! Compares the stream with the writers' lists. Uses neither tables nor relays, so that a lost row
-//! is detected.
+//! Compares the stream with the writers' lists, without the tables, so that a lost row is detected.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,13 +10,11 @@ use crate::Result;
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
     pub(crate) written: u64,
-    /// Events with an unknown commit outcome, because the server was killed.
+    /// The commit outcome is unknown.
     pub(crate) undecided: u64,
-    /// Committed events that are not on the stream byte for byte.
+    /// Committed events missing on the stream, byte for byte.
     pub(crate) missing: u64,
-    /// Copies beyond the first of each message. Consumers drop them.
     pub(crate) copies: u64,
-    /// Payloads on the stream without a written event.
     pub(crate) foreign: u64,
     /// Accounts with first appearances out of commit order.
     pub(crate) disordered: u64,
