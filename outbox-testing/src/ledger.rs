@@ -206,7 +206,7 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message is on the stream before an earlier one of its aggregate. Exclude retried dead
+    /// A message is on the stream before an earlier message of its aggregate. Exclude retried dead
     /// letters without halt, which are late by decision.
     #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
     Inverted {

@@ -82,7 +82,7 @@ pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     mine(there, &fresh_key(), LONG).await;
 }
 
-/// Exactly one of many concurrent claims succeeds.
+/// Concurrent claims have exactly one winner.
 pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     for _ in 0..5 {

@@ -299,7 +299,7 @@ impl State {
         }
     }
 
-    /// Counts from the consumer's start. True for an entry without an aggregate.
+    /// Searches from the consumer's start. True for an entry without an aggregate.
     pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
         let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {

@@ -170,7 +170,7 @@ impl MemoryStore {
     ///
     /// # Panics
     ///
-    /// If a message of one of `E`'s event types cannot be decoded as `E`.
+    /// If a message of an event type of `E` cannot be decoded as `E`.
     #[must_use]
     pub fn recorded<E: EventCodec>(&self) -> Vec<E>
     where

@@ -37,7 +37,7 @@ pub(super) struct Checker {
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, MessageNo>,
     by_row_id: HashMap<i64, MessageNo>,
-    /// In commit order, then copies.
+    /// Messages in commit order, then copies.
     pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,

@@ -36,12 +36,12 @@ pub(super) struct Plan {
     pub(super) writer: WriterPlan,
     pub(super) crashes: CrashPlan,
     pub(super) faults_every: Option<Duration>,
-    /// Relay 0 stays cut off to the end.
+    /// Relay 0 is cut off at this time, until the end.
     pub(super) cut_off: Option<(Duration, Cut)>,
     pub(super) forgets: bool,
     pub(super) loses: bool,
     pub(super) reconcile_every: Option<Duration>,
-    /// The rest runs until it is stopped.
+    /// Probability that a run is a drain.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
     pub(super) skips_in_the_end: bool,
@@ -127,9 +127,9 @@ pub(super) struct WriterPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Broker,
-    /// Probes are answered.
+    /// Publishes get no answer; probes do.
     Messages,
-    /// Probes are answered.
+    /// Publishes are rejected; probes are answered.
     Refusals(FailureClass),
     Store,
     Call(&'static str),

@@ -21,7 +21,7 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// Documented for [`Relay::run`].
+/// The bound that [`Relay::run`] documents, beyond its timeout.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);

@@ -68,7 +68,7 @@ pub(super) struct Shared {
     /// Lead of each wall clock, in milliseconds.
     leads: BTreeMap<u32, i64>,
     pub(super) unrecordable: Vec<MessageId>,
-    /// See [`Wrong::KeepsTheLog`].
+    /// The run that keeps the log without reading it; see [`Wrong::KeepsTheLog`].
     pub(super) log_kept_by: Option<Life>,
     pub(super) meant: u32,
 }

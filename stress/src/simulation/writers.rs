@@ -137,7 +137,7 @@ async fn transact(world: &World, skew: f64) {
     }
 }
 
-/// With the same deduplication keys, after an unknown outcome.
+/// Uses the same deduplication keys.
 fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     if tries_again {
         for event in events {
@@ -154,7 +154,7 @@ fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
 enum Unknown {
     Done,
     Undone,
-    /// Unless the retry took the deduplication keys first.
+    /// Commits this much later, unless the retry took the deduplication keys first.
     Late(Duration),
 }
 
@@ -353,7 +353,7 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// As an operator after a repair. Unreadable messages cannot be repaired and are skipped.
+/// Unreadable messages cannot be repaired, so they are skipped.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

@@ -101,7 +101,8 @@ pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F)
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
     assert_eq!(status_of(fixture, messages[0].id).await, None);
-    // Certain only after all older transactions end, even those of other tests.
+    // The store is certain only after all older transactions end, including transactions of other
+    // tests.
     eventually("certainty that the message is gone", async || {
         adopt(fixture, &messages[..1]).await == ids(&messages[..1])
     })

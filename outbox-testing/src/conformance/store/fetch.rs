@@ -116,7 +116,8 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A late commit is fetched even if newer messages are settled.
+/// A late commit is fetched even if newer messages are settled. A relay with a stored table
+/// position would lose it.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");

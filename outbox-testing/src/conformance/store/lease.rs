@@ -78,7 +78,7 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewal extends owned leases only.
+/// Renewal extends owned leases only, and revives no expired lease.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let renewed = store(fixture).renew(owner, &leases, TTL).await;
@@ -189,7 +189,7 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// Leaving releases the relay's leases. Others keep theirs.
+/// Leaving releases the relay's leases and ends its announcement. Others keep theirs.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
     let kept = store(fixture).acquire(stays, TTL, 10).await;

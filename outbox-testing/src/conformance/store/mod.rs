@@ -70,14 +70,15 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Records the events and leaves the transaction open. Meanwhile the suite commits other
-    /// aggregates only. Called only with [`Self::overlapping_transactions`].
+    /// Records the events and leaves the transaction open. Meanwhile the suite commits only other
+    /// aggregates, because writers of one aggregate may block each other. Called only with
+    /// [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Expires all leases now.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
 
-    /// Sets the row id counter back as far as the database allows.
+    /// Sets the row id counter back as far as the database allows, so that row ids fall or repeat.
     fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
 
     /// Makes all leases and announcements end this much later, as if the store's clock were set

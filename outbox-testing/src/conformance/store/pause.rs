@@ -106,7 +106,8 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     );
 }
 
-/// Pauses are listed, the one for all types first. A new pause replaces one of the same scope.
+/// Pauses are listed, the one for all types first. A new pause replaces an earlier pause of the
+/// same scope.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
     assert!(!store(fixture).unpause(None).await, "there is none");

@@ -15,7 +15,7 @@ pub enum StoreMistake {
     ForgetsTroubles,
     /// Lists no expired relays.
     ListsNoExpiredRelays,
-    /// After the clock is set back, grants leases whose owner may still publish.
+    /// After the clock is set back, grants leases of owners that may still publish.
     TakesLeasesAhead,
     /// After the clock is set back, waits for the original end of leases.
     KeepsLeasesAhead,

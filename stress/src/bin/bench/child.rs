@@ -112,7 +112,7 @@ impl Child {
         Ok(serde_json::from_str(text.trim())?)
     }
 
-    /// In steps of 0.01.
+    /// Resolution: 0.01 s.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
         Ok(processor::Times::of(id)?.own)

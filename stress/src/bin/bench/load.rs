@@ -44,7 +44,7 @@ fn note() -> String {
 }
 
 impl Moved {
-    /// 300 bytes, if the balance has one digit.
+    /// The payload has 300 bytes, if the balance has one digit.
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,

@@ -108,6 +108,7 @@ impl Messages {
         &self.aggregates[(n % AGGREGATES) as usize]
     }
 
+    /// The payload is a dummy.
     fn message(&self, n: u64, extra: Extra) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let id = Uuid::now_v7().to_string();

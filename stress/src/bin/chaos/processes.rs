@@ -16,7 +16,7 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Torment {
     pub(crate) kills: u32,
     pub(crate) pauses: u32,
-    /// By themselves.
+    /// Processes that ended by themselves.
     pub(crate) ends: u32,
 }
 

@@ -17,7 +17,7 @@ use crate::simulation::history::MessageNo;
 pub(in super::super) enum Poison {
     None,
     Permanent,
-    /// This many times.
+    /// The broker rejects the message this many times, unclassified.
     Unclassified(u32),
     Unreadable,
     /// The store rejects every verdict.
@@ -104,11 +104,11 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
-    /// Confirmed and not settled.
+    /// Confirmed messages that are not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
     /// A settlement failed since the last answered one.
     pub(super) settles_in_vain: bool,
-    /// Received from the log and not from the table.
+    /// Messages received from the log and not from the table.
     pub(super) given: BTreeSet<MessageNo>,
     pub(super) ever_given: BTreeSet<MessageNo>,
     pub(super) in_flight: BTreeMap<u32, MessageNo>,

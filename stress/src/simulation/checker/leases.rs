@@ -151,7 +151,7 @@ impl Checker {
         }
     }
 
-    /// The call may get lost.
+    /// Called even if the release gets lost.
     pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
         for lease in leases {
             self.excuse_unsettleable(life, lease.partition);

@@ -69,7 +69,7 @@ impl Checker {
         }
     }
 
-    /// Since the last call.
+    /// Messages passed since the last call.
     pub(in super::super) fn passed_by(&mut self, stored: Position) -> Vec<MessageNo> {
         let passed = self.unpassed.extract_if(.., |(end, _)| *end <= stored);
         passed.flat_map(|(_, messages)| messages).collect()

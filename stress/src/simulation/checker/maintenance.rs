@@ -21,7 +21,7 @@ pub(super) struct Drain {
 
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// On the stream, as the task saw it.
+    /// Messages on the stream, as the task saw it.
     listed: BTreeSet<MessageNo>,
     sent: BTreeMap<u32, u64>,
 }

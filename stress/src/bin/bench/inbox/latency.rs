@@ -78,7 +78,7 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
         let (subject, message) = messages.event(n)?;
         published.push(Instant::now());
         acks.push_back(context.send_publish(subject, message).await?);
-        // Arrived long ago.
+        // The oldest acknowledgement arrived long ago.
         if acks.len() == WINDOW {
             acks.pop_front().ok_or("no acknowledgement")?.await?;
         }

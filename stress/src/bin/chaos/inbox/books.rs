@@ -32,12 +32,12 @@ pub(super) struct Books {
     pub(super) unlucky: u64,
     /// Doomed events with an effect.
     pub(super) torn: u64,
-    /// Neither effect nor dead letter.
+    /// Events with neither effect nor dead letter.
     pub(super) missing: u64,
     pub(super) double_effects: u64,
-    /// Includes dead letters in addition to an effect.
+    /// Extra dead letters, or dead letters in addition to an effect.
     pub(super) double_letters: u64,
-    /// The inbox row contradicts the outcome.
+    /// Inbox rows that contradict the outcome.
     pub(super) wrong_rows: u64,
     /// Traces of unpublished events.
     pub(super) ghosts: u64,

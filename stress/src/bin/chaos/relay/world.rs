@@ -67,7 +67,7 @@ impl World {
         Ok(log.with_names(names))
     }
 
-    /// Takes at least `time`.
+    /// Lasts at least `time`.
     pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
         let writers = (0..self.writers).map(|writer| {
             let is_its = |number: &u32| number % self.aggregates % self.writers == writer;
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Without the tables.
+    /// Uses the stream only, never the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
         let stream = &self.ground.stream;
@@ -138,7 +138,7 @@ impl World {
         Written::compare(&written, &payloads.await?)
     }
 
-    /// A lower bound. Reads the stream only if it may be complete.
+    /// A lower bound on the missing messages. Reads the stream only if it may be complete.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
         let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);

@@ -10,7 +10,7 @@ use crate::Result;
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
     pub(crate) written: u64,
-    /// The commit outcome is unknown.
+    /// Events with an unknown commit outcome.
     pub(crate) undecided: u64,
     /// Committed events missing on the stream, byte for byte.
     pub(crate) missing: u64,
