@@ -1,6 +1,7 @@
-//! Changes as they are made: each with the operation that says who, what and why, in the same transaction.
+//! Applies changes to an outbox.
 //!
-//! Invariant: nothing is changed without an operation, and no operation is written down without a change. Not here: who may do it.
+//! Invariant: a change and its [`Operation`] commit in one transaction. Access control is the
+//! caller's task.
 
 use std::num::NonZeroU32;
 
@@ -13,32 +14,32 @@ use serde::Serialize;
 use crate::change::Change;
 use crate::serial;
 
-/// Messages of one call of the store. Each call may read the whole table once, so there are few of them.
+/// Messages per call of the store. Each call may scan the whole table, so the step is large.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
-/// What a change has done.
+/// Result of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Applied {
     /// The change.
     pub change: Change,
-    /// Messages that it has changed, copied or deleted.
+    /// Number of messages changed, copied or deleted.
     pub messages: u64,
-    /// The operation; `None` if nothing was changed, so nothing was written down.
+    /// The recorded operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// Begins an operation, which [`Change::operation`] makes, or goes on with it where it stands, until nothing is left. Takes its messages in transactions of at most
-/// 1,000, each together with the operation.
+/// Runs an operation of [`Change::operation`] until nothing is left, or continues an interrupted
+/// one. Each transaction changes at most 1,000 messages and updates the operation.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. Calling it again with the same operation goes on; no message is taken twice.
+/// [`StoreError`]. A second call with the same operation continues; no message is changed twice.
 ///
 /// # Cancellation
 ///
-/// As an error.
+/// Same as after an error.
 pub async fn carry_out(
     store: &impl OutboxAudit,
     change: Change,
@@ -55,11 +56,13 @@ pub async fn carry_out(
     })
 }
 
-/// Forgets aggregates in one transaction, together with the operation that says so. Returns its id if something was forgotten.
+/// Forgets aggregates and records the operation in one transaction. Returns the id of the
+/// operation, or `None` if nothing was forgotten.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. After a crash all of them are forgotten and the operation is there, or nothing has happened.
+/// [`StoreError`]. After a crash, either all aggregates are forgotten and the operation is
+/// recorded, or nothing has changed.
 pub async fn apply_forget(
     store: &impl OutboxAudit,
     aggregates: &[Aggregate],
@@ -75,8 +78,8 @@ pub async fn apply_forget(
     Ok((forgotten, is_written.then_some(operation.id)))
 }
 
-/// Ends the block of an aggregate now, unless it is not blocked, or halted. One transaction: it took effect and the operation says so, or neither. Returns the id of
-/// the operation; `None` if there was no back-off to end.
+/// Ends the back-off of a blocked aggregate now and records the operation in one transaction.
+/// Returns the id of the operation, or `None` if the aggregate is not blocked or is halted.
 ///
 /// # Errors
 ///

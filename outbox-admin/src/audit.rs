@@ -1,6 +1,6 @@
-//! The audit: which operations there were, who made each and why, and what became of its messages.
+//! Reads recorded operations and the present state of their messages.
 //!
-//! Invariant: nothing here changes anything. What is exact and what is not stands at each field.
+//! Invariant: reads only.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,29 +21,31 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, utc, yes};
 
-/// An operation in a list.
+/// One operation in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OperationRow {
-    /// Its id.
+    /// Operation id.
     #[serde(serialize_with = "serial::text")]
     pub id: OperationId,
-    /// What it does: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`, `reconcile`, `init-log`, `drop-log`, or a kind of the inbox.
+    /// Kind: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`,
+    /// `reconcile`, `init-log`, `drop-log`, or a kind of the inbox.
     pub kind: String,
-    /// Whether it has ended. One that has not is running, or broke off.
+    /// Whether the operation has finished. If not, it is running or was interrupted.
     pub is_finished: bool,
-    /// Who made it.
+    /// Who started the operation.
     pub actor: String,
-    /// Why, in their words.
+    /// Reason given by the actor.
     pub reason: Option<String>,
-    /// What it was to take, by criterion. Empty: everything.
+    /// Selection criteria by name. Empty: everything.
     pub scope: Value,
-    /// How many messages it has changed or copied, or things of another kind. Exact: counted in the transactions of the changes.
+    /// Exact number of messages (or other objects) changed or copied, counted in the transactions
+    /// of the change.
     pub changed: u64,
-    /// When it began, by the clock of the database.
+    /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time_if_any")]
     pub started_at: Option<OffsetDateTime>,
-    /// When it ended.
+    /// End time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub finished_at: Option<OffsetDateTime>,
 }
@@ -56,7 +58,6 @@ impl From<&Operation> for OperationRow {
             is_finished: operation.is_finished(),
             actor: operation.intent.actor.clone(),
             reason: operation.intent.reason.clone(),
-            // The store writes an object.
             scope: serde_json::from_str(&operation.scope.to_json()).unwrap_or(Value::Null),
             changed: operation.changed,
             started_at: operation.started_at,
@@ -65,37 +66,39 @@ impl From<&Operation> for OperationRow {
     }
 }
 
-/// An operation, and what became of its messages.
+/// One operation with the present state of its messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OperationDetail {
-    /// What lists show.
+    /// The list row.
     #[serde(flatten)]
     pub row: OperationRow,
-    /// How many messages the operation names: the first 1,000 that it took, or that a replay has made. The following counts are of these.
+    /// Number of recorded message ids: the first 1,000 messages changed or created. The counts
+    /// below cover only these.
     pub named: u64,
-    /// Whether these are all that it has taken.
+    /// Whether all changed messages have a recorded id.
     pub names_all: bool,
-    /// Those that are published and still kept.
+    /// Published and still in the outbox.
     pub published: u64,
-    /// Those that are to be published: pending, waiting, or in the hands of a log relay. Of dead letters of consumers: those that are to be tried again.
+    /// Still to be published: pending, waiting or logged. Consumer dead letters: marked for retry.
     pub pending: u64,
-    /// Those that are dead letters now. After a retry they have failed again; after a skip it is what was asked for. Of dead letters of consumers: those that are open,
-    /// after a retry because they have failed again, are being tried at this moment, or the retry was cancelled.
+    /// Dead letters now: failed again after a retry, or skipped as requested. Consumer dead
+    /// letters: open because the retry failed again, is running or was cancelled.
     pub dead: u64,
-    /// Those that the outbox does not hold any more: deleted after they were published, or forgotten. Of dead letters of consumers: those that were handled or discarded.
+    /// No longer in the outbox: deleted after publishing, or forgotten. Consumer dead letters:
+    /// handled or discarded.
     pub gone: u64,
-    /// The most frequent errors of those that are dead letters.
+    /// Most frequent errors of the dead letters.
     pub errors: Vec<ErrorCount>,
-    /// Those with other errors, which are not listed.
+    /// Number of dead letters whose error is not listed.
     pub errors_unlisted: u64,
-    /// What became of it, in a sentence.
+    /// Outcome, in one sentence.
     pub outcome: String,
-    /// The command that helps, if one does.
+    /// Next command, if one helps.
     pub next: Option<Command>,
 }
 
-/// At most `limit` operations, the last one first.
+/// At most `limit` operations, newest first.
 ///
 /// # Errors
 ///
@@ -109,7 +112,8 @@ pub async fn list_operations(
     Ok(operations.iter().map(OperationRow::from).collect())
 }
 
-/// An operation and what became of its messages; `None` if there is none. Reads at most 1,000 messages, by their ids.
+/// One operation with the state of its messages; `None` if the id is unknown. Reads at most
+/// 1,000 messages by id.
 ///
 /// # Errors
 ///
@@ -125,11 +129,12 @@ pub async fn show_operation(
     Ok(Some(detail(&operation, found.named, &found.messages)))
 }
 
-/// At most `limit` operations on the consumers of a database and on their dead letters, the last one first.
+/// At most `limit` operations on consumers and their dead letters, newest first. A database
+/// without inbox tables has none.
 ///
 /// # Errors
 ///
-/// The database's error. A database without an inbox has no operations.
+/// The error of the database.
 pub async fn list_inbox_operations(
     operations: &InboxOperations,
     filter: &OperationFilter,
@@ -145,12 +150,12 @@ fn has_no_inbox(error: &DbErr) -> bool {
     DatabaseAnswer::is_table_missing(error, "inbox_operations")
 }
 
-/// An operation on consumers or their dead letters; `None` if there is none. Of the dead letters that it names, those that are marked to be tried again count as pending, those
-/// that are open as dead, and the others as gone: handled, or discarded.
+/// One operation on consumers or their dead letters; `None` if the id is unknown. Counts: marked
+/// for retry = pending, open = dead, absent = gone (handled or discarded).
 ///
 /// # Errors
 ///
-/// As [`list_inbox_operations`].
+/// As for [`list_inbox_operations`].
 pub async fn show_inbox_operation(
     operations: &InboxOperations,
     letters: &DeadLetters,
@@ -166,7 +171,8 @@ pub async fn show_inbox_operation(
     let named = operations.letters_of(id).await?;
     let count = u64::try_from(named.len()).unwrap_or(u64::MAX);
     let named = DeadLetterSelection::ids(named);
-    // In this order: one that is taken up between both counts is counted twice, and not as one that was handled.
+    // Marked before open: a dead letter that changes between the two queries is counted twice,
+    // never as handled.
     let marked = letters
         .count(&named.clone().status(DeadLetterStatus::Retry))
         .await?;
@@ -197,7 +203,7 @@ pub async fn show_inbox_operation(
     }))
 }
 
-/// What became of dead letters of consumers. One that is being tried is open until that has ended.
+/// A dead letter that is being retried counts as open until the retry has ended.
 fn became(operation: &Operation, gone: u64, marked: u64, open: u64) -> String {
     let why = if operation.kind == OperationKind::RetryLetters && open > 0 {
         ": failed again, being tried, or cancelled"
@@ -241,7 +247,6 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
     detail
 }
 
-/// What helps, if the operation broke off or its messages failed again.
 fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
     if !operation.is_finished() {
         return match operation.kind {
@@ -300,7 +305,6 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
     }
 }
 
-/// The criteria of an operation in one line.
 fn scope(row: &OperationRow) -> String {
     let criteria = row.scope.as_object().into_iter().flatten();
     let criteria = criteria.map(|(name, value)| match value {

@@ -1,7 +1,6 @@
-//! Changes that operators make, and what each would do.
+//! Previews of retry, skip and replay.
 //!
-//! Invariant: a preview reads and changes nothing. What it says is of the moment of its reads; a change takes what its selection finds later. Not here: the changes
-//! themselves, see `apply`; the end of a back-off, see `resume`.
+//! Invariant: a preview only reads. A later change selects again, so its counts may differ.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -19,10 +18,9 @@ use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
 use crate::words::{count, counted};
 
-/// Most messages that a preview counts. The change itself has no bound.
+/// Maximum number of messages a preview counts. Changes have no such bound.
 pub const PREVIEW_MAX: u32 = 100_000;
 
-/// Most different errors that a preview lists.
 const ERRORS_MAX: usize = 10;
 
 /// A change to selected messages.
@@ -30,11 +28,11 @@ const ERRORS_MAX: usize = 10;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Change {
-    /// Dead letters become pending again.
+    /// Makes dead letters pending again.
     Retry,
-    /// Aggregates go on without the dead letters that halt them.
+    /// Releases halted aggregates and leaves their dead letters behind.
     Skip,
-    /// Copies of published messages and dead letters are recorded.
+    /// Records copies of published messages and dead letters.
     Replay,
 }
 
@@ -47,7 +45,7 @@ impl fmt::Display for Change {
 impl Change {
     const ALL: [Self; 3] = [Self::Retry, Self::Skip, Self::Replay];
 
-    /// The words behind `outbox` of the command that makes the change.
+    /// Words after `outbox` on the command line.
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
@@ -65,7 +63,7 @@ impl Change {
         }
     }
 
-    /// The change that an operation makes; `None` if it is of another kind.
+    /// The change of an operation; `None` for other kinds of operation.
     #[must_use]
     pub fn of(operation: &Operation) -> Option<Self> {
         Self::ALL
@@ -73,14 +71,14 @@ impl Change {
             .find(|change| change.kind() == operation.kind)
     }
 
-    /// A new operation that makes the change, for [`carry_out`](crate::carry_out): to the first ones of a selection, or to all.
+    /// A new operation for [`carry_out`](crate::carry_out), on the first `first` messages of the
+    /// selection, or on all.
     #[must_use]
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
         let scope = OperationScope::messages(self.narrow(selection)).first(first);
         Operation::new(self.kind(), scope, intent)
     }
 
-    /// The selection without what the change leaves out anyway.
     fn narrow(self, selection: &Selection) -> Selection {
         let mut selection = selection.clone();
         match self {
@@ -108,50 +106,53 @@ impl Change {
 pub struct Preview {
     /// The change.
     pub change: Change,
-    /// Messages that it would change or copy.
+    /// Messages to be changed or copied.
     pub messages: u64,
-    /// Whether that is all. Counting stops at [`PREVIEW_MAX`] selected messages.
+    /// Whether the counts are complete. Counting stops after [`PREVIEW_MAX`] selected messages.
     pub is_complete: bool,
-    /// Aggregates of these messages.
+    /// Number of aggregates of these messages.
     pub aggregates: u64,
-    /// Aggregates that are halted and would go on.
+    /// Halted aggregates that would be released.
     pub halts_ended: u64,
-    /// Messages that would be published in their own place of their aggregate, or ask for no order.
+    /// Messages published in order, or unsequenced.
     pub in_order: u64,
-    /// Messages that may come after later ones of their aggregate, or leave a hole in it.
+    /// Messages that may follow later ones of their aggregate, or leave a gap in its sequence.
     pub out_of_order: u64,
-    /// When the first of them was recorded.
+    /// When the oldest of these messages was recorded.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_from: Option<OffsetDateTime>,
-    /// When the last of them was recorded.
+    /// When the newest of these messages was recorded.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_until: Option<OffsetDateTime>,
-    /// Messages by event type.
+    /// Number of messages per event type.
     pub event_types: BTreeMap<String, u64>,
-    /// The most frequent errors. If the cause still holds, a retried message fails again.
+    /// Most frequent errors. While the cause holds, a retry fails again.
     pub errors: Vec<ErrorCount>,
-    /// Messages with other errors, which are not listed.
+    /// Number of messages whose error is not listed.
     pub errors_unlisted: u64,
-    /// Whether the causes still hold, if [`look_ahead`](crate::look_ahead) has asked.
+    /// Whether the causes still hold. Filled by [`look_ahead`](crate::look_ahead).
     pub causes: Vec<CauseNow>,
-    /// What it would do to order, and to consumers: one sentence each.
+    /// Effects on order and on consumers, one sentence each.
     pub effects: Vec<String>,
-    /// For a retry or a replay: the first messages that it would take, at most 100. [`look_ahead`](crate::look_ahead) looks at their causes.
+    /// Retry and replay: the first messages of the change, at most 100.
+    /// [`look_ahead`](crate::look_ahead) checks their causes.
     #[serde(skip)]
     pub first: Vec<MessageId>,
 }
 
-/// An error and how many messages have it. Errors that differ only in numbers, ids and quoted parts are one.
+/// An error and its number of messages. Errors that differ only in numbers, ids or quoted parts
+/// count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ErrorCount {
-    /// The text; with `<n>` for what differs, if the texts do.
+    /// Error text, with `<n>` in place of the parts that differ.
     pub error: String,
-    /// Messages with it.
+    /// Number of messages with this error.
     pub messages: u64,
 }
 
-/// Says what a change would do to the messages of a selection. Reads up to [`PREVIEW_MAX`] of them, without their payloads.
+/// Previews a change to the selected messages. Reads up to [`PREVIEW_MAX`] messages, without
+/// payloads.
 ///
 /// # Errors
 ///
@@ -165,7 +166,8 @@ pub async fn preview(
     read(store, change, selection, first, None).await
 }
 
-/// Says what is left of an operation that broke off, as [`preview`] does; `None` if it takes no messages.
+/// Previews the remainder of an interrupted operation, as [`preview`] does; `None` if the
+/// operation does not change messages.
 ///
 /// # Errors
 ///
@@ -221,7 +223,7 @@ async fn read(
     let Some(first) = first.and_then(|first| usize::try_from(first.get()).ok()) else {
         return Ok(summarise(change, is_complete, &selected));
     };
-    // As the change takes them.
+    // The change takes messages in this order.
     selected.sort_by_key(|message| message.row_id);
     let is_complete = is_complete || selected.len() >= first;
     selected.truncate(first);
@@ -236,7 +238,7 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         .filter(|message| message.sequence.is_none())
         .count();
     let in_order = match change {
-        // A dead letter that halts its aggregate is still the next one of it.
+        // A halting dead letter is still the next message of its aggregate.
         Change::Retry => selected
             .iter()
             .filter(|message| message.halts || message.sequence.is_none())
@@ -289,7 +291,6 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
     preview
 }
 
-/// The most frequent errors first, and how many messages have errors that are not listed.
 pub(crate) fn errors_of(selected: &[StoredMessage]) -> (Vec<ErrorCount>, u64) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for error in selected.iter().filter_map(|message| message.error.as_deref()) {
@@ -410,7 +411,6 @@ mod tests {
             .iter()
             .map(|error| (error.error.as_str(), error.messages))
             .collect();
-        // What is the same in all stays as it is.
         assert_eq!(listed, [("message <n> is too large", 2), ("no answer in 5s", 2)]);
         assert_eq!(unlisted, 0);
     }

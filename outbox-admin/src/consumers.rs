@@ -1,4 +1,4 @@
-//! How far consumers are behind, and what somebody should look at.
+//! Lag and problems of durable consumers.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ use crate::serial;
 use crate::verdict::{Reason, State};
 use crate::words::{at_least, counted, in_words};
 
-/// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.
+/// Age of the oldest unacknowledged message from which a consumer is behind. The alert in
+/// `docs/monitoring` uses the same value.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
                        its strategy writes no rows";
 
-/// How a consumer stands.
+/// State of one consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConsumerRow {
-    /// Its name.
+    /// Consumer name.
     pub consumer: String,
-    /// The worst state of all reasons.
+    /// Worst state of all reasons.
     pub state: State,
-    /// What is wrong, the worst first.
+    /// Problems, worst first.
     pub reasons: Vec<Reason>,
-    /// Messages that were not delivered yet; `None` if the broker has no consumer of this name.
+    /// Messages not yet delivered; `None` if the broker has no such consumer.
     pub undelivered: Option<u64>,
-    /// Messages that were delivered and not acknowledged.
+    /// Messages delivered but not acknowledged.
     pub unacknowledged: Option<u64>,
-    /// How long the oldest of both has been on the stream.
+    /// Age on the stream of the oldest message that is undelivered or unacknowledged.
     #[serde(rename = "oldest_seconds", serialize_with = "serial::seconds_if_any")]
     pub oldest: Option<Duration>,
-    /// The stream sequence up to which everything is acknowledged.
+    /// Ack floor: the stream sequence up to which every message is acknowledged.
     pub floor: Option<u64>,
-    /// Whether a process asks for messages at this moment.
+    /// Whether a process has an open pull request right now.
     pub is_receiving: Option<bool>,
-    /// Dead letters that wait for a decision; counted to 10,000. `None` if they are not known, see
-    /// `unseen`.
+    /// Open dead letters, counted up to 10,000. `None`: see `unseen`.
     pub dead_letters_open: Option<u64>,
-    /// Dead letters that are to be retried; counted to 10,000 together with the open ones. `None`
-    /// if they are not known, see `unseen`.
+    /// Dead letters marked for retry, counted up to 10,000 together with the open ones. `None`: see
+    /// `unseen`.
     pub dead_letters_marked: Option<u64>,
-    /// Why it is paused; `None` if it is not, or if that is not known, see `unseen`.
+    /// Reason of the pause; `None` if not paused or not known, see `unseen`.
     pub paused: Option<String>,
-    /// Why dead letters and pauses are not known, for people; `None` if they are known.
+    /// Why dead letters and pauses are unknown; `None` if they are known.
     pub unseen: Option<String>,
     #[serde(skip)]
     max_unacknowledged: Option<u64>,
@@ -54,33 +54,33 @@ pub struct ConsumerRow {
     watched: Option<Watched>,
 }
 
-/// What several looks at a consumer have shown together.
+/// Summary of several observations of one consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watched {
     over: Duration,
-    /// A process asked for messages.
+    /// At least one observation saw an open pull request.
     asked: bool,
-    /// The ack floor rose, or fewer messages were unacknowledged.
+    /// The ack floor rose, or the number of unacknowledged messages fell.
     advanced: bool,
     /// Messages were unacknowledged, so a process may be busy with them.
     busy: bool,
 }
 
-/// What is wrong with a consumer.
+/// Kinds of consumer problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConsumerTrouble {
-    /// The broker has no consumer of this name.
+    /// The broker has no such consumer.
     Absent,
-    /// It is paused.
+    /// The consumer is paused.
     Paused,
-    /// It has as many messages unacknowledged as it may have.
+    /// Unacknowledged messages have reached `max_ack_pending`.
     Full,
-    /// Its oldest message is old, and its ack floor did not move while it was watched.
+    /// The oldest message is old and the ack floor did not move between observations.
     Hanging,
-    /// Messages are undelivered, and no process was seen that asks for them.
+    /// Messages are undelivered and no observation saw an open pull request.
     Idle,
-    /// Its oldest message is old.
+    /// The oldest message is old.
     Behind,
     /// Dead letters are open.
     DeadLetters,
@@ -112,7 +112,7 @@ impl ConsumerRow {
             paused: lag.paused,
             ..Self::new(consumer, lag.on_stream)
         };
-        // Before its first acknowledgement a consumer has no row anywhere.
+        // A consumer has no rows before its first acknowledgement.
         if lag.has_rows || row.floor.unwrap_or_default() == 0 {
             row.dead_letters_open = Some(lag.dead_letters_open);
             row.dead_letters_marked = Some(lag.dead_letters_marked);
@@ -123,8 +123,7 @@ impl ConsumerRow {
         row
     }
 
-    /// Whether another look would tell more: whether a process asks for messages, or whether the
-    /// ack floor moves.
+    /// Whether another observation could settle if a process pulls messages or the ack floor moves.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let watched = self.watched.unwrap_or(Watched {
@@ -139,7 +138,7 @@ impl ConsumerRow {
         self.paused.is_none() && self.floor.is_some() && (is_idle || hangs)
     }
 
-    /// Adds another look, this long after the first.
+    /// Adds a later observation, `over` after the first.
     pub fn look_again(&mut self, standing: &ConsumerStanding, over: Duration) {
         let (asked, advanced, busy) = self.watched.map_or(
             (
@@ -160,7 +159,7 @@ impl ConsumerRow {
         self.judge();
     }
 
-    /// Adds an earlier look at the same consumer, this long ago.
+    /// Adds an earlier observation of the same consumer, made `over` ago.
     pub fn look_back(&mut self, earlier: &Self, over: Duration) {
         self.watched = Some(Watched {
             over,
@@ -177,7 +176,7 @@ impl ConsumerRow {
         self.state = self.reasons.first().map_or(State::Well, |reason| reason.state);
     }
 
-    /// What is wrong, each with a sentence.
+    /// Problems of the consumer, each with a sentence.
     #[must_use]
     pub fn troubles(&self) -> Vec<(ConsumerTrouble, Reason)> {
         let mut troubles: Vec<_> = self.of_stream().into_iter().collect();
@@ -198,7 +197,6 @@ impl ConsumerRow {
         troubles
     }
 
-    /// What keeps the messages on the stream from the consumer.
     fn of_stream(&self) -> Option<(ConsumerTrouble, Reason)> {
         let degraded =
             |trouble, what: String, next: Next| Some((trouble, Reason::new(State::Degraded, what, next)));
@@ -259,7 +257,8 @@ impl ConsumerRow {
     }
 }
 
-/// The sentence about a consumer for which messages wait, and that has as many unacknowledged as it may have; `None` of any other.
+/// The sentence for [`ConsumerTrouble::Full`]; `None` if nothing is undelivered or the limit is
+/// not reached.
 pub(crate) fn handed_no_more(undelivered: u64, unacknowledged: u64, max: Option<u64>) -> Option<String> {
     let max = max.filter(|max| undelivered > 0 && unacknowledged >= *max)?;
     Some(format!(
@@ -269,7 +268,7 @@ pub(crate) fn handed_no_more(undelivered: u64, unacknowledged: u64, max: Option<
     ))
 }
 
-/// Says how a consumer stands.
+/// State of one consumer.
 ///
 /// # Errors
 ///
@@ -282,7 +281,8 @@ pub async fn consumer<S: Subscriber>(
     Ok(ConsumerRow::of_lag(name, lag))
 }
 
-/// Says how each of these consumers stands, and each one that is paused, by their names. The database is asked twice.
+/// State of the named consumers and of every paused consumer, sorted by name. Needs two database
+/// queries.
 ///
 /// # Errors
 ///
@@ -298,7 +298,8 @@ pub async fn consumers<S: Subscriber>(
         .collect())
 }
 
-/// Says how each of these consumers stands on the stream, in their order. The database of their inboxes is not asked, so dead letters and pauses are not known.
+/// State on the stream of the named consumers, in the given order. The inbox database is not
+/// read, so dead letters and pauses are unknown.
 ///
 /// # Errors
 ///
@@ -316,7 +317,6 @@ pub async fn consumers_on_stream<S: Subscriber>(
     Ok(rows)
 }
 
-/// A consumer that has handled everything but its dead letters, for tests.
 #[cfg(test)]
 pub(crate) fn dead(consumer: &str, open: u64) -> ConsumerRow {
     let standing = ConsumerStanding {
@@ -342,7 +342,6 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// A consumer of which a process asks for messages, and that has none.
     fn standing() -> ConsumerStanding {
         ConsumerStanding {
             undelivered: 0,
@@ -372,7 +371,7 @@ mod tests {
         let mut full = row(2, 3);
         let what = "2 messages are not delivered: it has 3 messages unacknowledged and may have 3 (`max_ack_pending`), and is handed no more until some are acknowledged";
         assert_eq!(full.troubles()[0].1.what, what);
-        // Its processes have no room, and need not ask.
+        // Its processes are at the limit, so they have no open pull request.
         full.is_receiving = Some(false);
         assert_eq!(troubles(&full), [ConsumerTrouble::Full]);
         full.paused = Some("stocktaking".to_owned());
@@ -418,7 +417,7 @@ mod tests {
         assert_eq!(troubles(&asked), []);
         assert!(!asked.is_doubtful());
 
-        // A process that is busy with handlers does not ask.
+        // A process that is busy with handlers has no open pull request.
         let mut busy = ConsumerRow {
             is_receiving: Some(false),
             ..row(1, 1)

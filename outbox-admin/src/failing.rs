@@ -1,8 +1,8 @@
-//! Messages whose publishing fails again and again, although the relays reach the broker.
+//! Finds messages that keep failing while the relays reach the broker.
 //!
-//! A relay cannot tell a subject that no stream captures from a stream whose cluster elects a
-//! leader, so the relay retries the message. A message with a subject of its own becomes a dead
-//! letter at `attempts_max`; any other message is retried without end. Nothing is changed here.
+//! NATS gives the same answer for a subject without a stream and for a stream without a leader,
+//! so the relay retries both. A message with its own subject becomes a dead letter at
+//! `attempts_max`; all other messages are retried forever.
 
 use std::num::NonZeroU32;
 
@@ -10,31 +10,29 @@ use outbox_core::{
     FailureClass, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
 };
 
-/// The messages that are looked at: the first of those that wait, by their row ids.
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// Failures from which on a failure is not taken for one that passes: with the default back-off, it has lasted for 13 seconds by then, longer than a cluster takes
-/// to elect a leader.
+/// With the default back-off, eight failures take 13 seconds: longer than a leader election.
 const FAILURES_MIN: u32 = 8;
 
-/// Messages that fail again and again.
+/// Messages that keep failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failing {
-    /// How many of the first 1,000 that wait.
+    /// Number of such messages among the first 1,000 waiting ones.
     pub messages: u64,
-    /// The one with the most failures; of those whose subject no stream takes, if there is one.
+    /// The message with the most failures. Messages whose subject has no stream take precedence.
     pub id: MessageId,
-    /// How often it has failed.
+    /// Failures of this message.
     pub failures: u32,
-    /// Its last error.
+    /// Last error of this message.
     pub error: String,
-    /// Its subject, if no stream takes it.
+    /// The subject of this message, if no stream captures it.
     pub subject: Option<String>,
 }
 
-/// Looks for messages that fail again and again, among the first 1,000 that wait; `None` if there is none. One statement by the index of waiting rows, and a
-/// second one for the subject.
+/// Searches the first 1,000 waiting messages for messages that keep failing. Needs one indexed
+/// query, and a second one to read the subject.
 ///
 /// # Errors
 ///
@@ -58,7 +56,6 @@ pub async fn failing(store: &impl OutboxReader) -> Result<Option<Failing>, Store
     }))
 }
 
-/// The message with the most failures, and how many messages fail.
 fn worst(waiting: &[StoredMessage]) -> Option<(&StoredMessage, u64)> {
     let failing = waiting
         .iter()

@@ -1,7 +1,7 @@
-//! Whether it can wait until morning: how fast the backlog and the consumers change, when each of them comes to its end, and what the stream deletes before.
+//! Extrapolates backlog, consumer lag and stream expiry from two observations.
 //!
-//! A pure function of two looks. Invariant: a forecast is a straight line through both, and says so by naming the time between them; where nothing changes, no
-//! time is named.
+//! Invariant: a forecast is linear and states the time between the observations. Without a
+//! change it names no end.
 
 mod full;
 
@@ -19,42 +19,42 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, in_words, yes};
 
-/// How the stream is filled, as the broker reports it.
+/// Use of a stream, as the broker reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamUse {
-    /// Its name, for commands; empty if it is not known.
+    /// Stream name, for commands; empty if unknown.
     pub name: String,
     /// Messages on the stream.
     pub messages: u64,
-    /// Their size in bytes.
+    /// Size of the messages in bytes.
     pub bytes: u64,
-    /// The last stream sequence that was given.
+    /// Last stream sequence assigned.
     pub last_sequence: u64,
-    /// Most messages; `None` without a bound.
+    /// Limit of messages; `None`: no limit.
     pub max_messages: Option<u64>,
-    /// Most bytes; `None` without a bound.
+    /// Size limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
-    /// Age at which messages are deleted; `None` if they never are.
+    /// Age at which messages are deleted; `None`: never.
     pub max_age: Option<Duration>,
-    /// Whether a full stream drops its oldest messages. Otherwise it refuses new ones.
+    /// Whether a full stream drops its oldest messages instead of rejecting new ones.
     pub drops_oldest: bool,
 }
 
-/// How far a consumer is, as far as a forecast needs it.
+/// Progress of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerSeen {
-    /// Its name.
+    /// Consumer name.
     pub consumer: String,
-    /// Messages that it has not acknowledged.
+    /// Messages not acknowledged.
     pub left: u64,
-    /// The stream sequence up to which it has acknowledged everything.
+    /// Ack floor, as a stream sequence.
     pub floor: u64,
-    /// How long the oldest of what is left has been on the stream.
+    /// Age on the stream of the oldest message not acknowledged.
     pub oldest: Option<Duration>,
 }
 
 impl ConsumerSeen {
-    /// `None` if the broker has no consumer of this name.
+    /// Progress from a row; `None` if the broker has no such consumer.
     #[must_use]
     pub fn of(row: &ConsumerRow) -> Option<Self> {
         Some(Self {
@@ -66,53 +66,53 @@ impl ConsumerSeen {
     }
 }
 
-/// A look at an outbox, its stream and its consumers.
+/// One observation of an outbox, its stream and its consumers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Messages to be published, and whether that is exact rather than an estimate.
+    /// Messages to be published, and whether the number is exact (`true`) or an estimate.
     pub pending: Option<(u64, bool)>,
-    /// How the stream is filled; `None` if it is not known.
+    /// Use of the stream; `None` if unknown.
     pub stream: Option<StreamUse>,
     /// The consumers.
     pub consumers: Vec<ConsumerSeen>,
 }
 
-/// What is to come, if it goes on as it did between two looks.
+/// What happens if the rates of two observations continue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Forecast {
-    /// The time between the looks.
+    /// Time between the observations.
     #[serde(rename = "between_seconds", serialize_with = "serial::seconds")]
     pub between: Duration,
-    /// What is to come, what ends first at the beginning.
+    /// Prospects, problems first, then by time.
     pub prospects: Vec<Prospect>,
 }
 
-/// What a prospect is about.
+/// Subject of a prospect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Subject {
-    /// The messages that are to be published.
+    /// Messages to be published.
     Backlog,
-    /// What a consumer has left.
+    /// Messages left to a consumer.
     Consumer,
-    /// What the stream deletes before a consumer has read it.
+    /// Messages the stream deletes before a consumer has read them.
     Expiry,
 }
 
-/// How it will end.
+/// How a prospect ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Outlook {
-    /// There is nothing to wait for.
+    /// Already finished.
     Done,
-    /// It ends well after a time.
+    /// Ends well after a time.
     Ends,
-    /// It does not end at this rate.
+    /// Never ends at this rate.
     Never,
-    /// It ends badly after a time, which may be unknown.
+    /// Ends badly after a time, if the time is known.
     Runs,
 }
 
@@ -123,36 +123,37 @@ impl fmt::Display for Outlook {
 }
 
 impl Outlook {
-    /// Whether somebody should look.
+    /// Whether an operator should act.
     #[must_use]
     pub fn is_bad(self) -> bool {
         matches!(self, Self::Never | Self::Runs)
     }
 }
 
-/// One thing that is to come.
+/// One prospect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Prospect {
-    /// What it is about.
+    /// Its subject.
     pub subject: Subject,
-    /// The consumer; empty for the backlog.
+    /// Consumer name; empty for the backlog.
     pub name: String,
     /// How it ends.
     pub outlook: Outlook,
-    /// By how many messages it changes in a second.
+    /// Change in messages per second.
     pub per_second: f64,
-    /// When it ends; `None` if it does not, or if nobody knows.
+    /// Time until the end; `None` if it never ends or the time is unknown.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
     pub within: Option<Duration>,
-    /// The same as a sentence.
+    /// The prospect as a sentence.
     pub what: String,
-    /// The next command, if somebody should look.
+    /// Next step, if an operator should act.
     #[serde(flatten)]
     pub next: Next,
 }
 
-/// What is to come, if it goes on as it did between these looks. Nothing is said of what one of them does not know.
+/// Extrapolates two observations made `between` apart. A value missing in either one gives no
+/// prospect.
 #[must_use]
 pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
     let mut prospects = Vec::new();
@@ -175,7 +176,7 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
             prospects.extend(of_expiry(consumer, max_age));
         }
     }
-    // Trouble first, and of that what comes first; what has no time comes last.
+    // Problems first, then by time; prospects without a time last.
     prospects.sort_by_key(|prospect| {
         let is_good = !prospect.outlook.is_bad();
         (is_good, prospect.within.unwrap_or(Duration::MAX))
@@ -183,7 +184,6 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
     Forecast { between, prospects }
 }
 
-/// The change in a second.
 #[expect(clippy::cast_precision_loss, reason = "a rate is shown with two digits")]
 fn rate(earlier: u64, now: u64, between: Duration) -> f64 {
     let change = if now >= earlier {
@@ -194,7 +194,6 @@ fn rate(earlier: u64, now: u64, between: Duration) -> f64 {
     change / between.as_secs_f64()
 }
 
-/// The time that an amount takes at a rate above zero; `None` beyond a century.
 #[expect(clippy::cast_precision_loss, reason = "a forecast is shown with one unit")]
 fn time_for(amount: u64, per_second: f64) -> Option<Duration> {
     const CENTURY: f64 = 100.0 * 365.0 * 86_400.0;
@@ -204,7 +203,7 @@ fn time_for(amount: u64, per_second: f64) -> Option<Duration> {
 
 fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect> {
     let ((before, was_exact), (left, is_exact)) = (earlier.pending?, now.pending?);
-    // A count and an estimate are not two points of one line.
+    // An exact count and an estimate are not comparable.
     if was_exact != is_exact {
         return None;
     }
@@ -283,7 +282,6 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
     )
 }
 
-/// What the stream deletes next although this consumer has not read it.
 fn of_expiry(consumer: &ConsumerSeen, max_age: Option<Duration>) -> Option<Prospect> {
     let (oldest, max_age) = (consumer.oldest?, max_age?);
     let within = max_age.saturating_sub(oldest);
@@ -316,7 +314,7 @@ impl Prospect {
             subject,
             name: name.to_owned(),
             outlook,
-            // Two digits, which are more than a look of seconds can tell.
+            // Two digits: observations seconds apart are no more precise.
             per_second: (per_second * 100.0).round() / 100.0,
             within,
             what,
@@ -336,12 +334,12 @@ pub struct ListedConsumer {
     /// The consumer.
     #[serde(flatten)]
     pub row: ConsumerRow,
-    /// Its prospects; `None` without a forecast.
+    /// Prospects of the consumer; `None` without a forecast.
     pub forecast: Option<Vec<Prospect>>,
 }
 
 impl ListedConsumer {
-    /// The consumer with its part of a forecast.
+    /// Selects the consumer's prospects from a forecast.
     #[must_use]
     pub fn new(row: ConsumerRow, forecast: Option<&Forecast>) -> Self {
         let forecast = forecast.map(|forecast| {

@@ -1,13 +1,12 @@
-//! What forgetting aggregates would delete, and what it costs.
+//! Preview of forgetting aggregates.
 //!
-//! Invariant: a preview reads and changes nothing. Not here: the stream, inboxes and backups, which operators clean by other means.
+//! Invariant: a preview only reads. Stream, inboxes and backups are not covered.
 
 use std::num::NonZeroU32;
 
 use outbox_core::{Aggregate, MessageStatus, OutboxReader, Selection, StoreError};
 use serde::Serialize;
 
-/// Most messages of an aggregate that a preview counts.
 const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
 /// What forgetting would do.
@@ -16,37 +15,38 @@ const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 pub struct ForgetPreview {
     /// The aggregates.
     pub aggregates: Vec<ForgetRow>,
-    /// What it would do to consumers, and what it leaves: one sentence each.
+    /// Effects on consumers and remaining copies, one sentence each.
     pub effects: Vec<String>,
 }
 
-/// An aggregate that is to be forgotten.
+/// An aggregate to be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ForgetRow {
-    /// Type of the aggregate.
+    /// Aggregate type.
     pub aggregate_type: String,
-    /// Id of the aggregate.
+    /// Aggregate id.
     pub aggregate_id: String,
-    /// The number of its last event that asks for order; `None` if it has recorded none, or was forgotten.
+    /// Last sequence; `None` if the aggregate has no sequenced event or was forgotten.
     pub last_sequence: Option<u64>,
-    /// Messages that the outbox holds, dead letters included.
+    /// Messages in the outbox, dead letters included.
     pub messages: u64,
-    /// Whether these are all. Counting stops at 10,000.
+    /// Whether the count is complete. Counting stops at 10,000.
     pub is_complete: bool,
-    /// Whether it would be left as it is, because a message of it is pending, waiting or logged, or halts it.
+    /// Whether the aggregate would be skipped: one of its messages is pending, waiting or logged,
+    /// or halts it.
     pub is_left: bool,
 }
 
 impl ForgetRow {
-    /// Whether the outbox holds anything of it.
+    /// Whether the outbox has a message or a sequence of the aggregate.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.last_sequence.is_some() || self.messages > 0
     }
 }
 
-/// Says what forgetting these aggregates would do.
+/// Previews forgetting these aggregates.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! Numbers of an aggregate without a row.
+//! Finds sequences of an aggregate without a row.
 //!
-//! The outbox gives numbers without holes, so a missing row was deleted: after `retention`, or by hand. Whether its event was published before is
-//! not known. Not here: holes of a span, see [`prove`](fn@crate::prove).
+//! Writers assign sequences without gaps, so a missing row was deleted after `retention` or by
+//! hand. Whether the event was published first is unknown. For the gaps of a time span see
+//! [`prove`](fn@crate::prove).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -15,27 +16,25 @@ use time::{Duration, OffsetDateTime};
 use crate::of_aggregate::UNPUBLISHED;
 use crate::serial;
 
-/// How far the clocks of writers may differ.
+/// Maximum difference between the clocks of writers.
 const CLOCKS_APART: Duration = Duration::HOUR;
 
-/// Rows of an aggregate that are read by a statement to confirm its holes.
 const ROWS_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
-/// Rows of everybody that a search reads, and searches for the holes of an aggregate.
+/// Rows of all aggregates read per search.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 const SEARCHES_MAX: u32 = 5;
 
-/// What is said if holes could not be confirmed within these bounds.
 pub(crate) const NOT_KNOWN: &str =
     "missing numbers: too many rows were recorded at the time of the aggregate's events";
 
-/// Consecutive numbers of an aggregate without a row, behind a number with a row.
+/// Consecutive sequences of an aggregate without a row, after a sequence with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Hole {
-    /// The first number without a row.
+    /// First missing sequence.
     pub first: u64,
-    /// The last number without a row.
+    /// Last missing sequence.
     pub last: u64,
     /// When the row before the hole was recorded. The missing events were recorded later.
     #[serde(serialize_with = "serial::time")]
@@ -53,9 +52,8 @@ impl Hole {
     }
 }
 
-/// The holes between rows of an aggregate, and behind the last one. `rows` may be incomplete: each
-/// hole is confirmed by the rows of its time. `None` if too many rows were recorded around that
-/// time, so that it is not known whether the numbers have rows.
+/// The holes between `rows` and after the last one. `rows` may be incomplete, so each hole is
+/// confirmed by a search of its time span. `None`: too many rows in that span.
 pub(crate) async fn of_rows(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -82,13 +80,13 @@ pub(crate) async fn of_rows(
     Ok(Some(between(&all, head)))
 }
 
-/// The rows of an aggregate that were recorded within a span; `None` if there are too many rows.
+/// Rows of an aggregate recorded within a span; `None` if there are too many.
 async fn of_span(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
 ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
-    // Statuses change meanwhile, so unpublished rows are listed before and after the search.
+    // A row may be published during the search, so unpublished rows are read before and after it.
     let Some(mut rows) = unpublished(store, aggregate, (from, until)).await? else {
         return Ok(None);
     };
@@ -122,7 +120,6 @@ async fn of_span(
     Ok(None)
 }
 
-/// The rows of an aggregate that are not published; `None` if there are too many of them.
 async fn unpublished(
     store: &impl OutboxReader,
     aggregate: &Aggregate,

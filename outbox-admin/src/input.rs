@@ -1,4 +1,5 @@
-//! Values as operators type them, on the command line and in the dashboard. An error says what to write instead.
+//! Parses operator input for the command line and the dashboard. Each error states the expected
+//! form.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * 1000),
 ];
 
-/// A duration: a whole number and a unit, such as `500ms`, `15s`, `10m`, `2h` or `7d`.
+/// Parses a whole number and a unit: `500ms`, `15s`, `10m`, `2h` or `7d`.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
@@ -26,11 +27,11 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(milliseconds))
 }
 
-/// A time: an age such as `2h`, a date, or a time by RFC 3339.
+/// Parses an age such as `2h`, a UTC date, or an RFC 3339 time.
 ///
 /// # Errors
 ///
-/// If it is none of these.
+/// If the text is none of these.
 pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     if let Some(ago) = duration(text) {
         let time = time::Duration::try_from(ago)
@@ -47,11 +48,11 @@ pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     })
 }
 
-/// An aggregate: its type and its id, such as `order/4711`.
+/// Parses an aggregate: type and id, such as `order/4711`.
 ///
 /// # Errors
 ///
-/// If one of both is missing.
+/// If the type or the id is missing.
 pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     match text.split_once('/') {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
@@ -61,42 +62,42 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     }
 }
 
-/// The id of a message.
+/// Parses a message id.
 ///
 /// # Errors
 ///
-/// If it is no UUID.
+/// If the text is no UUID.
 pub fn message_id(text: &str) -> Result<MessageId, String> {
     let id = Uuid::parse_str(text).map(MessageId::from);
     id.map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
 }
 
-/// The id of an operation.
+/// Parses an operation id.
 ///
 /// # Errors
 ///
-/// If it is no UUID.
+/// If the text is no UUID.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     let id = Uuid::parse_str(text).map(OperationId::from);
     id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
 }
 
-/// The key of a dead letter of a consumer.
+/// Parses the key of a consumer's dead letter.
 ///
 /// # Errors
 ///
-/// If it is no UUID.
+/// If the text is no UUID.
 pub fn letter_id(text: &str) -> Result<Uuid, String> {
     Uuid::parse_str(text).map_err(|_| {
         "no key of a dead letter; it is a UUID, as `outbox dead-letters list` shows it".to_owned()
     })
 }
 
-/// A place in a list of messages: a row id, a dot and the id of a message.
+/// Parses a list position: a row id, a dot and a message id.
 ///
 /// # Errors
 ///
-/// If it is malformed.
+/// If the text is malformed.
 pub fn place(text: &str) -> Result<Place, String> {
     let malformed = || "no place in a list; it is a row id, a dot and the id of a message".to_owned();
     let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;

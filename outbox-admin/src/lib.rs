@@ -1,36 +1,37 @@
-//! What operators ask of an outbox: how it stands, what it holds, why something does not arrive, and what a change would do.
+//! Operator queries and changes for an outbox, its consumers and its stream.
 //!
-//! The answers are values: the program `outbox` prints them, and other programs can serve them as JSON. Their fields are the keys of that JSON, which do
-//! not change without a word in the changelog.
+//! All results are values: `outbox` prints them and other programs can serve them as JSON. Field
+//! names are the JSON keys; changes of keys are listed in the changelog.
 //!
 //! | question | see |
 //! |---|---|
-//! | is it well? | [`status`](fn@status) |
-//! | what fails to be published, again and again? | [`failing`](fn@failing), which [`status`](fn@status) asks, too |
-//! | which messages are there, and what is in one? | [`list`], [`show`] |
-//! | who publishes? | [`relays`](fn@relays) |
-//! | why does this not arrive? | [`Question`] |
-//! | what became of the events of an aggregate? | [`Timeline`], [`effects`] |
-//! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
-//! | can it wait until morning? | [`forecast`](fn@forecast) |
-//! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
-//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`] |
-//! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
-//! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
-//! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
-//! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
-//! | do database, stream, consumers and settings fit together? | [`doctor`] |
-//! | which rights does each part need? | [`rights`] |
-//! | what could consumers not handle? | [`group_letters`], [`read_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
+//! | Is the outbox healthy? | [`status`](fn@status) |
+//! | Which messages keep failing? | [`failing`](fn@failing), included in [`status`](fn@status) |
+//! | Which messages exist, and what do they contain? | [`list`], [`show`] |
+//! | Which relays publish? | [`relays`](fn@relays) |
+//! | Why is a message not delivered? | [`Question`] |
+//! | What happened to the events of an aggregate? | [`Timeline`], [`effects`] |
+//! | Are events lost, invented, out of order or without effect? | [`prove`](fn@prove) |
+//! | When does the backlog end? | [`forecast`](fn@forecast) |
+//! | What is paused, and what would a pause do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
+//! | What would retry, skip, replay or resume do? | [`preview`], [`preview_resume`] |
+//! | Does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
+//! | Who changed what, and why? | [`list_operations`], [`show_operation`], [`carry_out`] |
+//! | What would forgetting aggregates delete? | [`preview_forget`] |
+//! | How far behind is a consumer? | [`consumer`], [`consumers`](fn@consumers) |
+//! | Do database, stream, consumers and settings fit together? | [`doctor`] |
+//! | Which rights does each component need? | [`rights`] |
+//! | Which messages did consumers fail to handle? | [`group_letters`], [`read_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
-//! [`carry_out_letters`] and [`carry_out_by_key`].
-//! No value holds a payload that is not masked, nor the address of a server.
+//! Invariant: only [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`],
+//! [`apply_unpause`], [`carry_out_letters`] and [`carry_out_by_key`] change an outbox, an inbox
+//! or a stream. No value contains an unmasked payload or a server address.
 //!
-//! **Not promised**: one moment. An answer is made of several reads, while relays go on.
+//! Results are not snapshots: several reads make up one result while relays continue to work.
 //!
-//! It works over each store and each broker that has the seams of `outbox-core`, [`OutboxReader`](outbox_core::OutboxReader) above all, and over the tables of
-//! `outbox-inbox`. Feature `web`: the same as a dashboard, see `web`. Not here: text for terminals and the command line, see `outbox-cli`.
+//! The crate works with every store that implements [`OutboxReader`](outbox_core::OutboxReader)
+//! and with the tables of `outbox-inbox`. Feature `web` adds a dashboard. The command line is in
+//! `outbox-cli`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

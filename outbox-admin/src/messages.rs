@@ -1,6 +1,6 @@
-//! Messages as lists and pages show them.
+//! Messages in lists and detail views.
 //!
-//! Invariant: no value holds a payload, or a header of the application, that was not masked.
+//! Invariant: payloads and application headers are masked in every value.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,37 +24,37 @@ use crate::words::{any, compact, utc};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct MessageRow {
-    /// The message's id.
+    /// Message id.
     #[serde(serialize_with = "serial::text")]
     pub id: MessageId,
-    /// The event's id: another one in a replayed copy only.
+    /// Event id. Differs from the message id only for a replayed copy.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// The row id. The next page of a list is behind it.
+    /// Row id, used for paging.
     pub row_id: i64,
-    /// The status.
+    /// Status.
     #[serde(serialize_with = "serial::status")]
     pub status: MessageStatus,
-    /// Type of the aggregate.
+    /// Aggregate type.
     pub aggregate_type: String,
-    /// Id of the aggregate.
+    /// Aggregate id.
     pub aggregate_id: String,
-    /// The number within the aggregate; `None` for unsequenced events.
+    /// Sequence within the aggregate; `None` for unsequenced events.
     pub sequence: Option<u64>,
-    /// The event type.
+    /// Event type.
     pub event_type: String,
     /// Attempts used.
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// Whether it halts its aggregate.
+    /// Whether the message halts its aggregate.
     pub halts: bool,
-    /// The last error.
+    /// Last error.
     pub error: Option<String>,
-    /// Time of recording.
+    /// When it was recorded.
     #[serde(serialize_with = "serial::time")]
     pub recorded_at: OffsetDateTime,
-    /// Time of publishing.
+    /// When it was published.
     #[serde(serialize_with = "serial::time_if_any")]
     pub published_at: Option<OffsetDateTime>,
 }
@@ -80,39 +80,39 @@ impl From<StoredMessage> for MessageRow {
     }
 }
 
-/// A message with everything that may be shown of it.
+/// A message with its content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct MessageDetail {
-    /// What lists show.
+    /// The list row.
     #[serde(flatten)]
     pub row: MessageRow,
-    /// The partition.
+    /// Partition.
     pub partition: u16,
-    /// The time until it may be published, if it is delayed.
+    /// Time until a delayed message may be published.
     #[serde(rename = "delayed_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub delayed_for: Option<Duration>,
-    /// What is in it, or `None` if the row cannot be read.
+    /// Content; `None` if the row cannot be decoded.
     pub content: Option<PayloadView>,
-    /// Why the row cannot be read.
+    /// Why the row cannot be decoded.
     pub damage: Option<String>,
 }
 
-/// What is in a message.
+/// Content of a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PayloadView {
-    /// Version of the payload's shape.
+    /// Version of the payload schema.
     pub event_version: u32,
-    /// The fixed subject, if the event has one.
+    /// Fixed subject, if the event has one.
     pub subject: Option<String>,
     /// Content type of the payload.
     pub content_type: String,
-    /// Size of the payload.
+    /// Payload size in bytes.
     pub payload_bytes: usize,
-    /// Headers by name. The values of those that the application has set are masked.
+    /// Headers by name, with the values of application headers masked.
     pub headers: BTreeMap<String, String>,
-    /// The payload with its sensitive fields masked, if it was asked for.
+    /// Masked payload, if requested.
     pub payload: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl PayloadView {
     }
 }
 
-/// Ids of traces and processes are for operators. Nobody has said what the others hold.
+/// Tracing and correlation ids are shown. All other headers may hold personal data.
 fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
     let is_own = |name: &str| [CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE].contains(&name);
     headers
@@ -156,7 +156,7 @@ pub async fn list(
     Ok(listed.into_iter().map(MessageRow::from).collect())
 }
 
-/// A page of messages, read through an index: see [`PageFrom`](outbox_core::PageFrom).
+/// One page of messages, read through an index. See [`PageFrom`](outbox_core::PageFrom).
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub async fn page(
 }
 
 impl MessageRow {
-    /// Its place in a list, for the page behind it.
+    /// Position of the row, for the next page.
     #[must_use]
     pub fn place(&self) -> Place {
         Place {
@@ -182,7 +182,8 @@ impl MessageRow {
     }
 }
 
-/// A message; `None` if the outbox does not hold it. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.
+/// One message; `None` if the outbox does not have it. With `shown`, the payload is included:
+/// events known to `shown`, with sensitive fields masked.
 ///
 /// # Errors
 ///
@@ -282,7 +283,6 @@ fn of_content<T: ToString>(detail: &MessageDetail, text: impl Fn(&PayloadView) -
     any(detail.content.as_ref().map(|content| text(content).to_string()))
 }
 
-/// Headers in one line.
 pub(crate) fn lines(headers: &BTreeMap<String, String>) -> String {
     let headers = headers.iter().map(|(name, value)| format!("{name}: {value}"));
     headers.collect::<Vec<_>>().join("; ")

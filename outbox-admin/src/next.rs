@@ -1,6 +1,7 @@
-//! The next step of a finding: one command that runs as printed, advice in words, or both.
+//! The next step of a finding: a runnable command, advice in words, or both.
 //!
-//! Invariant: a [`Command`] has no placeholders. The printing program adds its own name and options.
+//! Invariant: a [`Command`] contains no placeholders. The printing program substitutes its own
+//! name and options.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,11 +10,10 @@ use serde::{Serialize, Serializer};
 
 use crate::words::quoted;
 
-/// The program of most commands.
 const OUTBOX: &str = "outbox";
 
-/// A command: literal words such as `outbox why`, then arguments, which are quoted for a shell when
-/// the command is printed.
+/// A command: literal words such as `outbox why`, then arguments. Printing quotes the arguments
+/// for a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command {
     literal: Cow<'static, str>,
@@ -21,7 +21,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command of these words, which a shell reads as they are.
+    /// A command from literal words, which are not quoted.
     pub fn new(literal: impl Into<Cow<'static, str>>) -> Self {
         Self {
             literal: literal.into(),
@@ -36,40 +36,40 @@ impl Command {
         self
     }
 
-    /// Adds an option without a value: `--yes`.
+    /// Adds a flag, such as `--yes`.
     #[must_use]
     pub fn flag(mut self, name: &str) -> Self {
         self.literal = format!("{} {name}", self.literal).into();
         self
     }
 
-    /// Adds an option with its value: `--outbox shop`.
+    /// Adds an option with a value, such as `--outbox shop`.
     #[must_use]
     pub fn option(mut self, name: &'static str, value: impl ToString) -> Self {
         self.arguments.push((Some(name), value.to_string()));
         self
     }
 
-    /// The words before the arguments.
+    /// The literal words before the arguments.
     #[must_use]
     pub fn literal(&self) -> &str {
         &self.literal
     }
 
-    /// Each argument, with the name of its option if it is the value of one.
+    /// The arguments. Values of options come with the option name.
     #[must_use]
     pub fn arguments(&self) -> &[(Option<&'static str>, String)] {
         &self.arguments
     }
 
-    /// The subcommands and options of the program `outbox`; `None` if it is a command of another program.
+    /// Subcommands and flags after `outbox`; `None` for commands of other programs.
     pub fn words_of_outbox(&self) -> Option<impl Iterator<Item = &str>> {
         let mut words = self.literal.split(' ');
         (words.next() == Some(OUTBOX)).then_some(words)
     }
 
-    /// The command line in a program that mounts the commands: `shop outbox why order/4711`, where the command is `outbox why order/4711`. Commands of other programs
-    /// stay as they are.
+    /// The command line in a program that mounts the commands: `outbox why order/4711` becomes
+    /// `shop outbox why order/4711`. Commands of other programs stay unchanged.
     ///
     /// ```
     /// let command = outbox_admin::Command::from("outbox why").arg("order/4711");
@@ -126,18 +126,18 @@ impl PartialEq<String> for Command {
     }
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Next {
-    /// The command, for the login that has asked.
+    /// A command that the current login may run.
     #[serde(rename = "next")]
     pub command: Option<Command>,
-    /// What no command does, in words.
+    /// Advice for steps that no command performs.
     pub advice: Option<String>,
 }
 
 impl Next {
-    /// Advice in words, without a command.
+    /// Advice without a command.
     #[must_use]
     pub fn advice(words: impl Into<String>) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Next {
         }
     }
 
-    /// A command, and advice for the rest.
+    /// A command with advice.
     #[must_use]
     pub fn and_advice(command: impl Into<Command>, words: impl Into<String>) -> Self {
         Self {
@@ -155,7 +155,7 @@ impl Next {
         }
     }
 
-    /// The next step if no relay is alive. The asking login may lack the rights of a relay.
+    /// The next step if no relay is alive. The login may lack the rights of a relay.
     #[must_use]
     pub fn start_relay() -> Self {
         Self::and_advice(
@@ -170,7 +170,7 @@ impl Next {
         self.command.is_none() && self.advice.is_none()
     }
 
-    /// The command line; empty without one.
+    /// The command line; empty without a command.
     #[must_use]
     pub fn line(&self) -> String {
         self.command.as_ref().map(Command::to_string).unwrap_or_default()

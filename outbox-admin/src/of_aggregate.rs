@@ -1,8 +1,9 @@
-//! The messages of one aggregate, read in a bounded number of rows, whatever the outbox holds.
+//! Reads the messages of one aggregate with bounded cost, independent of the size of the outbox.
 //!
-//! What is not published is found by indexes that are as large as the backlog. Of published messages there is only the index of ids, which rise with time: so they are
-//! looked for among a bounded number of messages of everybody, recorded last before the aggregate's last one, and among the last of all, where copies are.
-//! Invariant: what was not looked through is said.
+//! Unpublished messages have small indexes. Published messages have only the index on ids, which
+//! rise with time. So the search covers a bounded number of rows before the aggregate's last
+//! recording, and the newest rows, which may be replayed copies. Invariant: the result names
+//! every time span that was not searched.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -15,36 +16,34 @@ use time::{Duration, OffsetDateTime};
 
 use crate::serial::rfc3339;
 
-/// Messages of everybody that are read for each search: about 0.2 s of a processor of the database.
+/// Rows of all aggregates read per search: about 0.2 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 
-/// Published messages of the aggregate that a search returns.
+/// Published messages of the aggregate returned per search.
 const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// How far the clocks of writers, who make ids, and of the database may differ.
+/// Maximum difference between the clocks of writers, which create the ids, and of the database.
 const CLOCKS_APART: Duration = Duration::minutes(5);
 
-/// Most messages of an aggregate that are counted.
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// Messages that are not published, each found by an index of its own.
+/// Each of these statuses has its own index.
 pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
     MessageStatus::Pending,
     MessageStatus::Waiting,
     MessageStatus::Dead,
 ];
 
-/// Messages of an aggregate.
 pub(crate) struct OfAggregate {
-    /// The oldest first.
+    /// Oldest first.
     pub(crate) messages: Vec<StoredMessage>,
-    /// Whether there are more of those that were found.
+    /// Whether more messages were found than returned.
     pub(crate) has_more: bool,
-    /// What was not looked through.
+    /// Spans that were not searched.
     pub(crate) unseen: Vec<String>,
 }
 
-/// At most `limit` messages of an aggregate that match a selection, the oldest first.
+/// At most `limit` messages of an aggregate that match a selection, oldest first.
 pub(crate) async fn of_aggregate(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -61,7 +60,8 @@ pub(crate) async fn of_aggregate(
         found.extend(listed.into_iter().map(|message| (message.row_id, message)));
     }
     let mut unseen = Vec::new();
-    // Read last, so that what is published meanwhile is seen once, as published.
+    // Published messages are read last, so a message published meanwhile replaces its unpublished
+    // version.
     if is_asked(MessageStatus::Published) || is_asked(MessageStatus::Logged) {
         let mut searched = Vec::new();
         for (from, until) in spans(head, selection.recorded_from) {
@@ -96,12 +96,12 @@ pub(crate) async fn of_aggregate(
     })
 }
 
-/// The spans of ids to look through: up to the aggregate's last recording, and from then on.
+/// Two spans: up to the aggregate's last recording, and after it.
 fn spans(
     head: Option<&AggregateHead>,
     recorded_from: Option<OffsetDateTime>,
 ) -> Vec<(Option<OffsetDateTime>, Option<OffsetDateTime>)> {
-    // A time at the end of the calendar only comes from a damaged row.
+    // Only damaged rows have a time near the end of the calendar.
     let from = recorded_from.and_then(|from| from.checked_sub(CLOCKS_APART));
     let last = head.and_then(|head| head.recorded_at.checked_add(CLOCKS_APART));
     match last {
@@ -119,7 +119,6 @@ fn not_looked_through(looked_from: OffsetDateTime, from: Option<OffsetDateTime>)
     )
 }
 
-/// Whether a message that a search has found matches the rest of a selection.
 fn matches(selection: &Selection, stored: &StoredMessage) -> bool {
     let is = |asked: &Option<String>, value: &str| asked.as_deref().is_none_or(|asked| asked == value);
     selection.id.is_none_or(|id| id == stored.id)
@@ -134,7 +133,7 @@ fn matches(selection: &Selection, stored: &StoredMessage) -> bool {
         && selection.after.is_none_or(|after| stored.row_id > after)
 }
 
-/// The messages of an aggregate that are pending or waiting, in their order.
+/// Pending and waiting messages of an aggregate, in order.
 pub(crate) async fn unpublished(
     store: &impl OutboxReader,
     aggregate: &Aggregate,

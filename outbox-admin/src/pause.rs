@@ -1,6 +1,7 @@
-//! Pauses of publishing: which stand, and what beginning or ending one would do.
+//! Pauses of publishing: list, preview, begin and end.
 //!
-//! Invariant: a preview reads and changes nothing. What a pause means is a promise of the store: see [`Pause`]. Not here: pauses of consumers, see `outbox-inbox`.
+//! Invariant: a preview only reads. For the guarantees of a pause see [`Pause`]; pauses of
+//! consumers are in `outbox-inbox`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,23 +18,23 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, utc};
 
-/// Most unpublished messages of an aggregate type that a preview counts.
+/// Maximum number of unpublished messages per type and status that a preview counts.
 const COUNTED_MAX: u32 = 10_000;
 
-/// A pause that stands.
+/// An active pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PauseRow {
-    /// The aggregate type; `None` for all messages.
+    /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// Who began it.
+    /// Who began the pause.
     pub by: String,
-    /// When it began, by the database's clock.
+    /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time")]
     pub since: OffsetDateTime,
-    /// The time until it ends by itself; `None`: only an operator ends it.
+    /// Time until the pause expires; `None`: only an operator ends it.
     #[serde(rename = "ends_in_seconds", serialize_with = "serial::seconds_if_any")]
     pub ends_in: Option<Duration>,
 }
@@ -49,13 +50,12 @@ impl PauseRow {
         }
     }
 
-    /// What it holds back, in words.
+    /// Scope of the pause, in words.
     #[must_use]
     pub fn scope(&self) -> String {
         pause_scope(self.aggregate_type.as_deref())
     }
 
-    /// The sentence that `status` and `why` say.
     pub(crate) fn sentence(&self) -> String {
         let ends = match self.ends_in {
             Some(left) => format!("it ends by itself in {} s", left.as_secs()),
@@ -69,12 +69,10 @@ impl PauseRow {
         )
     }
 
-    /// The command that ends it.
     pub(crate) fn unpause(&self) -> Command {
         unpause_command(self.aggregate_type.as_deref())
     }
 
-    /// Whether it holds aggregates of this type.
     pub(crate) fn covers(&self, aggregate_type: &str) -> bool {
         self.aggregate_type
             .as_deref()
@@ -82,7 +80,7 @@ impl PauseRow {
     }
 }
 
-/// What a pause holds, in words: all messages, or those of an aggregate type.
+/// Scope of a pause, in words: all messages, or one aggregate type.
 #[must_use]
 pub fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
@@ -98,25 +96,26 @@ pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> Command {
     }
 }
 
-/// What a pause, or the end of one, would do.
+/// What beginning or ending a pause would do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PausePreview {
     /// `pause` or `resume`.
     pub change: &'static str,
-    /// The aggregate type; `None` for all messages.
+    /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
-    /// Messages in its scope that are not published.
+    /// Unpublished messages in the scope.
     pub unpublished: u64,
-    /// Whether that is all. Counting stops at 10,000 messages of a type, or 100,000 in all.
+    /// Whether the count is complete. Counting stops at 10,000 messages of a type, or 100,000
+    /// without a type.
     pub is_complete: bool,
-    /// The pause of this scope that stands.
+    /// The active pause with the same scope.
     pub present: Option<PauseRow>,
-    /// What it would do: one sentence each.
+    /// Effects, one sentence each.
     pub effects: Vec<String>,
 }
 
-/// The pauses that stand: that of all messages first, then by aggregate type.
+/// Active pauses: the pause of all messages first, then by aggregate type.
 ///
 /// # Errors
 ///
@@ -130,7 +129,7 @@ pub async fn pauses(store: &impl OutboxReader) -> Result<Vec<PauseRow>, StoreErr
         .collect())
 }
 
-/// Says what pausing an aggregate type, or with `None` everything, would do.
+/// Previews a pause of an aggregate type, or of everything with `None`.
 ///
 /// # Errors
 ///
@@ -160,7 +159,7 @@ pub async fn preview_pause(
     Ok(preview)
 }
 
-/// Says what ending a pause would do.
+/// Previews the end of a pause.
 ///
 /// # Errors
 ///
@@ -219,7 +218,6 @@ async fn preview(
     })
 }
 
-/// Messages of an aggregate type that are not published, at most [`COUNTED_MAX`] of each status.
 async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64, StoreError> {
     let mut count = 0;
     for status in [MessageStatus::Pending, MessageStatus::Waiting] {
@@ -230,22 +228,23 @@ async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64,
     Ok(count)
 }
 
-/// What a pause, or the end of one, has done.
+/// Result of beginning or ending a pause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PauseChanged {
     /// `pause` or `resume`.
     pub change: &'static str,
-    /// The aggregate type; `None` for all messages.
+    /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
-    /// Whether it has changed something: there was a pause to end, and the operation was not written down before.
+    /// Whether anything changed: a pause existed to be ended, and the operation was not recorded
+    /// before.
     pub changed: bool,
-    /// The operation; `None` if nothing was changed.
+    /// The operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// A new operation that pauses an aggregate type, or with `None` everything, for [`apply_pause`].
+/// A new operation for [`apply_pause`] on an aggregate type, or on everything with `None`.
 #[must_use]
 pub fn pause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
     Operation::new(
@@ -255,7 +254,7 @@ pub fn pause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operatio
     )
 }
 
-/// A new operation that ends a pause, for [`apply_unpause`].
+/// A new operation for [`apply_unpause`].
 #[must_use]
 pub fn unpause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
     Operation::new(
@@ -265,12 +264,13 @@ pub fn unpause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operat
     )
 }
 
-/// Begins a pause, or replaces the one of the same scope. One transaction: it took effect and the operation says so, or neither. If the operation is written down already,
-/// nothing is changed: so it can be repeated when its answer was lost.
+/// Begins a pause or replaces the one with the same scope, and records the operation in the same
+/// transaction. If the operation is already recorded, nothing changes, so the call is safe to
+/// repeat.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. Whether it took effect is then unknown; repeat it with the same operation.
+/// [`StoreError`]. The outcome is then unknown: repeat the call with the same operation.
 pub async fn apply_pause(
     store: &impl OutboxAudit,
     request: &PauseRequest,
@@ -285,13 +285,14 @@ pub async fn apply_pause(
     })
 }
 
-/// Ends a pause together with the operation that says so, and releases what it held.
+/// Ends a pause, records the operation in the same transaction, then releases the held messages.
 ///
-/// A crash between the two leaves a pause that has ended: relays release what it held with their next renewals. Repeating it does the same.
+/// After a crash between the two steps, relays release the messages at their next lease renewal.
+/// The call is safe to repeat.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. Whether the pause has ended is then unknown; repeat it with the same operation.
+/// [`StoreError`]. The outcome is then unknown: repeat the call with the same operation.
 pub async fn apply_unpause(
     store: &impl OutboxAudit,
     aggregate_type: Option<&str>,

@@ -1,7 +1,8 @@
-//! Whether the cause of a failure still holds, before the same is tried again.
+//! Checks whether the cause of a failure still holds, before a retry.
 //!
-//! Invariants: nothing is published and nothing changed. `still` is said only if a fact proves that a message would fail or wait now; `gone` only if what failed is known
-//! and does not hold any more. Everything else is `unknown`. Not here: causes in handlers, see `letters::causes`.
+//! Invariant: reads only. [`Holds::Still`] needs a fact that proves failure or waiting;
+//! [`Holds::Gone`] needs a known cause that no longer holds. Everything else is
+//! [`Holds::Unknown`]. For causes in handlers see `letters::causes`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::next::{Command, Next};
 use crate::of_aggregate::unpublished;
 use crate::pause::{PauseRow, pauses};
 
-/// Most messages of a preview whose causes are looked at.
+/// Maximum number of messages whose causes a preview checks.
 pub const RECHECKED_MAX: usize = 100;
 
 /// Whether a cause holds.
@@ -24,11 +25,11 @@ pub const RECHECKED_MAX: usize = 100;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Holds {
-    /// It holds: the same would happen again.
+    /// Holds: a retry would fail or wait again.
     Still,
-    /// It cannot be known without trying.
+    /// Unknown until a retry.
     Unknown,
-    /// It does not hold any more.
+    /// No longer holds.
     Gone,
 }
 
@@ -38,76 +39,77 @@ impl fmt::Display for Holds {
     }
 }
 
-/// What stands in the way of a message, or stood in it.
+/// What blocks or blocked a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// Its row cannot be read.
+    /// The row cannot be decoded.
     Unreadable,
-    /// It cannot be sent: its subject, a header or, of a stored error, its size.
+    /// The message cannot be sent because of its subject, a header or, for a stored error, its
+    /// size.
     Unsendable,
-    /// There is no stream.
+    /// The stream does not exist.
     NoStream,
-    /// The stream does not capture its subject.
+    /// The stream does not capture the subject.
     NotCaptured,
     /// The stream is sealed.
     Sealed,
-    /// The stream confirms nothing.
+    /// The stream sends no acknowledgements (`no_ack`).
     Unconfirmed,
     /// The stream is full.
     Full,
-    /// It is too large.
+    /// The message is too large.
     TooLarge,
-    /// Publishing of its aggregate type, or of everything, is paused.
+    /// Publishing of the aggregate type, or of everything, is paused.
     Paused,
     /// No relay is alive.
     NoRelay,
-    /// Its relay does not reach the broker, or cannot fetch or settle.
+    /// The relay of the partition cannot reach the broker, fetch or settle.
     RelayAiling,
     /// The broker has no such consumer.
     ConsumerAbsent,
     /// The consumer is paused.
     ConsumerPaused,
-    /// One look saw no process of the consumer that asks for messages.
+    /// A single observation saw no open pull request of the consumer.
     ConsumerIdle,
     /// A handler failed.
     Handler,
 }
 
-/// Why the broker would refuse a message, found out without publishing it.
+/// Why the broker would reject a message, determined without publishing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// What stands in the way.
+    /// Obstacle.
     pub obstacle: Obstacle,
-    /// What is so, in a sentence.
+    /// Description, one sentence.
     pub what: String,
-    /// What mends it.
+    /// Repair.
     pub next: Next,
 }
 
-/// Whether the cause of a failure still holds, for messages that have it in common.
+/// State of a cause that several messages share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CauseNow {
-    /// Whether it holds.
+    /// Whether the cause holds.
     pub holds: Holds,
-    /// What it is; `None` if that is not known.
+    /// The cause; `None` if unknown.
     pub obstacle: Option<Obstacle>,
-    /// How many messages it is said of, out of the first [`RECHECKED_MAX`].
+    /// Number of messages with this cause, among the first [`RECHECKED_MAX`].
     pub messages: u64,
-    /// What is so, in a sentence; with several messages, of the first one.
+    /// Description of the first message's cause, one sentence.
     pub what: String,
-    /// What helps.
+    /// Next step.
     #[serde(flatten)]
     pub next: Next,
 }
 
-/// Says whether the causes still hold of which messages have failed: of the first [`RECHECKED_MAX`] of these. What still holds comes first. A published message has
-/// failed of nothing, and is only named if it would be refused now.
+/// Checks the causes of the first [`RECHECKED_MAX`] messages; causes that still hold come first.
+/// Published messages are listed only if the broker would reject them now.
 ///
-/// `broker` says why it would refuse a message, or `None`; it is an error, for people, if the broker could not be asked. Reads each message by its id, and pauses,
-/// relays and partitions once.
+/// `broker` returns why it would reject a message, or `None`; an error text means the broker
+/// could not be read. Reads each message by id, and pauses, relays and partitions once.
 ///
 /// # Errors
 ///
@@ -123,7 +125,7 @@ pub async fn causes(
     let surroundings = Surroundings::read(store).await?;
     let mut found: BTreeMap<(Holds, Option<Obstacle>), CauseNow> = BTreeMap::new();
     for id in messages.iter().take(RECHECKED_MAX) {
-        // It may have been published and deleted since.
+        // The message may have been published and deleted since.
         let Some(message) = store.find(*id).await? else {
             continue;
         };
@@ -136,7 +138,7 @@ pub async fn causes(
     Ok(found.into_values().collect())
 }
 
-/// As [`causes`], for the message that a blocked aggregate waits for: its first one that is not published.
+/// Checks the cause for the first unpublished message of a blocked aggregate, as [`causes`].
 ///
 /// # Errors
 ///
@@ -151,11 +153,10 @@ pub async fn causes_of_aggregate(
     causes(store, &first, broker).await
 }
 
-/// What holds for all messages, or for those of a partition.
 struct Surroundings {
     pauses: Vec<PauseRow>,
     relays: usize,
-    /// What the owner of each partition says of itself.
+    /// Fitness reported by the owner of each partition.
     fitness: BTreeMap<u16, Fitness>,
 }
 
@@ -186,7 +187,7 @@ fn cause(holds: Holds, obstacle: Option<Obstacle>, what: String, next: Next) -> 
     }
 }
 
-/// `None`: nothing has failed, and nothing stands in the way.
+/// `None`: no failure and no obstacle.
 fn judge(
     found: &FoundMessage,
     surroundings: &Surroundings,
@@ -236,21 +237,21 @@ fn judge(
         .then(|| recorded(stored.error.as_deref(), fitness == Some(&Fitness::Fit)))
 }
 
-/// What is to be said of a failure whose error was kept, if nothing stands in the way now.
+/// Judges a stored error if no present obstacle was found.
 fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     let Some(error) = error else {
         let what = "no error was kept, and nothing stands in the way now".to_owned();
         return cause(Holds::Unknown, None, what, Next::default());
     };
     match obstacle_of(error) {
-        // Only a relay that publishes now shows that it was an outage which is over.
+        // Only a relay that publishes now proves that the outage is over.
         Some(Obstacle::RelayAiling) if !is_fit => {
             let what = format!(
                 "the broker did not answer, and the relay of its partition has published nothing since to tell: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, Next::default())
         }
-        // The stream has room now. Limits of the account and the servers' disks show only when something is published.
+        // The stream has room. Limits of the account and full server disks show only on publishing.
         Some(Obstacle::Full) => {
             let what = format!(
                 "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
@@ -268,7 +269,7 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     }
 }
 
-/// What stood in the way when a message failed, by the class with which its stored error begins.
+/// The obstacle behind a stored error, from the failure class it starts with.
 pub(crate) fn obstacle_of(error: &str) -> Option<Obstacle> {
     match FailureClass::of_stored(error)? {
         FailureClass::Unknown => Some(Obstacle::RelayAiling),

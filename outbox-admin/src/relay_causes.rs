@@ -1,12 +1,11 @@
-//! What the registry of relays says about a cause: why no relay is alive, what keeps relays from their work, and whether relays publish apart.
+//! Explains missing, failing and disagreeing relays from the relay registry.
 //!
-//! Pure functions of what the relays registered. Invariant: nothing is stated about a relay that it did not register itself, or that its silence does not show.
+//! Invariant: every statement follows from a relay's registration or its expiry. Pure functions.
 
 use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, RelayTrouble, TroubleClass};
 
 use crate::words::in_words;
 
-/// A relay as sentences name it.
 fn named(name: Option<&str>, owner: OwnerId) -> String {
     match name {
         Some(name) => format!("relay `{name}`"),
@@ -14,7 +13,6 @@ fn named(name: Option<&str>, owner: OwnerId) -> String {
     }
 }
 
-/// Why no relay is alive, as far as the registry shows.
 pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
     let Some(last) = expired.iter().min_by_key(|relay| relay.expired_for) else {
         return "no relay is alive".to_owned();
@@ -31,16 +29,14 @@ pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
     what
 }
 
-/// Live relays that cannot do their work.
 pub(crate) struct Failing {
-    /// No live relay can do its work, and none tries with success.
+    /// No live relay can work, and none is recovering.
     pub(crate) is_stuck: bool,
-    /// What keeps them from it.
     pub(crate) what: String,
 }
 
-/// What keeps live relays from their work, or else the last failure of a working relay; `None` if
-/// nothing fails.
+/// The failure of relays that cannot work, or else the last failure of a working relay; `None`
+/// without failures.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
     let fails =
@@ -68,7 +64,6 @@ pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     })
 }
 
-/// The longest failure among relays that work otherwise.
 fn last_failure(relays: &[LiveRelay]) -> Option<Failing> {
     let troubles = relays
         .iter()
@@ -89,7 +84,6 @@ fn last_failure(relays: &[LiveRelay]) -> Option<Failing> {
     })
 }
 
-/// What keeps one relay from its work; `None` if nothing does.
 pub(crate) fn of_relay(relay: &LiveRelay) -> Option<String> {
     relay.trouble.as_ref().map(|trouble| fails_at(relay, trouble))
 }
@@ -107,7 +101,7 @@ fn fails_at(relay: &LiveRelay, trouble: &RelayTrouble) -> String {
     )
 }
 
-/// Two live relays that publish to different destinations, or under different sources; `None` if all agree.
+/// Two live relays with different destinations or sources; `None` if all agree.
 pub(crate) fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
     let mut registered = relays
         .iter()

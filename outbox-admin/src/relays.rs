@@ -1,4 +1,4 @@
-//! Who publishes.
+//! Lists live and dead relays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -15,51 +15,54 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, utc};
 
-/// A relay that is alive, or one that has died and whose partitions nobody has taken yet.
+/// A live relay, or a dead relay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RelayRow {
-    /// Its identity, which is new at each start.
+    /// Owner id, new at each start.
     #[serde(serialize_with = "serial::text")]
     pub owner: OwnerId,
-    /// What it calls itself: its host and process id, unless it was given a name. Of a dead one it is known until another relay announces itself.
+    /// Name: configured, or host and process id. For a dead relay, known until another relay
+    /// registers.
     pub name: Option<String>,
-    /// Whether it is alive. One that is not has let leases run out, and announces itself no more.
+    /// Whether the relay is alive. The registration or the leases of a dead relay have expired.
     pub is_alive: bool,
-    /// How well it works, by its own word: `fit`, `unproven`, `trying` or `ailing`; `None` if it is not alive.
+    /// Reported fitness: `fit`, `unproven`, `trying` or `ailing`; `None` for a dead relay.
     #[serde(serialize_with = "fitness")]
     pub fitness: Option<Fitness>,
-    /// Partitions that it owns; of a dead one, those that it has left and nobody has taken since.
+    /// Partitions owned; for a dead relay, partitions not yet taken by another relay.
     pub partitions: u16,
-    /// When it started, by the clock of its machine.
+    /// Start time, by the clock of the relay.
     #[serde(serialize_with = "serial::time_if_any")]
     pub started_at: Option<OffsetDateTime>,
-    /// The time until it counts as dead, unless it announces itself again; zero if it does already.
+    /// Time until the registration expires; zero for a dead relay.
     #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
     pub expires_in: Duration,
-    /// Where it finds the messages: `polling` or `log`; `None` if it is not known.
+    /// `polling` or `log`; `None` if unknown.
     pub mode: Option<&'static str>,
-    /// The stream that it publishes to; `None` if it is not known.
+    /// Target stream; `None` if unknown.
     pub stream: Option<String>,
-    /// How it builds subjects; `None` if it is not known.
+    /// Subject template; `None` if unknown.
     pub subjects: Option<String>,
-    /// The source of its messages (`ce-source`); `None` if it is not known.
+    /// Source of its messages (`ce-source`); `None` if unknown.
     pub source: Option<String>,
-    /// What becomes of published messages: `keep`, `delete`, or the time for which they are kept, such as `604800s`; `None` if it is not known.
+    /// Retention of published messages: `keep`, `delete` or a time such as `604800s`; `None` if
+    /// unknown.
     pub retention: Option<String>,
-    /// The version of `outbox-core` in its program; `None` if it is not known.
+    /// Version of `outbox-core`; `None` if unknown.
     pub version: Option<String>,
-    /// The class of its present failure: `database`, or a failure class of the broker; `None` if nothing fails.
+    /// Class of the current failure: `database` or a failure class of the broker; `None` without a
+    /// failure.
     pub error_class: Option<&'static str>,
-    /// Its present failure, by its last announcement.
+    /// Current failure, from the last registration.
     pub error: Option<String>,
-    /// How long the failure has lasted.
+    /// Duration of the failure.
     #[serde(rename = "failing_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub failing_for: Option<Duration>,
 }
 
 impl RelayRow {
-    /// A dead relay of which only its leases are known.
+    /// A dead relay known only by its leases.
     fn dead(owner: OwnerId, partitions: u16) -> Self {
         Self {
             owner,
@@ -81,7 +84,6 @@ impl RelayRow {
         }
     }
 
-    /// The row with what the relay registered.
     fn with(mut self, registration: Registration, trouble: Option<RelayTrouble>) -> Self {
         self.mode = Some(registration.mode.as_str());
         if let Some(destination) = registration.destination {
@@ -103,7 +105,7 @@ impl RelayRow {
         self
     }
 
-    /// What it says of itself in a word, or `dead`.
+    /// The reported fitness as a word, or `dead`.
     #[must_use]
     pub fn says(&self) -> &'static str {
         self.fitness.map_or("dead", Fitness::as_str)
@@ -117,8 +119,8 @@ fn fitness<S: Serializer>(fitness: &Option<Fitness>, to: S) -> Result<S::Ok, S::
     }
 }
 
-/// The relays that are alive, in the order of their starts, and behind them those that have died. A dead one is known by its expired announcement, until another
-/// relay announces itself, and by the leases that it has let run out, until others have taken them.
+/// Live relays in order of their start, then dead relays. A dead relay is listed until another
+/// relay registers (expired registration) or takes its partitions (expired leases).
 ///
 /// # Errors
 ///
@@ -139,7 +141,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     for relay in &expired {
         left.entry(relay.owner).or_default();
     }
-    // One that stood still announces itself again before it acquires again.
+    // A relay that was suspended registers again before it acquires leases.
     left.retain(|owner, _| alive.iter().all(|relay| relay.owner != *owner));
     let row = |relay: LiveRelay| RelayRow {
         name: relay.name,
@@ -165,7 +167,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     Ok(rows)
 }
 
-/// The first 48 bits of a UUID v7 are its time in milliseconds.
+/// The first 48 bits of a UUID v7 are milliseconds since 1970.
 fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     let id = owner.as_uuid();
     if id.get_version_num() != 7 {
@@ -175,7 +177,7 @@ fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).ok()
 }
 
-/// The dead letter of an aggregate that has this row id; `None` if it was retried meanwhile.
+/// The dead letter of an aggregate with this row id; `None` if it was retried meanwhile.
 pub(crate) async fn dead_letter(
     store: &impl OutboxReader,
     block: &BlockedAggregate,

@@ -1,6 +1,6 @@
-//! What the end of a back-off would do.
+//! Preview of ending a back-off.
 //!
-//! Invariant: it reads and changes nothing.
+//! Invariant: reads only.
 
 use std::time::Duration;
 
@@ -15,32 +15,32 @@ use crate::serial;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ResumePreview {
-    /// Type of the aggregate.
+    /// Aggregate type.
     pub aggregate_type: String,
-    /// Id of the aggregate.
+    /// Aggregate id.
     pub aggregate_id: String,
-    /// Whether a block can be ended.
+    /// Whether a back-off can be ended.
     pub can_resume: bool,
     /// The dead letter that halts the aggregate.
     #[serde(serialize_with = "serial::text_if_any")]
     pub halted_by: Option<MessageId>,
-    /// The time until the block would end by itself.
+    /// Time until the back-off ends.
     #[serde(rename = "blocked_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub blocked_for: Option<Duration>,
-    /// What it would do, in a sentence.
+    /// Effect, one sentence.
     pub effect: String,
-    /// Whether the cause still holds of which its first message has failed, if [`Self::recheck`] was told.
+    /// Whether the cause of the first message still holds. Filled by [`Self::recheck`].
     pub causes: Vec<CauseNow>,
 }
 
 impl ResumePreview {
-    /// Adds whether the cause still holds: what [`causes_of_aggregate`](crate::causes_of_aggregate) says.
+    /// Stores the result of [`causes_of_aggregate`](crate::causes_of_aggregate).
     pub fn recheck(&mut self, causes: Vec<CauseNow>) {
         self.causes = causes;
     }
 }
 
-/// Says what `resume` would do.
+/// Previews `resume`.
 ///
 /// # Errors
 ///

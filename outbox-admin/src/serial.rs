@@ -1,4 +1,4 @@
-//! How values become JSON: ids and names as text, times by RFC 3339 in UTC, durations as seconds.
+//! JSON formats: ids and names as text, times as RFC 3339 in UTC, durations in seconds.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -45,12 +45,12 @@ pub(crate) fn seconds_if_any<S: Serializer>(duration: &Option<Duration>, to: S) 
     }
 }
 
-/// Whole milliseconds, as a part of a second.
+/// Rounded to milliseconds.
 fn in_seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// A time as text. A year that RFC 3339 has no form for only comes from a damaged row.
+/// Falls back to another format for years outside RFC 3339, which occur only in damaged rows.
 pub(crate) fn rfc3339(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
     text.unwrap_or_else(|_| time.to_string())

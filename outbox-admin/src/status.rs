@@ -1,6 +1,6 @@
-//! How an outbox stands, in one answer: its backlog, its relays, its partitions and its stream, and what somebody should look at.
+//! Health of an outbox: backlog, relays, partitions, stream and consumers.
 //!
-//! The judgement is a pure function of the facts. Invariant: each reason names the command that shows more or mends it.
+//! Invariant: every reason has a next step. The judgement is a pure function of facts.
 
 mod relays;
 
@@ -20,42 +20,42 @@ use crate::words::{at_least, counted, with_commas};
 
 use relays::{RelayFacts, of_relays};
 
-/// How an outbox stands.
+/// Health of an outbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// The worst state of all reasons.
+    /// Worst state of all reasons.
     pub state: State,
-    /// What is wrong, the worst first.
+    /// Problems, worst first.
     pub reasons: Vec<Reason>,
-    /// What is not published.
+    /// Unpublished messages.
     pub backlog: BacklogCounts,
-    /// The relays that are alive.
+    /// Live relays.
     pub relays: RelayCounts,
-    /// Who owns the partitions.
+    /// Owned partitions.
     pub partitions: PartitionCounts,
-    /// What is paused.
+    /// Active pauses.
     pub pauses: Vec<PauseRow>,
-    /// The consumers of the stream; `None` if they were not checked.
+    /// Consumers of the stream; `None` if not checked.
     pub consumers: Option<ConsumerCounts>,
 }
 
 impl Status {
-    /// Adds the cause of other reasons, before them.
+    /// Adds a reason that causes others, before reasons of the same state.
     pub fn add_cause(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.insert(0, Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
     }
 
-    /// Adds a reason that this crate does not know of.
+    /// Adds a reason, after others of the same state.
     pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
     }
 
-    /// Adds the consumers of the stream, and what is wrong with them.
+    /// Adds the consumers of the stream and their problems.
     pub fn see_consumers(&mut self, rows: &[ConsumerRow]) {
         let none = rows.is_empty().then_some(0);
         let mut counts = ConsumerCounts {
@@ -66,7 +66,7 @@ impl Status {
         for row in rows {
             counts.all += 1;
             counts.well += u32::from(row.state == State::Well);
-            // A table that tells one tells the other.
+            // Dead letters and pauses are read together.
             if let Some(open) = row.dead_letters_open {
                 *counts.dead_letters_open.get_or_insert_default() += open;
                 *counts.paused.get_or_insert_default() += u32::from(row.paused.is_some());
@@ -80,25 +80,27 @@ impl Status {
     }
 }
 
-/// Counts of what is not published; each stops at 100,000.
+/// Counts of unpublished messages. Each count stops at 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BacklogCounts {
-    /// Messages that are not yet published, waiting ones included, without dead letters.
+    /// Messages to be published, waiting ones included, without dead letters.
     pub pending: u64,
-    /// Whether `pending` is exact. Otherwise counting has stopped, and there are that many or more.
+    /// Whether `pending` is exact. If not, it is a lower bound.
     pub pending_is_exact: bool,
-    /// As `pending`; if that is not exact, an estimate by row ids, which may include messages that are published.
+    /// `pending` if exact. Otherwise an estimate from row ids, which may include published
+    /// messages.
     pub pending_estimate: u64,
-    /// Of those, messages that wait for their aggregate or their own time.
+    /// Pending messages that wait for their aggregate or for their own time.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Aggregates that wait for an operator.
+    /// Aggregates halted by a dead letter.
     pub halted_aggregates: u64,
-    /// Aggregates whose block has not ended, halted ones included.
+    /// Aggregates with an active block, halted ones included.
     pub blocked_aggregates: u64,
-    /// How long the oldest unpublished message has been due, failed messages included; delayed, paused and halted messages do not count.
+    /// How long the oldest unpublished message has been due. Failed messages count; delayed, paused
+    /// and halted messages do not.
     #[serde(
         rename = "oldest_unpublished_seconds",
         serialize_with = "serial::seconds_if_any"
@@ -122,7 +124,7 @@ impl From<Backlog> for BacklogCounts {
 }
 
 impl BacklogCounts {
-    /// The pending messages for people: `12`, or `100,000+ (about 2,000,000)`.
+    /// Pending messages for people: `12`, or `100,000+ (about 2,000,000)`.
     #[must_use]
     pub fn pending_text(&self) -> String {
         match self.pending_is_exact {
@@ -135,7 +137,7 @@ impl BacklogCounts {
         }
     }
 
-    /// Another of these counts for people: `12` or `100,000+`.
+    /// Formats another count: `12` or `100,000+`.
     #[must_use]
     pub fn text(count: u64) -> String {
         match count {
@@ -145,19 +147,19 @@ impl BacklogCounts {
     }
 }
 
-/// Live relays, by what they say of themselves.
+/// Live relays by reported fitness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RelayCounts {
-    /// All of them.
+    /// All live relays.
     pub alive: u32,
-    /// Published successfully of late.
+    /// Published successfully in the recent past.
     pub fit: u32,
     /// Had nothing to publish.
     pub unproven: u32,
-    /// Were ailing and try again.
+    /// Recovering after a failure.
     pub trying: u32,
-    /// Do not reach the broker, or cannot fetch or settle.
+    /// Cannot reach the broker, fetch or settle.
     pub ailing: u32,
 }
 
@@ -178,43 +180,44 @@ impl RelayCounts {
     }
 }
 
-/// The consumers of a stream.
+/// Counts of consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ConsumerCounts {
-    /// All of them, and paused ones that the stream does not have.
+    /// All consumers, including paused ones that the stream does not have.
     pub all: u32,
-    /// Those with which nothing is wrong.
+    /// Consumers without problems.
     pub well: u32,
     /// Paused consumers; `None` if no pause could be read.
     pub paused: Option<u32>,
-    /// Open dead letters, each consumer counted to 10,000; `None` if none could be read. Consumers
-    /// whose dead letters could not be read are left out.
+    /// Open dead letters, at most 10,000 per consumer; `None` if none could be read. Consumers with
+    /// unreadable dead letters are not included.
     pub dead_letters_open: Option<u64>,
 }
 
-/// How many partitions have an owner.
+/// Partition counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartitionCounts {
-    /// Those that a relay owns.
+    /// Partitions owned by a relay.
     pub owned: u16,
-    /// All of them.
+    /// All partitions.
     pub all: u16,
 }
 
-/// What a look at the stream has found.
+/// Result of the stream check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerCheck {
-    /// Nobody has looked.
+    /// Not checked.
     NotAsked,
-    /// The stream is there and takes messages. The texts are warnings about its settings.
+    /// The stream accepts messages. The texts are warnings about its settings.
     Checked(Vec<String>),
-    /// This program does not reach the broker, or the stream cannot take messages.
+    /// The broker is unreachable or the stream cannot accept messages.
     Failed(String),
 }
 
-/// Reads how an outbox stands: four reads of the database, a fifth one if messages wait, and what the caller has found out about the stream.
+/// Reads the health of an outbox with four database reads, plus one if messages wait. `broker`
+/// is the caller's check of the stream.
 ///
 /// # Errors
 ///
@@ -244,7 +247,7 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     })
 }
 
-/// Before what follows from them.
+/// Pauses come before the problems they cause.
 fn of_pauses(pauses: &[PauseRow]) -> Vec<Reason> {
     let reason = |pause: &PauseRow| Reason::new(State::Degraded, pause.sentence(), pause.unpause());
     pauses.iter().map(reason).collect()
@@ -281,7 +284,7 @@ fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
 }
 
 impl Failing {
-    /// What `status` says of it. It does not go on until somebody acts if the subject is wrong; anything else may pass.
+    /// Stuck only if no stream captures the subject; other failures may end by themselves.
     pub(crate) fn reason(&self) -> Reason {
         let messages = counted(
             self.messages,

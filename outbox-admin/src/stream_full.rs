@@ -1,7 +1,7 @@
-//! A stream that is full, as a reason why an outbox does not stand well.
+//! Status reason for a full stream.
 //!
-//! A relay calls itself ailing only after it was refused for a while, and cannot tell a full stream from one that throttles. What the broker says of the stream tells
-//! it at once.
+//! A relay reports a full stream late and cannot distinguish a full stream from a throttling
+//! one. The broker's stream information shows it at once.
 
 use std::cmp::Reverse;
 
@@ -14,8 +14,9 @@ use crate::verdict::{Reason, State};
 use crate::words::{counted, quoted};
 
 impl Status {
-    /// Adds that the stream is full, if it is, before other reasons that are as bad: they follow from it. It is stuck if it refuses and something is not published,
-    /// and degraded otherwise.
+    /// If the stream is full, adds a reason before others of the same state, because it is their
+    /// cause. The state is stuck if the stream rejects messages while some are unpublished, else
+    /// degraded.
     pub fn see_stream(&mut self, stream: &StreamUse) {
         let Some(reason) = reason(stream, self.backlog.pending) else {
             return;
@@ -26,7 +27,7 @@ impl Status {
     }
 }
 
-/// `pending` counts what is not published, waiting messages included.
+/// `pending`: unpublished messages, waiting ones included.
 fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
     let (holds, flag) = stream.reached()?;
     let edit = |flags: &str| match stream.name.as_str() {

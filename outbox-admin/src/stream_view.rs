@@ -1,6 +1,7 @@
-//! The stream of an outbox, as far as an operator's program knows it, and what it adds to previews.
+//! Access to the stream of an outbox for operator programs, and stream checks in previews.
 //!
-//! Invariants: nothing is published, received or changed. An answer that does not come in time is missing, and is reported as such.
+//! Invariant: nothing is published, consumed or changed. An answer that times out is reported as
+//! missing.
 
 use std::time::Duration;
 
@@ -9,77 +10,83 @@ use outbox_core::{EventId, Message, OutboxReader, describe};
 
 use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept, StreamUse};
 
-/// What the inboxes of a stream's consumers say about events.
+/// Inbox rows of the stream's consumers for a set of events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InboxView {
-    /// Their rows.
+    /// Rows of the inboxes.
     pub rows: Vec<EffectRow>,
-    /// The consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+    /// Consumers of the stream with their ack floors.
     pub floors: Vec<(String, u64)>,
-    /// What could not be looked at, for people.
+    /// Parts that could not be read, for people.
     pub unseen: Vec<String>,
 }
 
-/// Says why the broker would refuse a message now, or `None`.
+/// Returns why the broker would reject a message now, or `None`.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
 
-/// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
+/// Read access to the stream of a dashboard's outbox. The implementation bounds the time of each
+/// answer; the dashboard adds its own timeout.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
-    /// Whether the stream is there and takes messages.
+    /// Whether the stream exists and accepts messages.
     async fn broker(&self) -> BrokerCheck {
         BrokerCheck::NotAsked
     }
 
-    /// The stream sequence of a published message; `None` if it is not on the stream. The error is for people.
+    /// Stream sequence of a published message; `None` if absent from the stream. The error is for
+    /// people.
     async fn locate(&self, _message: &Message) -> Result<Option<u64>, String> {
         Err("this dashboard does not know the stream".to_owned())
     }
 
-    /// How the stream stands, as what says why it would refuse a message now: for the preview of a change that has messages tried again. Nothing is published. The
-    /// error is for people.
+    /// A function that returns why the stream would reject a message now, for previews of retries.
+    /// Nothing is published. The error is for people.
     async fn refuses(&self) -> Result<Refuses, String> {
         Err("this dashboard does not know the stream".to_owned())
     }
 
-    /// Since when the outbox keeps the rows of published messages. Missing rows of that time are reported. Default: [`RowsKept::Nothing`], and none is reported.
+    /// Since when the outbox keeps rows of published messages; missing rows of that time are
+    /// reported. Default: [`RowsKept::Nothing`], so none is reported.
     fn rows_kept(&self) -> RowsKept {
         RowsKept::Nothing
     }
 
-    /// The consumers of the stream. The error is for people.
+    /// Consumers of the stream. The error is for people.
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         Ok(Vec::new())
     }
 
-    /// How the stream is filled, asked each two seconds while somebody looks; `None` if it is not known. The error is for people.
+    /// Use of the stream, read every two seconds while a page is open; `None` if unknown. The error
+    /// is for people.
     async fn filled(&self) -> Result<Option<StreamUse>, String> {
         Ok(None)
     }
 
-    /// What the inboxes of the stream's consumers say about these events. The error is for people.
+    /// Inbox rows of the stream's consumers for these events. The error is for people.
     async fn inboxes(&self, _events: &[EventId]) -> Result<InboxView, String> {
         Err("this dashboard does not know the inboxes".to_owned())
     }
 
-    /// The consumers of a message that is on the stream, with this stream sequence, and what their inboxes say of its event. The error is for people.
+    /// Consumers of a message on the stream, with their inbox rows for its event. The error is for
+    /// people.
     async fn readers(&self, _message: &Message, _stream_sequence: u64) -> Result<Readers, String> {
         Err("this dashboard does not know the consumers".to_owned())
     }
 
-    /// What is wrong with the log of a log relay, asked each ten seconds while somebody looks; `None` if nothing is, or there is no log. The error is for people.
+    /// Problem of the log of a log relay, read every ten seconds while a page is open; `None`
+    /// without a log or a problem. The error is for people.
     async fn log(&self) -> Result<Option<Reason>, String> {
         Ok(None)
     }
 }
 
-/// A stream of which nothing is known.
+/// A view for an unknown stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStream;
 
 impl StreamView for NoStream {}
 
-/// Waits for what makes an answer better, and is not needed for it. The error is for people.
+/// Bounds the wait for an optional answer. The error is for people.
 pub(crate) async fn answered<T>(
     patience: Duration,
     question: impl Future<Output = Result<T, String>>,
@@ -88,15 +95,15 @@ pub(crate) async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to the preview of a retry or a replay whether the causes of failures persist. Waits up to `patience` for each answer. Returns what could not
-/// be checked, for people.
+/// Adds to a preview of a retry or replay whether the causes still hold. Waits up to `patience`
+/// for each answer. Returns the part that could not be checked, for people.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,
     preview: &mut Preview,
     patience: Duration,
 ) -> Option<String> {
-    // A change that publishes nothing names no messages.
+    // A change that publishes nothing lists no messages.
     if preview.first.is_empty() {
         return None;
     }

@@ -1,15 +1,15 @@
-//! The columns of values: the command line makes tables and lines of them, and the dashboard makes HTML of them.
+//! Columns of values, shared by the terminal tables and the dashboard.
 
 use crate::next::Command;
 
-/// A column of a table, or a line about one value.
+/// A column of a table, or a line of a detail view.
 #[derive(Debug)]
 pub struct Column<T> {
-    /// Its name, in lower case with underscores.
+    /// Name, in lower case with underscores.
     pub name: &'static str,
-    /// The text of a value; empty if there is none. It is not safe for a terminal or for HTML yet.
+    /// Text of a value; empty if absent. Not escaped for terminals or HTML.
     pub text: fn(&T) -> String,
-    /// The command that shows more of what the text names.
+    /// Command that shows details of the value.
     pub shows: Option<fn(&T) -> Option<Command>>,
 }
 
@@ -23,7 +23,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// A column with the command that shows more of what its text names.
+    /// A column with a command that shows details of the value.
     pub const fn linked(
         name: &'static str,
         text: fn(&T) -> String,
@@ -37,8 +37,8 @@ impl<T> Column<T> {
     }
 }
 
-/// A value with columns.
+/// A type with columns.
 pub trait Columns: Sized + 'static {
-    /// Its columns, in the order in which people read them.
+    /// Columns in display order.
     const COLUMNS: &'static [Column<Self>];
 }

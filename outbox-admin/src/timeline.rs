@@ -1,6 +1,7 @@
-//! What became of the events of an aggregate: recorded, published, on the stream, and what each consumer has made of them.
+//! History of the events of an aggregate: recording, publishing, stream and consumers.
 //!
-//! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`Question`](crate::Question).
+//! Invariant: cost is bounded by the number of requested events; inbox rows are read by key. For
+//! the cause of a missing delivery see [`Question`](crate::Question).
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -20,93 +21,96 @@ use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::stream_view::{StreamView, answered};
 
-/// The events of an aggregate, oldest first.
+/// Events of an aggregate, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// Type of the aggregate.
+    /// Aggregate type.
     pub aggregate_type: String,
-    /// Id of the aggregate.
+    /// Aggregate id.
     pub aggregate_id: String,
-    /// The number of its last event that asks for order; `None` if it has recorded nothing, or was forgotten.
+    /// Last sequence; `None` if the aggregate has no sequenced event or was forgotten.
     pub last_sequence: Option<u64>,
-    /// Those that the outbox holds. It deletes published ones after their retention.
+    /// Events in the outbox. Published events are deleted after their retention.
     pub events: Vec<TimelineEvent>,
-    /// Whether these are all that were found.
+    /// Whether all events found are listed.
     pub is_complete: bool,
-    /// Numbers without a row behind the first listed event. Their rows were deleted; whether their events were published before is not known.
+    /// Missing sequences after the first listed event. Their rows were deleted; whether their
+    /// events were published first is unknown.
     pub holes: Vec<Hole>,
-    /// What could not be looked at.
+    /// Parts that could not be read.
     pub unseen: Vec<String>,
 }
 
-/// An event, or a copy of one, and what became of it.
+/// An event or a replayed copy, with its history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimelineEvent {
-    /// The message.
+    /// Message id.
     #[serde(serialize_with = "serial::text")]
     pub id: MessageId,
-    /// The event; a copy has the same.
+    /// Event id. A copy has the same event id.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// The place in lists: later rows have larger ones.
+    /// Position in lists: later rows have larger ids.
     pub row_id: i64,
-    /// Its number within the aggregate.
+    /// Sequence within the aggregate.
     pub sequence: Option<u64>,
-    /// The event type.
+    /// Event type.
     pub event_type: String,
-    /// The status of the message.
+    /// Status of the message.
     #[serde(serialize_with = "serial::status")]
     pub status: MessageStatus,
-    /// The last error of publishing it.
+    /// Last publishing error.
     pub error: Option<String>,
     /// When it was recorded.
     #[serde(serialize_with = "serial::time")]
     pub recorded_at: OffsetDateTime,
-    /// When the relay noted that it was published.
+    /// When the relay recorded the publishing.
     #[serde(serialize_with = "serial::time_if_any")]
     pub published_at: Option<OffsetDateTime>,
-    /// Its stream sequence, if it is on the stream.
+    /// Stream sequence, if on the stream.
     pub stream_sequence: Option<u64>,
-    /// Whether the stream was asked for it and does not hold it, although it was published, or may have been from the log.
+    /// Whether a lookup did not find the message on the stream although it was published, or may
+    /// have been published from the log.
     #[serde(skip)]
     pub is_not_on_stream: bool,
-    /// What consumers have made of it.
+    /// Results per consumer.
     pub effects: Vec<Effect>,
 }
 
-/// What a consumer has made of an event.
+/// Result of one consumer for an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Effect {
-    /// The consumer.
+    /// Consumer name.
     pub consumer: String,
-    /// What it has made of it.
+    /// Outcome.
     pub outcome: EffectOutcome,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub attempts: u64,
-    /// When.
+    /// Time of the outcome.
     #[serde(serialize_with = "serial::time_if_any")]
     pub at: Option<OffsetDateTime>,
-    /// The last error.
+    /// Last error.
     pub error: Option<String>,
 }
 
-/// What a consumer has made of an event.
+/// Outcome of an event at a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EffectOutcome {
-    /// It took effect.
+    /// The event took effect.
     Handled,
-    /// It failed, and will be tried again.
+    /// The event failed and will be retried.
     Failed,
-    /// It is a dead letter of the consumer.
+    /// The event is a dead letter of the consumer.
     DeadLetter,
-    /// The consumer has left it behind, and there is no row: it has no handler for it, keeps no rows, or has forgotten it.
+    /// The ack floor has passed the event without a row: no handler, a strategy without rows, or a
+    /// deleted row.
     Passed,
-    /// The consumer has not come to it, or it is none of the consumer's.
+    /// The consumer has not reached the event, or its filters exclude it.
     Open,
 }
 
@@ -120,14 +124,14 @@ impl fmt::Display for EffectOutcome {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EffectRow {
-    /// The event.
+    /// Event id.
     pub event_id: EventId,
-    /// What the consumer has made of it.
+    /// Result of the consumer.
     pub effect: Effect,
 }
 
 impl Timeline {
-    /// Up to `limit` events of an aggregate as the outbox has them.
+    /// Up to `limit` events of an aggregate from the outbox.
     ///
     /// # Errors
     ///
@@ -164,10 +168,10 @@ impl Timeline {
         })
     }
 
-    /// Adds where published events are on the stream, and what consumers have made of those. Each answer is waited for within `patience`; one that is
-    /// missing is named in [`unseen`](Self::unseen).
+    /// Adds stream sequences and consumer results of published events. Waits up to `patience` for
+    /// each answer; missing answers are listed in [`unseen`](Self::unseen).
     pub async fn follow(&mut self, store: &impl OutboxReader, stream: &dyn StreamView, patience: Duration) {
-        // One error says enough about the stream.
+        // One error is enough to report the stream.
         if let Err(error) = self.locate(store, stream, patience).await {
             self.unseen.push(format!("the stream: {error}"));
         }
@@ -230,7 +234,7 @@ impl TimelineEvent {
 }
 
 impl Timeline {
-    /// Adds what the inboxes say. `floors` are the consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+    /// Adds inbox rows. `floors`: consumers of the stream with their ack floors.
     pub(crate) fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
         for event in &mut self.events {
             let known = rows.iter().filter(|row| row.event_id == event.event_id);
@@ -265,15 +269,14 @@ impl Timeline {
     }
 }
 
-/// Events per statement.
 const IDS_MAX: usize = 200;
 
-/// Reads what consumers have made of events. `table` is the table of inbox messages as SQL writes it. A strategy with a key of its own keeps its rows under
-/// another id, so they are not found.
+/// Reads consumer results for events. `table` is the quoted name of the table of inbox messages.
+/// Rows of strategies with their own key have another id and are not found.
 ///
 /// # Errors
 ///
-/// The database's error, also if the table is missing.
+/// The error of the database, also if the table is missing.
 pub async fn effects(
     db: &DatabaseConnection,
     table: &str,
@@ -316,7 +319,7 @@ fn is_same(event: EventId, text: &str) -> bool {
     Uuid::parse_str(text).is_ok_and(|id| id == event.as_uuid())
 }
 
-/// By the primary key: consumer and id.
+/// Reads by the primary key (consumer, id).
 fn read_effects(backend: DbBackend, table: &str, consumers: &[String], events: &[EventId]) -> Statement {
     let columns = match backend {
         DbBackend::Postgres => {

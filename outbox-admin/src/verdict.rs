@@ -1,4 +1,4 @@
-//! How bad something is, and why.
+//! Severity and reason of a problem.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use crate::next::Next;
 
-/// How bad it is. A later value is worse.
+/// Severity. Later values are worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum State {
-    /// Nothing is wrong.
+    /// No problem.
     Well,
-    /// It goes on, or will by itself; somebody should look.
+    /// Work continues or will resume by itself, but an operator should look.
     Degraded,
-    /// It does not go on until somebody acts.
+    /// Work stops until an operator acts.
     Stuck,
 }
 
@@ -25,21 +25,21 @@ impl fmt::Display for State {
     }
 }
 
-/// What is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Reason {
-    /// How bad it is.
+    /// Severity.
     pub state: State,
-    /// What is wrong, in a sentence.
+    /// Description, one sentence.
     pub what: String,
-    /// What to do next.
+    /// Next step.
     #[serde(flatten)]
     pub next: Next,
 }
 
 impl Reason {
-    /// What is wrong, how bad it is, and the command that shows more or mends it.
+    /// A problem with its severity, description and next step.
     #[must_use]
     pub fn new(state: State, what: impl Into<String>, next: impl Into<Next>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Numbers and times in sentences and columns, and names in commands.
+//! Formats numbers, times and names for sentences, columns and commands.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -15,12 +15,11 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// A count that may have stopped here: `100,000+`.
+/// A lower bound: `100,000+`.
 pub(crate) fn at_least(count: u64) -> String {
     format!("{}+", with_commas(count))
 }
 
-/// `100,000`.
 pub(crate) fn with_commas(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
@@ -28,12 +27,11 @@ pub(crate) fn with_commas(count: u64) -> String {
     }
 }
 
-/// A length as answers hold it.
 pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A duration as people say it, with one unit.
+/// A duration with one unit, for sentences.
 #[must_use]
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -46,7 +44,7 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// A duration in a column, with one unit and no space.
+/// A duration with one unit and no space, for columns.
 #[must_use]
 pub fn compact(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -64,30 +62,31 @@ pub fn compact(duration: Duration) -> String {
 pub fn utc(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     let text = time.to_offset(UtcOffset::UTC).format(&form);
-    // A year beyond the form only comes from a damaged row.
+    // Only damaged rows have such a year.
     text.unwrap_or_else(|_| time.to_string())
 }
 
-/// The value, or nothing.
+/// The value as text; empty for `None`.
 pub fn any(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// `yes`, or nothing.
+/// `yes` or empty.
 #[must_use]
 pub fn yes(is_so: bool) -> String {
     if is_so { "yes".to_owned() } else { String::new() }
 }
 
-/// A name as an argument in a shell: in quotes, unless each shell takes it as it is.
+/// Quotes a name for a shell, unless every shell reads it literally.
 #[must_use]
 pub fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
-    // A word that begins with a dash would be an option.
+    // A leading dash would be an option.
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
         return name.to_owned();
     }
-    // A terminal shows no control characters, so what would be copied holds their bytes as escapes, which bash, ksh and zsh read.
+    // Control characters do not survive copying from a terminal, so they become escapes of bash,
+    // ksh and zsh.
     if name.chars().any(is_hidden) {
         let mut text = "$'".to_owned();
         for character in name.chars() {
@@ -95,7 +94,7 @@ pub fn quoted(name: &str) -> String {
                 '\'' | '\\' => text.extend(['\\', character]),
                 _ if is_hidden(character) => {
                     for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                        // Writing to a `String` does not fail.
+                        // Writing to a `String` cannot fail.
                         let _ = write!(text, "\\x{byte:02x}");
                     }
                 }
@@ -108,7 +107,7 @@ pub fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// Whether a terminal obeys the character, or turns the direction of the text at it.
+/// Control characters, and characters that change the text direction.
 fn is_hidden(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,4 +1,4 @@
-//! The rules about streams and consumers: what is a finding.
+//! Doctor rules for streams and consumers.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::next::{Command, Next};
 use crate::verdict::{Reason, State};
 use crate::words::quoted;
 
-/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
+/// Covers a usual outage plus a relay crash.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
-/// How much longer an inbox must remember than the stream keeps messages: the two servers have two clocks.
+/// The stream and the inbox use clocks of different servers.
 const MEMORY_MARGIN: Duration = Duration::from_hours(1);
-/// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
+/// Default limit of an outbox for payload plus headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// What the server says of a durable consumer, and the database of its inbox.
+/// Settings and state of a durable consumer, from the broker and its inbox database.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConsumerFacts {
-    /// Its name.
+    /// Consumer name.
     pub name: String,
-    /// The settings that an inbox would change or refuse, each with the value seen and the value needed.
+    /// Settings that an inbox would change or reject, each as (seen, needed).
     pub unfit: Vec<(String, String)>,
-    /// How it stands; `None` if it was not examined.
+    /// State; `None` if not examined.
     pub row: Option<ConsumerRow>,
-    /// Why it is paused.
+    /// Reason of the pause; `None` if not paused.
     pub paused: Option<String>,
-    /// How long its inbox remembers what it has handled.
+    /// How long the inbox remembers handled messages; `None` if not known.
     pub memory: Option<Duration>,
 }
 
-/// The bound of a stream that a command makes, unless its outbox has one.
+/// Default `max_bytes` of a stream created by a command: 10 GB.
 pub const MAX_BYTES: u64 = 10_000_000_000;
 
-/// What is wrong with the stream.
+/// Findings about a stream.
 #[must_use]
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = full(stream).into_iter().collect();
@@ -46,7 +46,6 @@ pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     found
 }
 
-/// How long it keeps messages, and their ids.
 fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
@@ -83,7 +82,6 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     found
 }
 
-/// The bounds of the stream, and what the server does when one is reached.
 fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
@@ -92,7 +90,7 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         }
     };
     let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
-    // One that drops messages already is another finding.
+    // `full` reports a stream that already drops messages.
     check(
         is_limited && stream.drops_oldest && reached(stream).is_none(),
         Check::Discard,
@@ -133,7 +131,6 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
     found
 }
 
-/// Whether what was confirmed stays, whatever happens to a server.
 fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
@@ -172,7 +169,7 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
     found
 }
 
-/// What is wrong with a consumer of the stream.
+/// Findings about a consumer of the stream.
 #[must_use]
 pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
     let (name, mut found) = (&consumer.name, Vec::new());
@@ -210,7 +207,6 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
     found
 }
 
-/// Whether messages may be deleted before the consumer has read them, or nobody reads them.
 fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
     let name = &consumer.name;
     let report = |state, seen: String, needed: String, next: Next| {
@@ -222,7 +218,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
             next,
         ))
     };
-    // What is older than half of the time that messages are kept is in danger; the rest of the time is for mending it.
+    // Half of `max_age` is the warning limit: the other half is left for the repair.
     let oldest = consumer.row.as_ref().and_then(|row| row.oldest);
     if let (Some(oldest), Some(max_age)) = (oldest, stream.max_age)
         && oldest > max_age / 2
@@ -250,7 +246,6 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
     None
 }
 
-/// What is wrong with how far it has come.
 fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
     let troubles = consumer.row.iter().flat_map(ConsumerRow::troubles);
     let diagnosis = |(trouble, reason): (ConsumerTrouble, Reason)| {
@@ -264,7 +259,7 @@ fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
                 Check::ConsumerBehind,
                 "handlers that end, and keep up with what comes",
             ),
-            // Each has a finding of its own.
+            // Other checks report these two.
             ConsumerTrouble::Paused | ConsumerTrouble::Absent => return None,
         };
         let about = (consumer.name.as_str(), reason.what);
@@ -273,7 +268,6 @@ fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
     troubles.filter_map(diagnosis).collect()
 }
 
-/// Whether its inbox forgets what the stream can still deliver.
 fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
     let memory = consumer.memory?;
     let (kept, next) = match stream.max_age {

@@ -1,7 +1,7 @@
-//! Reads what a database says of itself and of the numbers of messages.
+//! Reads facts for the database rules of the doctor.
 //!
-//! Invariant: at most 1,000 rows by an index; no row of the outbox is locked. What the login may not see is left out, and
-//! named.
+//! Invariant: reads at most 1,000 outbox rows, through an index, and locks none. Facts that the
+//! login may not read are listed as unseen.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use time::OffsetDateTime;
 
 use super::Check;
 
-/// What a database says of itself.
+/// Facts about a database.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DatabaseFacts {
-    /// How far its clock is ahead of that of this machine, in seconds; negative if it is behind.
+    /// Seconds by which the database clock is ahead of the local clock; negative if behind.
     pub clock_ahead: f64,
-    /// How exact that is, in seconds: half of the time that the answer took.
+    /// Uncertainty of `clock_ahead` in seconds: half of the query's round trip.
     pub clock_error: f64,
-    /// How many of the newest messages have a higher number than `outbox_aggregates` has assigned.
+    /// Number of the newest messages whose sequence exceeds the last one in `outbox_aggregates`.
     pub ahead_of_aggregates: u64,
-    /// The statement that sets `outbox_aggregates` to the highest numbers.
+    /// SQL that raises `outbox_aggregates` to the highest sequences.
     pub(super) raise_numbers: String,
-    /// What this login may not see.
+    /// Facts that the login may not read.
     pub unseen: Vec<String>,
-    /// The checks that could not be made without it.
+    /// Checks skipped for lack of these facts.
     pub not_checked: Vec<Check>,
 }
 
-/// Reads the facts. `messages` and `aggregates` are the outbox's tables as SQL writes them.
+/// Reads the facts. `messages` and `aggregates` are quoted table names.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database. Missing rights on the tables are no error: see `unseen`.
 pub async fn database_facts(
     db: &DatabaseConnection,
     messages: &str,
@@ -44,14 +44,13 @@ pub async fn database_facts(
     Ok(facts)
 }
 
-/// How many of the newest messages [`read_numbers`] compares.
 const NEWEST: u32 = 1_000;
 
-/// Compares the sequence of each of the newest messages with the last sequence of its aggregate.
-/// If `outbox_aggregates` alone was restored from a backup, writers assign sequences twice.
+/// Detects that `outbox_aggregates` alone was restored from a backup: writers would then assign
+/// sequences twice.
 async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str, facts: &mut DatabaseFacts) {
-    // An index has each order. If PostgreSQL knows the limit and has old statistics, PostgreSQL
-    // sorts all rows.
+    // Each order has an index. A subquery hides the limit from PostgreSQL's planner, which would
+    // sort all rows if its statistics are outdated.
     let (order, limit, on_conflict, alias) = match db.get_database_backend() {
         DbBackend::Postgres => (
             "id",
@@ -97,18 +96,17 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
     );
 }
 
-/// Whether every new session of a database can only read by a setting of the server or of the
-/// database, so that no relay renews its leases there. Settings of this login alone do not count,
-/// and neither does a standby, whose relays may use the primary. A session that was opened with the
-/// setting itself sees it of the database and not of the server.
+/// Whether a setting of the server or the database makes every new session read-only, so that no
+/// relay can renew its leases. Settings of the login and standbys do not count. If the session
+/// itself was opened with the setting, only a setting of the database is detected.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database.
 pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
-            // The setting of a database precedes that of all databases.
+            // A setting of the database overrides the setting for all databases.
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_settings \
              WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source IN \
              ('command line', 'configuration file', 'environment variable', 'global', 'database')) \
@@ -133,7 +131,7 @@ async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Resul
             "SELECT CAST(extract(epoch FROM pg_catalog.clock_timestamp()) AS double precision) AS now"
         }
         DbBackend::MySql => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE) AS now",
-        // A file has the clock of this machine.
+        // SQLite uses the local clock.
         _ => return Ok(()),
     };
     let asked = seconds(OffsetDateTime::now_utc());
@@ -156,12 +154,12 @@ async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, 
         .await
 }
 
-/// How long the inbox of a consumer remembers what it has handled, by the newest row of its table; `None` if there is none. `table` is the table of inbox
-/// messages as SQL writes it.
+/// How long an inbox remembers handled messages, from the newest row of the consumer; `None`
+/// without rows. `table` is the quoted name of the table of inbox messages.
 ///
 /// # Errors
 ///
-/// The database's error, also if the table is missing.
+/// The error of the database, also if the table is missing.
 pub async fn inbox_memory(
     db: &DatabaseConnection,
     table: &str,
@@ -179,7 +177,7 @@ pub async fn inbox_memory(
         ),
         _ => ("CAST(expires_at - processed_at AS REAL) / 1000000", "?"),
     };
-    // Reads the index of `expires_at` from its end.
+    // Reads the last entry of the index on `expires_at`.
     let sql = format!(
         "SELECT {seconds} AS seconds FROM {table} WHERE consumer = {name} ORDER BY expires_at DESC LIMIT 1"
     );

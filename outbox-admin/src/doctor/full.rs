@@ -1,4 +1,4 @@
-//! The rule about a stream that is full.
+//! Doctor rule for a full stream.
 
 use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
@@ -6,7 +6,6 @@ use crate::forecast;
 use crate::next::Next;
 use crate::verdict::State;
 
-/// A bound that is reached: what the stream holds of it, and the flag that doubles it.
 pub(super) fn reached(stream: &StreamFacts) -> Option<(String, String)> {
     forecast::reached(
         (stream.messages, stream.max_messages),
@@ -14,7 +13,6 @@ pub(super) fn reached(stream: &StreamFacts) -> Option<(String, String)> {
     )
 }
 
-/// Whether there is no room for the next message.
 pub(super) fn full(stream: &StreamFacts) -> Option<Diagnosis> {
     let (holds, flag) = reached(stream)?;
     let disk = "if the disk has room for it";

@@ -1,7 +1,8 @@
-//! Whether database, stream, consumers and settings fit together, before or while something is wrong.
+//! Checks whether database, stream, consumers and settings fit together.
 //!
-//! The judgement is made of pure functions over facts; the list of checks is closed. Invariants: nothing is changed; each finding has what was seen, what is
-//! needed, and what mends it. Not here: how far the work has come, see [`status`](fn@crate::status).
+//! Rules are pure functions over facts. Invariant: checks only read, and every finding has a
+//! seen value, a needed value and a repair. For the progress of the work see
+//! [`status`](fn@crate::status).
 
 mod broker;
 mod database;
@@ -23,66 +24,66 @@ use crate::next::Next;
 use crate::verdict::State;
 use crate::words::{count, counted};
 
-/// What is checked.
+/// The closed list of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Check {
     /// The database answers and accepts the login.
     Database,
-    /// The version of the database's server is supported.
+    /// The version of the database server is supported.
     DatabaseVersion,
-    /// The tables are there, and are those of this version.
+    /// The tables exist and have this version.
     Tables,
     /// The login has the rights of a relay.
     Rights,
-    /// Settings of the database with which messages would be late or lost.
+    /// No database setting delays or loses messages.
     DatabaseSetting,
-    /// The clocks of the database and of this machine agree.
+    /// The database clock and the local clock agree.
     Clock,
-    /// `outbox_aggregates` has assigned the numbers of the newest messages.
+    /// `outbox_aggregates` covers the sequences of the newest messages.
     Numbers,
-    /// A relay is alive, live relays do their work, and all publish to one destination.
+    /// A relay is alive, live relays work, and all publish to one destination.
     Relays,
-    /// Each partition has a lease row, and no lease ends later than leases last.
+    /// Every partition has a lease row, and no lease exceeds the maximum lease time.
     Leases,
-    /// No row-level security hides rows of the tables.
+    /// No row-level security hides rows.
     RowSecurity,
-    /// No pause of publishing was forgotten or holds nothing, and nothing is held without one.
+    /// No pause is old or matches nothing, and every held message has a pause.
     Pauses,
-    /// The database's log is set up, if the outbox has one, and a relay reads it.
+    /// The log of the database is set up and read by a relay, if the outbox uses one.
     Log,
-    /// NATS answers, accepts the login, and denies it nothing that is looked at.
+    /// NATS answers, accepts the login and grants the rights needed by the checks.
     Nats,
-    /// The stream is there, takes the messages of this outbox, and has room for the next one.
+    /// The stream exists, captures this outbox's subjects and has room.
     Stream,
-    /// The stream drops a second copy for long enough.
+    /// The duplicate window is long enough.
     DuplicateWindow,
     /// The stream keeps messages at least as long as the outbox.
     MaxAge,
-    /// A full stream refuses, and drops nothing.
+    /// A full stream rejects new messages instead of dropping old ones.
     Discard,
-    /// The stream has a bound.
+    /// The stream has a size limit.
     MaxBytes,
-    /// The stream keeps messages whether they were read or not.
+    /// The stream keeps messages after they were read.
     StreamRetention,
-    /// What was confirmed survives a server.
+    /// Confirmed messages survive the loss of a server.
     Replicas,
-    /// The stream keeps all messages of a subject.
+    /// The stream has no limit per subject.
     MaxMessagesPerSubject,
-    /// Messages of any permitted size are taken.
+    /// The stream accepts messages of every permitted size.
     PayloadLimit,
     /// The version of nats-server is supported.
     NatsVersion,
-    /// A durable consumer has the settings that an inbox needs.
+    /// A durable consumer has the settings an inbox needs.
     ConsumerSettings,
-    /// A consumer is not paused.
+    /// No consumer is paused.
     ConsumerPaused,
-    /// A consumer reads its messages before the stream deletes them.
+    /// Consumers read messages before the stream deletes them.
     ConsumerBehind,
-    /// A consumer has no open dead letters.
+    /// No consumer has open dead letters.
     ConsumerDeadLetters,
-    /// An inbox remembers a message longer than the stream keeps it.
+    /// Inboxes remember messages longer than the stream keeps them.
     InboxMemory,
 }
 
@@ -126,33 +127,33 @@ impl Check {
     ];
 }
 
-/// Something that does not fit.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// Which check has found it.
+    /// The check.
     pub check: Check,
-    /// How bad it is.
+    /// Severity.
     pub state: State,
-    /// What it is about: a consumer, a table; empty if the check says it.
+    /// Subject, such as a consumer or a table; empty if the check names it.
     pub subject: String,
-    /// What was seen.
+    /// Value or error seen.
     pub seen: String,
-    /// What is needed, and why.
+    /// Value needed, and why.
     pub needed: String,
-    /// What mends it.
+    /// The repair.
     #[serde(flatten)]
     pub next: Next,
 }
 
 impl Diagnosis {
-    /// A finding of which nothing is known but an error.
+    /// A finding of state [`State::Stuck`] for a check that failed with an error.
     #[must_use]
     pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: impl Into<Next>) -> Self {
         Self::new(check, State::Stuck, ("", seen), needed, next)
     }
 
-    /// A finding, with its subject, the value seen, the value needed, and the next step.
+    /// A finding with its subject, the seen value, the needed value and the repair.
     #[must_use]
     pub fn new(
         check: Check,
@@ -172,24 +173,24 @@ impl Diagnosis {
     }
 }
 
-/// What the checks have found, and which of them were made.
+/// Result of the checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Examination {
-    /// What does not fit.
+    /// Findings.
     pub findings: Vec<Diagnosis>,
-    /// What could not be looked at, for people.
+    /// Facts that could not be read, for people.
     pub unseen: Vec<String>,
     made: BTreeSet<Check>,
 }
 
 impl Examination {
-    /// Notes that these checks were made.
+    /// Marks checks as done.
     pub fn made(&mut self, checks: impl IntoIterator<Item = Check>) {
         self.made.extend(checks);
     }
 
-    /// The checks that neither were made nor have a finding.
+    /// Checks that neither ran nor have a finding.
     #[must_use]
     pub fn not_checked(&self) -> Vec<Check> {
         let has_finding = |check: &Check| self.findings.iter().any(|finding| finding.check == *check);
@@ -197,7 +198,8 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// How many checks were made, and how many findings there are: `28 checks, 1 finding`, or `27 of 28 checks, 1 finding; 1 check was not made`.
+    /// Number of checks and findings: `28 checks, 1 finding`, or `27 of 28 checks, 1 finding; 1
+    /// check was not made`.
     #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());

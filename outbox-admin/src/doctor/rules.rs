@@ -1,4 +1,4 @@
-//! The rules about databases and relays: what is a finding.
+//! Doctor rules for databases and relays.
 
 use std::time::Duration;
 
@@ -17,12 +17,10 @@ use crate::relay_causes;
 use crate::verdict::State;
 use crate::words::quoted;
 
-/// The largest difference of the clocks.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(5);
-/// The longest time that publishing may be paused.
 const PAUSED_MAX: Duration = Duration::from_hours(24);
 
-/// Findings of the check that a relay makes at its start.
+/// Findings from the setup check of a relay.
 #[must_use]
 pub fn of_setup(checked: Result<Vec<SetupProblem>, StoreError>) -> Vec<Diagnosis> {
     let found = |state| move |problem: SetupProblem| of_problem(problem, state);
@@ -96,7 +94,7 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
     vec![Diagnosis::new(check, state, ("", seen), needed, next)]
 }
 
-/// What is wrong with the database.
+/// Findings about the database.
 #[must_use]
 pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = of_clock(facts).into_iter().collect();
@@ -110,7 +108,7 @@ pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
             State::Stuck,
             ("", seen),
             "the number of the last message of each aggregate: the next messages get numbers of earlier ones",
-            // No shell runs a statement.
+            // The statement is SQL, not a shell command.
             Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
     }
@@ -147,7 +145,7 @@ fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
     ))
 }
 
-/// What is wrong with the relays. `as_relay`: whether the login that asks has the rights of a relay.
+/// Findings about the relays. `as_relay`: whether the login has the rights of a relay.
 #[must_use]
 pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
     if relays.is_empty() {
@@ -186,7 +184,7 @@ pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool)
     found
 }
 
-/// What is wrong with the leases of the partitions.
+/// Findings about the partition leases.
 #[must_use]
 pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
     let present = leases.len();
@@ -214,18 +212,18 @@ pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
     }
 }
 
-/// What is known of the pauses of publishing and of what they hold.
+/// Pauses of publishing and the messages they hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PauseFacts {
-    /// The pauses, as the store lists them.
+    /// The pauses, as listed by the store.
     pub pauses: Vec<Pause>,
-    /// Aggregate types of standing pauses of which there is no aggregate and no message.
+    /// Paused aggregate types without any aggregate or message.
     pub unknown_types: Vec<String>,
-    /// Aggregate types of which messages are held, without a pause that would release them.
+    /// Aggregate types with held messages but without a pause that would release them.
     pub without_pause: Vec<String>,
 }
 
-/// What is wrong with the pauses of publishing, and with what is held. `now`: the time, by which the age of a pause is counted.
+/// Findings about pauses and held messages. `now` determines the age of a pause.
 #[must_use]
 pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
     let standing = held.pauses.iter().filter(|pause| pause.stands());
@@ -275,12 +273,11 @@ fn of_pause(pause: &Pause, now: OffsetDateTime) -> Option<Diagnosis> {
     ))
 }
 
-/// The command that ends a pause.
 fn unpause(aggregate_type: Option<&str>) -> Command {
     unpause_command(aggregate_type).flag("--yes")
 }
 
-/// A duration as the commands of NATS take it, without loss.
+/// Formats a duration for the `nats` commands, without loss.
 pub(super) fn span(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     match (seconds, millis) {
@@ -293,7 +290,7 @@ pub(super) fn span(duration: Duration) -> String {
 }
 
 impl Failing {
-    /// What `doctor` says of it, if it is the stream that does not fit.
+    /// The finding of `doctor`; `None` if a stream captures the subject.
     #[must_use]
     pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
         let subject = self.subject.as_deref()?;

@@ -1,67 +1,66 @@
-//! What the rules about streams go by.
+//! Input of the doctor rules for streams.
 
 use std::time::Duration;
 
 use crate::next::{Command, Next};
 use crate::words::quoted;
 
-/// How to remove a limit per subject that refuses. A server rejects the removal of one setting without the other.
+/// Advice for removing a limit per subject that rejects messages. The server rejects a change of
+/// only one of the two settings.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
 
-/// What the outbox is set to.
+/// Settings of the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// How long published messages are kept; `None` if for ever.
+    /// How long published messages are kept; `None`: forever.
     pub retention: Option<Duration>,
 }
 
-/// What the server says of the stream.
+/// Settings and use of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Its name.
+    /// Stream name.
     pub name: String,
-    /// Whether it keeps messages until a limit, whether they were read or not.
+    /// Whether messages stay after they were read (retention policy `limits`).
     pub keeps_what_was_read: bool,
-    /// The time in which a second copy is dropped.
+    /// Duplicate window: second copies within this time are dropped.
     pub duplicate_window: Duration,
-    /// The age at which messages are deleted; `None` for never.
+    /// Age at which messages are deleted; `None`: never.
     pub max_age: Option<Duration>,
-    /// Its most bytes; `None` for no limit.
+    /// Size limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
-    /// Its most messages; `None` for no limit.
+    /// Limit of messages; `None`: no limit.
     pub max_messages: Option<u64>,
-    /// Messages that it holds.
+    /// Messages on the stream.
     pub messages: u64,
-    /// Their size in bytes.
+    /// Size of the messages in bytes.
     pub bytes: u64,
-    /// Whether a full stream drops its oldest messages, and does not refuse.
+    /// Whether a full stream drops its oldest messages instead of rejecting new ones.
     pub drops_oldest: bool,
-    /// Messages that it keeps per subject; `None` for no limit.
+    /// Limit of messages per subject; `None`: no limit.
     pub max_messages_per_subject: Option<u64>,
-    /// Whether it refuses further messages of a subject that holds so many, and does not drop the oldest one.
+    /// Whether the limit per subject rejects new messages instead of dropping the oldest.
     pub refuses_per_subject: bool,
-    /// Whether it is in memory only.
+    /// Whether the stream is in memory only.
     pub is_in_memory: bool,
-    /// Copies of it.
+    /// Number of replicas.
     pub replicas: usize,
-    /// Whether its server is one of several.
+    /// Whether the server is part of a cluster.
     pub is_clustered: bool,
-    /// The largest message that server and stream take, with its headers.
+    /// Largest message the server and the stream accept, in bytes with headers.
     pub message_bytes: usize,
-    /// The version of the server.
+    /// Server version.
     pub version: String,
-    /// Whether that is 2.9 or newer.
+    /// Whether the server is 2.9 or newer.
     pub is_supported: bool,
 }
 
 impl StreamFacts {
-    /// The command that changes settings of the stream.
     pub(super) fn edit(&self, flags: &str) -> Command {
         Command::new(format!("nats stream edit {} {flags}", quoted(&self.name)))
     }
 
-    /// The command that takes the limit per subject away.
     pub(super) fn unlimit_subjects(&self) -> Next {
         match self.refuses_per_subject {
             true => Next::and_advice(self.edit("--interactive"), WITHOUT_LIMIT_PER_SUBJECT),

@@ -1,4 +1,4 @@
-//! When a stream is full, and what one that drops its oldest messages takes from a consumer.
+//! Predicts which unread messages a full stream drops.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use super::{ConsumerSeen, Outlook, Prospect, StreamUse, Subject, rate, time_for}
 use crate::next::Command;
 use crate::words::in_words;
 
-/// Whether so many messages are all that the stream takes.
 fn is_full_of_messages(used: u64, most: u64) -> bool {
     used >= most
 }
 
-/// The same of bytes. Some are left: the next message is too large for them, if it is as large as those before.
+/// A stream is full of bytes if a message of average size does not fit.
 pub(super) fn is_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
     let room = most.saturating_sub(used);
     used.checked_div(messages).is_some_and(|size| room < size)
 }
 
-/// The flag of `nats stream edit` that doubles a bound: `doubled("max-msgs", 5)` is `--max-msgs=10`.
+/// The `nats stream edit` flag that doubles a limit: `doubled("max-msgs", 5)` is
+/// `--max-msgs=10`.
 #[must_use]
 pub fn doubled(option: &str, most: u64) -> String {
     format!("--{option}={}", most.saturating_mul(2))
 }
 
-/// A bound that is reached: what the stream holds of it, and the flag that doubles it. Of both kinds: how much there is, and the bound.
+/// The limit reached (as text) and the flag that doubles it. Each argument is (used, limit).
 pub(crate) fn reached(
     (messages, max_messages): (u64, Option<u64>),
     (bytes, max_bytes): (u64, Option<u64>),
@@ -39,7 +39,6 @@ pub(crate) fn reached(
 }
 
 impl StreamUse {
-    /// As the function of this name.
     pub(crate) fn reached(&self) -> Option<(String, String)> {
         reached((self.messages, self.max_messages), (self.bytes, self.max_bytes))
     }
@@ -48,13 +47,12 @@ impl StreamUse {
         self.reached().is_some()
     }
 
-    /// Messages that have left it.
     fn gone(&self) -> u64 {
         self.last_sequence.saturating_sub(self.messages)
     }
 }
 
-/// What a full stream drops next although this consumer has not read it, unless it has caught up before.
+/// `None` if the consumer catches up before the stream drops its oldest unread message.
 pub(super) fn of_drops(
     (earlier, now): (&StreamUse, &StreamUse),
     consumer: &ConsumerSeen,
@@ -65,7 +63,8 @@ pub(super) fn of_drops(
     if !now.drops_oldest || !now.is_full() {
         return None;
     }
-    // A message is dropped after as much time as it takes to drop all that are there now.
+    // Time to drop every message now on the stream, which is how long the stream keeps each
+    // message.
     let kept = time_for(now.messages, rate(earlier.gone(), now.gone(), between))?;
     let within = kept.saturating_sub(oldest);
     if caught_up.is_some_and(|caught_up| caught_up < within) {

@@ -1,4 +1,4 @@
-//! What the forecast foresees, and the sentence that it says.
+//! Tests of the forecast and its sentences.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn a_backlog_beyond_the_count_has_a_rate_and_an_end() {
         &about(2_000_000),
         &[(Outlook::Never, None, grows)],
     );
-    // A count and an estimate cannot be compared.
+    // A count and an estimate are not comparable.
     check(&about(200_000), &backlog(99_000), &[]);
 }
 
@@ -129,7 +129,7 @@ fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
     );
 }
 
-/// A stream that holds 1,000 messages at most, and its consumer.
+/// A stream limited to 1,000 messages, with its consumer.
 fn full(drops_oldest: bool, last_sequence: u64, left: u64, oldest: u64) -> Seen {
     let mut seen = consumer(left, last_sequence - left, Some(oldest));
     let stream = seen.stream.as_mut().unwrap();
@@ -144,13 +144,13 @@ fn what_a_full_stream_drops_unread_is_told_with_its_time() {
     let drops =
         "the stream is full and drops its oldest messages: that of this consumer in 60 s, read or not";
     let never = "400 messages are left; it passes 10.0 stream sequences each second and never catches up at this rate";
-    // It drops 10 messages each second, so it keeps one for 100 seconds.
+    // The stream drops 10 messages per second, so it keeps each message for 100 seconds.
     check(
         &full(true, 5_000, 400, 40),
         &full(true, 5_100, 400, 40),
         &[(Outlook::Runs, Some(60), drops), (Outlook::Never, None, never)],
     );
-    // It has caught up before.
+    // The consumer catches up first.
     let ends = "100 messages are left, 30.0 fewer each second; it catches up in 3 s";
     check(
         &full(true, 5_000, 400, 40),

@@ -1,7 +1,7 @@
-//! Whether what consumers have failed of still holds, before their dead letters are tried again.
+//! Checks whether the causes of consumer dead letters still hold.
 //!
-//! Invariants: nothing is changed, and no handler runs. Whether a handler would fail again shows only when it is tried: then it is said to be unknown, together with
-//! what is known of it.
+//! Invariant: reads only, and runs no handler. Whether a handler would fail again is always
+//! [`Holds::Unknown`].
 
 use std::collections::HashSet;
 
@@ -17,40 +17,40 @@ use crate::recheck::{Holds, Obstacle};
 use crate::words::counted;
 use crate::{ConsumerRow, serial};
 
-/// Most groups that are looked at, the largest ones.
+/// The largest groups are checked.
 const GROUPS_MAX: usize = 10;
 
-/// Most dead letters that are read to count those that failed since, for each group.
 const SINCE_MAX: usize = 1_000;
 
-/// Whether the cause still holds of which a group of dead letters has failed.
+/// Whether the cause of a group of dead letters still holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterCause {
-    /// Whether it holds.
+    /// Whether the cause holds.
     pub holds: Holds,
-    /// What it is.
+    /// The cause.
     pub obstacle: Obstacle,
     /// The group, as `outbox dead-letters groups` shows it.
     #[serde(flatten)]
     pub group: LetterGroup,
-    /// How many others have failed in the same way since the last one of the group. Counting stops at 1,000 dead letters of the consumer.
+    /// Other dead letters with the same failure since the group's last one, among at most 1,000 of
+    /// the consumer.
     pub failed_since: u64,
-    /// When the last of those failed.
+    /// When the last of these failed.
     #[serde(serialize_with = "serial::time_if_any")]
     pub last_failed_at: Option<OffsetDateTime>,
-    /// What is so, in a sentence.
+    /// The result as a sentence.
     pub what: String,
-    /// The command that helps, if one does.
+    /// Next command, if one helps.
     pub next: Option<Command>,
 }
 
-/// Says whether the causes still hold of which dead letters have failed, by groups, the 10 largest ones. `consumers` are those that the dead letters belong to; an error,
-/// for people, if the broker could not be asked.
+/// Checks the causes of the 10 largest groups of dead letters. `consumers` are their consumers,
+/// or an error text if the broker could not be read.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database.
 pub async fn letter_causes(
     letters: &DeadLetters,
     selected: &[LetterRow],
@@ -104,7 +104,7 @@ fn judge(
             format!("they would wait: consumer {name} is paused: {reason}"),
             Some(Command::from("outbox consumers resume").arg(&name)),
         ),
-        // One look: the process may have asked a moment later.
+        // A single observation: a process may pull a moment later.
         Ok(Some(ConsumerRow {
             is_receiving: Some(false),
             unacknowledged: None | Some(0),

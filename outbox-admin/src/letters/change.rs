@@ -1,6 +1,6 @@
-//! Changes of dead letters of consumers: what one would do, and making it.
+//! Previews and applies changes to consumer dead letters.
 //!
-//! Invariant: a preview changes nothing.
+//! Invariant: a preview only reads.
 
 use outbox_core::{Intent, Operation, OperationId, OperationKind, OperationScope};
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
@@ -13,10 +13,10 @@ use super::causes::LetterCause;
 use super::groups::GroupFingerprint;
 use crate::serial;
 
-/// Most keys of dead letters that an operation names as what it was to take.
+/// Maximum number of keys stored in an operation's scope.
 const KEYS_MAX: usize = 1_000;
 
-/// Most keys of a selection.
+/// Maximum number of keys per selection.
 const SELECTED_MAX: usize = 10_000;
 
 /// What a change to dead letters would do.
@@ -25,16 +25,17 @@ const SELECTED_MAX: usize = 10_000;
 pub struct LetterPreview {
     /// The change.
     pub change: LetterChange,
-    /// Dead letters that it would change.
+    /// Number of dead letters to be changed.
     pub dead_letters: u64,
-    /// What it would do: one sentence each.
+    /// Effects, one sentence each.
     pub effects: Vec<String>,
-    /// For a retry: whether the causes still hold of which they have failed, if somebody has asked [`letter_causes`](crate::letter_causes).
+    /// Retry: whether the causes still hold. Filled by the caller with
+    /// [`letter_causes`](crate::letter_causes).
     pub causes: Vec<LetterCause>,
 }
 
 impl LetterPreview {
-    /// Of a change of so many dead letters.
+    /// The preview for a number of dead letters.
     #[must_use]
     pub fn of(change: LetterChange, dead_letters: u64) -> Self {
         Self {
@@ -50,16 +51,16 @@ impl LetterPreview {
     }
 }
 
-/// A change to dead letters of consumers.
+/// A change to consumer dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LetterChange {
-    /// Open ones are to be tried again.
+    /// Marks open dead letters for retry.
     Retry,
-    /// Those that are to be tried again are open again.
+    /// Reopens dead letters marked for retry.
     CancelRetry,
-    /// They are deleted, and with them the only copy of their bytes outside the stream.
+    /// Deletes dead letters: the only copy of their bytes outside the stream.
     Discard,
 }
 
@@ -70,13 +71,13 @@ impl fmt::Display for LetterChange {
 }
 
 impl LetterChange {
-    /// A new operation that makes the change, for [`carry_out_letters`].
+    /// A new operation for [`carry_out_letters`].
     #[must_use]
     pub fn operation(self, selection: &DeadLetterSelection, intent: Intent) -> Operation {
         Operation::new(self.kind(), scope(selection), intent)
     }
 
-    /// As [`Self::operation`], on the dead letters of a group.
+    /// A new operation on the dead letters of a group, as [`Self::operation`].
     #[must_use]
     pub fn operation_on_group(
         self,
@@ -97,7 +98,7 @@ impl LetterChange {
         }
     }
 
-    /// The dead letters that the change takes.
+    /// Narrows a selection to the dead letters that the change applies to.
     #[must_use]
     pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
@@ -109,7 +110,6 @@ impl LetterChange {
         selection
     }
 
-    /// What it does: one sentence each.
     pub(crate) fn effects(self) -> Vec<String> {
         let effects: &[&str] = match self {
             Self::Retry => &[
@@ -129,25 +129,26 @@ impl LetterChange {
     }
 }
 
-/// What a change to dead letters has done.
+/// Result of a change to dead letters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LettersChanged {
     /// The change.
     pub change: LetterChange,
-    /// Dead letters that it has changed.
+    /// Number of dead letters changed.
     pub dead_letters: u64,
-    /// The operation; `None` if nothing was changed, so nothing was written down.
+    /// The recorded operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// Makes a change, in transactions of at most 1,000 dead letters, each together with the operation that says who, what and why. A crash or an error leaves those that
-/// were completed; calling again continues, as another operation.
+/// Applies a change. Each transaction changes at most 1,000 dead letters and updates the
+/// operation.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database. After an error or a crash, committed transactions stay. A second
+/// call continues, as another operation.
 pub async fn carry_out_letters(
     letters: &DeadLetters,
     change: LetterChange,
@@ -167,11 +168,12 @@ pub async fn carry_out_letters(
     })
 }
 
-/// As [`carry_out_letters`], of the dead letters with these keys, however many.
+/// Applies a change to the dead letters with these keys, without a limit, as
+/// [`carry_out_letters`].
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database.
 pub async fn carry_out_by_key(
     letters: &DeadLetters,
     change: LetterChange,
@@ -196,7 +198,7 @@ fn scope(selection: &DeadLetterSelection) -> OperationScope {
     OperationScope::names(scope_names(selection))
 }
 
-/// The selection as an operation keeps it: what narrows it, each with its name. Of many keys, the first ones.
+/// The selection criteria stored with an operation, with at most `KEYS_MAX` keys.
 fn scope_names(selection: &DeadLetterSelection) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut note =

@@ -1,4 +1,5 @@
-//! Dead letters of consumers by what failed: those of one consumer and event type whose errors differ only in numbers, ids and quoted parts.
+//! Groups consumer dead letters by consumer, event type and error without its numbers, ids and
+//! quoted parts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use crate::serial;
 /// Dead letters per statement.
 const PAGE: u32 = 10_000;
 
-/// Names a group of dead letters: 16 hexadecimal digits. It is the same wherever the same version of this library has made it.
+/// Fingerprint of a group: 16 hexadecimal digits, stable within one version of this library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupFingerprint(u64);
 
@@ -31,7 +32,7 @@ impl Serialize for GroupFingerprint {
     }
 }
 
-/// A text is no fingerprint of a group.
+/// The text is not the fingerprint of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
 pub struct GroupFingerprintError;
@@ -46,37 +47,37 @@ impl FromStr for GroupFingerprint {
     }
 }
 
-/// Dead letters that failed in the same way.
+/// Dead letters with the same failure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterGroup {
-    /// Names the group.
+    /// Fingerprint of the group.
     pub fingerprint: GroupFingerprint,
-    /// The consumer that could not handle them.
+    /// Consumer that failed.
     pub consumer: String,
-    /// Their event type; `None` if they are no messages.
+    /// Event type; `None` if the bytes are not a message of an outbox.
     pub event_type: Option<String>,
-    /// Their error, with `<n>` for what differs.
+    /// Error, with `<n>` in place of the parts that differ.
     pub error: String,
-    /// How many there are.
+    /// Number of dead letters.
     pub dead_letters: u64,
-    /// When the first of them was dead-lettered.
+    /// When the first was dead-lettered.
     #[serde(serialize_with = "serial::time")]
     pub first_at: OffsetDateTime,
-    /// When the last of them was dead-lettered.
+    /// When the last was dead-lettered.
     #[serde(serialize_with = "serial::time")]
     pub last_at: OffsetDateTime,
 }
 
 impl LetterGroup {
-    /// The fingerprint of the group that a dead letter belongs to.
+    /// Fingerprint of the group of a dead letter.
     #[must_use]
     pub fn fingerprint_of(letter: &LetterRow) -> GroupFingerprint {
         fingerprint(letter, &without_particulars(&letter.error))
     }
 }
 
-/// Groups dead letters, the largest group first.
+/// Groups dead letters, largest group first.
 #[must_use]
 pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     let mut groups: HashMap<GroupFingerprint, LetterGroup> = HashMap::new();
@@ -105,12 +106,12 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
-/// At most `most` selected dead letters, of all groups or of one, oldest first, without payloads, and whether these are all. For a group, the selected dead letters
-/// are read up to the last of them.
+/// At most `most` selected dead letters without payloads, oldest first, and whether the list is
+/// complete. With `group`, reads the selection until `most` members are found.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database.
 pub async fn read_letters(
     letters: &DeadLetters,
     selection: &DeadLetterSelection,
@@ -135,12 +136,12 @@ pub async fn read_letters(
     }
 }
 
-/// FNV-1a with 64 bits: short, and the same in each program. Two groups of a list that fall together would be shown as one.
+/// FNV-1a, 64 bits: stable across programs. On a collision, two groups are shown as one.
 fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     let event_type = letter.event_type.as_deref().unwrap_or_default();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in [&letter.consumer, event_type, error] {
-        // No text holds this byte, so that parts do not run together.
+        // This byte never occurs in UTF-8, so it separates the parts.
         for byte in part.bytes().chain([0xff]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -148,7 +149,6 @@ fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     GroupFingerprint(hash)
 }
 
-/// An error without its numbers, its ids and what it quotes.
 pub(crate) fn without_particulars(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
     let mut word = String::new();
@@ -176,7 +176,7 @@ pub(crate) fn without_particulars(error: &str) -> String {
     text
 }
 
-/// A word that holds a digit is a number, an id or a part of a time.
+/// A word with a digit is a number, an id or a part of a time.
 fn push_word(text: &mut String, word: &mut String) {
     if word.chars().any(|character| character.is_numeric()) {
         text.push_str("<n>");

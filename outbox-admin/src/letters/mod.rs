@@ -1,6 +1,6 @@
-//! The dead letters of consumers, and what operators may do about them.
+//! Consumer dead letters: lists, groups, causes and changes.
 //!
-//! Invariant: no value holds a payload, or a header of the application, that was not masked. `groups` has them by what failed, `causes` says whether that still holds, `change` changes them.
+//! Invariant: payloads and application headers are masked in every value.
 
 mod causes;
 mod change;
@@ -27,35 +27,35 @@ pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, 
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
-/// A dead letter of a consumer in a list.
+/// A consumer dead letter in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterRow {
-    /// Its key, which commands take.
+    /// Key of the dead letter.
     #[serde(serialize_with = "serial::text")]
     pub id: Uuid,
-    /// The consumer that could not handle it.
+    /// Consumer that failed.
     pub consumer: String,
-    /// `open`, or `retry` if it is to be tried again.
+    /// `open`, or `retry` if marked for retry.
     pub status: &'static str,
-    /// The event's id; `None` if it is no message of an outbox.
+    /// Event id; `None` if the bytes are not a message of an outbox.
     #[serde(serialize_with = "serial::text_if_any")]
     pub event_id: Option<EventId>,
-    /// The event type; `None` if it is no message.
+    /// Event type; `None` if the bytes are not a message.
     pub event_type: Option<String>,
-    /// Type of the aggregate; `None` if it is no message.
+    /// Aggregate type; `None` if the bytes are not a message.
     pub aggregate_type: Option<String>,
-    /// Id of the aggregate; `None` if it is no message.
+    /// Aggregate id; `None` if the bytes are not a message.
     pub aggregate_id: Option<String>,
-    /// The number within the aggregate.
+    /// Sequence within the aggregate.
     pub sequence: Option<u64>,
-    /// The subject it was published on.
+    /// Subject of the message.
     pub subject: String,
-    /// The stream sequence under which it was delivered.
+    /// Stream sequence of the delivery.
     pub stream_sequence: u64,
-    /// Failed attempts; 0 if no handler ever ran.
+    /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
-    /// Why it was dead-lettered, the last time.
+    /// Last error.
     pub error: String,
     /// When it was dead-lettered.
     #[serde(serialize_with = "serial::time")]
@@ -86,24 +86,25 @@ impl From<&DeadLetter> for LetterRow {
     }
 }
 
-/// A dead letter with everything that may be shown of it.
+/// A dead letter with its headers and masked payload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterDetail {
-    /// What lists show.
+    /// The list row.
     #[serde(flatten)]
     pub row: LetterRow,
-    /// Headers by name. The values of those that the application has set are masked.
+    /// Headers by name, with the values of application headers masked.
     pub headers: BTreeMap<String, String>,
-    /// The payload with its sensitive fields masked, if it was asked for.
+    /// Masked payload, if requested.
     pub payload: Option<String>,
 }
 
-/// A dead letter; `None` if it is gone. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.
+/// One dead letter; `None` if it no longer exists. With `shown`, the payload is included: events
+/// known to `shown`, with sensitive fields masked.
 ///
 /// # Errors
 ///
-/// The database's error.
+/// The error of the database.
 pub async fn show_letter(
     letters: &DeadLetters,
     id: Uuid,
@@ -117,7 +118,8 @@ pub async fn show_letter(
     }))
 }
 
-/// Names that belong to CloudEvents, NATS, W3C and this library say nothing of a person. Nobody has said what the others hold.
+/// Headers of CloudEvents, NATS, W3C and this library hold no personal data. All other headers
+/// may.
 fn masked_header((name, value): &(String, String)) -> (String, String) {
     let plain = name.to_ascii_lowercase();
     let is_own = ["ce-", "nats-", "outbox-"]

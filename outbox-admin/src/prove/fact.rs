@@ -1,11 +1,12 @@
-//! What was read. The order of facts brings together all that is known of an event.
+//! Facts read from outbox, stream and inboxes. Their sort order groups everything known about an
+//! event.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use outbox_core::Aggregate;
 
-/// What a fact is about. Rows of the outbox come before their places on the stream, and rows of inboxes come last.
+/// Source of a fact. The order of the variants is part of the sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Row,
@@ -13,33 +14,31 @@ pub(super) enum Kind {
     Outcome,
 }
 
-/// A row of the outbox, a place on the stream, or a row of an inbox, in the order of event, message, kind and stream
-/// sequence.
+/// Sorts by event, message, kind and stream sequence, in the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fact {
     pub(super) event: u128,
     /// `u128::MAX` for an outcome.
     pub(super) message: u128,
     pub(super) kind: Kind,
-    /// Of a place: its stream sequence.
+    /// Place: stream sequence.
     pub(super) position: u64,
-    /// A hash of the aggregate.
+    /// Hash of the aggregate.
     pub(super) aggregate: u128,
     /// 0 if unsequenced.
     pub(super) sequence: u64,
-    /// Of a place: who recorded it. Of an outcome: the consumer.
+    /// Place: the sender. Outcome: the consumer.
     pub(super) label: u16,
     pub(super) event_type: u16,
-    /// Of a row and an outcome: the status. Of a place: whether the outbox still has all rows of that time.
+    /// Row and outcome: the status. Place: 1 if the outbox keeps all rows of that time.
     pub(super) status: u8,
-    /// Of a row: whether the outbox keeps all rows that were recorded later.
+    /// Row: whether the outbox keeps all rows recorded later.
     pub(super) is_kept: bool,
-    /// Of a row: when it was published, in microseconds since 1970; 0 if it is not.
+    /// Row: time of publishing in microseconds since 1970, 0 if unpublished.
     pub(super) micros: i64,
 }
 
 impl Fact {
-    /// A fact of which nothing else is known.
     pub(super) fn new(kind: Kind, event: u128, message: u128) -> Self {
         Self {
             event,
@@ -57,29 +56,29 @@ impl Fact {
     }
 }
 
-/// An event with a number.
+/// An event with a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) aggregate: u128,
     pub(super) sequence: u64,
-    /// Who recorded it; `None` if it is not on the stream.
+    /// The sender; `None` if the event is not on the stream.
     pub(super) label: Option<u16>,
-    /// Its first place on the stream; 0 if it has none, or if its order is not judged.
+    /// First place on the stream; 0 if absent or excluded from the order check.
     pub(super) position: u64,
     pub(super) event: u128,
-    /// Whether it has a row, and the outbox keeps all rows that were recorded later.
+    /// Whether the event has a row and the outbox keeps all rows recorded later.
     pub(super) is_kept: bool,
 }
 
 impl Numbered {
-    /// The order of aggregates; of each one the largest number comes first, and its places before events without one.
+    /// Groups aggregates, highest sequence first. Places sort before events without a place.
     pub(super) fn order(&self) -> (u128, Reverse<u64>, u16, u64) {
         let label = self.label.unwrap_or(u16::MAX);
         (self.aggregate, Reverse(self.sequence), label, self.position)
     }
 }
 
-/// 128 bits that differ for different aggregates, but for one chance in 10^19 among a thousand million.
+/// 128 bits; among 10^9 aggregates, the chance of a collision is about 10^-19.
 pub(super) fn hash(aggregate: &Aggregate) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();

@@ -1,36 +1,46 @@
-//! The ledger of a span: what was committed is on the stream, in order, and has had its effect or became a dead letter.
+//! Compares outbox, stream and inboxes over a span of recording times.
 //!
-//! The words, for the events of a span, which is a span of times of recording:
+//! Invariant: everything committed in the span is on the stream, in order, and took effect or
+//! became a dead letter. The ledger counts each deviation:
 //!
-//! | word | means |
+//! | word | meaning |
 //! |---|---|
-//! | committed | a row of the outbox that is no replayed copy |
-//! | on the stream | a committed event of which the stream holds a message, stored an hour before the span or later; further ones are copies |
-//! | lost | a row that says published, whose message the stream does not hold |
-//! | expired | the same, where the stream has let go what it stored until an hour after that time: its limits or a purge took it, or it is lost |
-//! | ghost | a message on the stream whose row the outbox does not have although it keeps all rows of that time, or that names another aggregate or number than the row |
-//! | hole | a number of an aggregate that has neither a row nor a message on the stream. The number stands between two numbers with rows whose time the outbox keeps, or behind the last row of an aggregate that has recorded nothing since the span. At most 10,000 aggregates are compared with their last number |
-//! | inversion | an event that came onto the stream for the first time behind a later number of its aggregate |
-//! | effect | a row of an inbox that says handled |
-//! | missing | no row, although the consumer has acknowledged the event, and has rows of first attempts for an earlier and a later event of that type in the span |
-//! | passed | no row, and the consumer has acknowledged the event: its effect cannot be known |
-//! | open | no row, and the consumer has not acknowledged the event |
+//! | committed | a row of the outbox that is not a replayed copy |
+//! | on the stream | a committed event with a message on the stream, stored at most an hour before the span or later; further messages are copies |
+//! | lost | the row is published, but the stream does not have the message |
+//! | expired | as lost, but the stream has removed messages stored up to an hour after the publishing: by limits, by a purge or by a loss |
+//! | ghost | a message on the stream without a row, although the outbox keeps all rows of that time, or with another aggregate or sequence than the row |
+//! | hole | a sequence with neither a row nor a message. It lies between two sequences with rows that the outbox keeps, or after the last row of an aggregate that has recorded nothing since. At most 10,000 aggregates are compared with their last sequence |
+//! | inversion | an event stored on the stream after a later sequence of its aggregate |
+//! | effect | an inbox row with status handled |
+//! | missing | an acknowledged event without a row, between two events of the same type with rows of first attempts |
+//! | passed | an acknowledged event without a row: its effect is unknown |
+//! | open | an event neither acknowledged nor in the inbox |
 //!
-//! **Cannot be known**: whether the event of a hole was published before its row was deleted; events
-//! whose rows were deleted after publishing, purged or forgotten (`unrecorded` counts those that the
-//! stream holds); a message for a log relay that the stream does not hold, because the row of such a
-//! message does not say whether it was published; the effects of strategies that write no rows (`natural`,
-//! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
-//! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that
-//! strategy `message_id` writes then. Effects that are missing behind the last row of a first attempt are `passed`, too: the handler or its strategy may have changed. Numbers that begin again after an aggregate was forgotten look like
-//! inversions. A message counts as one of this outbox if its source and the type of its aggregate are those of a committed event of the span.
+//! The proof cannot know:
 //!
-//! **Not promised: one moment.** Relays and consumers go on. The outbox is read first, then the stream, the consumers' floors, and the inboxes, so what happens
-//! meanwhile is not taken for a fault; a ghost is looked for in the outbox once more. A transaction that is open for longer than the end of the span is past
-//! is not seen. Clocks of writers, database and broker may differ by an hour.
+//! - whether the event of a hole was published before its row was deleted;
+//! - events with rows that were purged, forgotten or deleted after publishing (`unrecorded`
+//!   counts those still on the stream);
+//! - whether an absent message for a log relay was published, because its row does not record
+//!   publishing;
+//! - effects without a row under the event id, which count as `passed`: strategies `natural`,
+//!   `external`, `sequence` and `constraint`, business keys, missing handlers, and rows deleted
+//!   by the inbox.
 //!
-//! Invariants: memory is bounded: a span of more than [`FACTS_MAX`] rows and messages is refused. Nothing is changed
-//! anywhere. Not here: single aggregates, see [`Timeline`](crate::Timeline).
+//! Rows written only after a failure or redelivery count as effects, but prove nothing about
+//! other events. Strategy `message_id` writes such rows too. Missing effects after the last row
+//! of a first attempt are `passed`, because the handler or its strategy may have changed.
+//! Sequences that restart after an aggregate was forgotten look like inversions. A message
+//! belongs to this outbox if its source and aggregate type match a committed event of the span.
+//!
+//! The result is not a snapshot. Outbox, stream, consumer floors and inboxes are read in this
+//! order, so concurrent progress is not reported as a fault. A suspected ghost is looked up in
+//! the outbox again. Transactions that stay open past the end of the reading are not seen.
+//! Clocks of writers, database and broker may differ by an hour.
+//!
+//! Invariant: memory is bounded; a span with more than [`FACTS_MAX`] facts is rejected. Nothing
+//! is changed. For single aggregates see [`Timeline`](crate::Timeline).
 
 mod fact;
 mod read;
@@ -44,29 +54,29 @@ use time::OffsetDateTime;
 
 pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, StreamBooks, Verdict};
 
-/// Most rows of the outbox, messages of the stream and rows of inboxes of a span. Each takes about 150 bytes of memory.
+/// Maximum number of rows and messages of a span. Each takes about 150 bytes of memory.
 pub const FACTS_MAX: usize = 1 << 22;
 
-/// What to prove.
+/// Input of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProofRequest {
-    /// Messages recorded at this time or later.
+    /// Start of the span, inclusive, by recording time.
     pub since: OffsetDateTime,
-    /// Messages recorded before this time.
+    /// End of the span, exclusive.
     pub until: OffsetDateTime,
     /// Since when the outbox keeps all rows. Default: [`RowsKept::All`].
     pub rows_kept: RowsKept,
-    /// How many of each finding are named. Default: 20.
+    /// Number of findings listed per kind. Default: 20.
     pub shown: usize,
-    /// The name of the stream, for the commands that look at it. Default: none.
+    /// Stream name, for suggested commands. Default: none.
     pub stream: Option<String>,
-    /// Most rows and messages. Default: [`FACTS_MAX`].
+    /// Maximum number of rows and messages. Default: [`FACTS_MAX`].
     pub facts_max: usize,
 }
 
 impl ProofRequest {
-    /// The proof of a span.
+    /// A request for a span, with defaults.
     #[must_use]
     pub fn new(since: OffsetDateTime, until: OffsetDateTime) -> Self {
         Self {
@@ -79,14 +89,14 @@ impl ProofRequest {
         }
     }
 
-    /// Sets the name of the stream, for the commands that look at it.
+    /// Sets the stream name for suggested commands.
     #[must_use]
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = Some(name.into());
         self
     }
 
-    /// Sets the most rows and messages.
+    /// Sets the maximum number of rows and messages.
     #[must_use]
     pub fn facts_max(mut self, facts_max: usize) -> Self {
         self.facts_max = facts_max;
@@ -100,7 +110,7 @@ impl ProofRequest {
         self
     }
 
-    /// Sets how many of each finding are named.
+    /// Sets the number of findings listed per kind.
     #[must_use]
     pub fn shown(mut self, shown: usize) -> Self {
         self.shown = shown;
@@ -112,16 +122,16 @@ impl ProofRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowsKept {
-    /// It deletes none.
+    /// No rows are deleted.
     All,
-    /// Rows that were recorded at this time or later are kept.
+    /// All rows recorded at this time or later are kept.
     Since(OffsetDateTime),
-    /// Rows are deleted when they are published.
+    /// Rows are deleted on publishing.
     Nothing,
 }
 
 impl RowsKept {
-    /// The shortest of this and the retentions that relays registered, live or dead ones.
+    /// The shortest of this value and the retentions registered by live and dead relays.
     ///
     /// # Errors
     ///
@@ -156,7 +166,7 @@ impl RowsKept {
         }
     }
 
-    /// Whether the outbox keeps the rows of published messages that were recorded at this time.
+    /// Whether rows of published messages recorded at this time are kept.
     #[must_use]
     pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {
         match self {
@@ -167,45 +177,46 @@ impl RowsKept {
     }
 }
 
-/// How far a consumer is.
+/// Ack floor of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerFloor {
-    /// The consumer.
+    /// Consumer name.
     pub consumer: String,
-    /// The stream sequence up to which it has acknowledged everything that it wants.
+    /// Stream sequence up to which the consumer has acknowledged every message of its filters.
     pub floor: u64,
 }
 
-/// Why nothing could be proven. Nothing has changed.
+/// Why no proof was possible. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The outbox could not be read.
+    /// Reading the outbox failed.
     #[error("the outbox could not be read")]
     Store(#[from] StoreError),
-    /// The stream could not be read.
+    /// Reading the stream failed.
     #[error("the stream could not be read")]
     Stream(#[from] PublishError),
-    /// An inbox could not be read.
+    /// Reading an inbox failed.
     #[error("the inbox of consumer `{consumer}` could not be read")]
     Inbox {
-        /// The consumer.
+        /// Consumer name.
         consumer: String,
-        /// The cause.
+        /// Cause.
         source: DbErr,
     },
-    /// There is more than this program keeps in memory.
+    /// The span exceeds a memory bound.
     #[error("the span has more than {max} {what}; choose a shorter one")]
     TooMany {
-        /// Of what.
+        /// What exceeds the bound.
         what: &'static str,
         /// The bound.
         max: usize,
     },
 }
 
-/// Draws up the ledger of a span. `inboxes` are those of all databases in which consumers of the stream keep their rows. `floors` is called when the stream has
-/// been read; its error is a text for people, and is noted as a reason why nothing can be told.
+/// Creates the ledger of a span. `inboxes` are all databases with inbox tables of the stream's
+/// consumers. `floors` is called after the stream was read; its error text is added as a reason
+/// why the proof cannot tell.
 ///
 /// # Errors
 ///
@@ -213,7 +224,7 @@ pub enum ProofError {
 ///
 /// # Cancellation
 ///
-/// Nothing is left behind.
+/// Leaves nothing behind.
 pub async fn prove(
     store: &impl OutboxReader,
     stream: &impl StreamReader,

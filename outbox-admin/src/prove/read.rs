@@ -1,7 +1,7 @@
 //! Reads outbox, stream and inboxes into one list of facts.
 //!
-//! Invariants: each is read once, in pages or batches. The order of reading is that of a message's way, so that what goes
-//! on meanwhile is seen too late rather than too early.
+//! Invariant: reading follows the way of a message, so a concurrent change is seen late, never
+//! early. Each source is read once, in pages.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,16 +16,15 @@ use uuid::Uuid;
 use super::fact::{Fact, Kind, hash};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 
-/// How far the clocks of writers, database and broker may differ.
+/// Maximum difference between the clocks of writers, database and broker.
 pub(super) const CLOCKS_APART: Duration = Duration::HOUR;
 
-/// Rows per page.
 const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
-/// Names of one kind that are kept in memory.
+/// Maximum number of distinct names per kind in memory.
 const NAMES_MAX: usize = 4096;
 
-/// Names as numbers.
+/// Interns names as numbers.
 #[derive(Debug)]
 struct Names<T> {
     what: &'static str,
@@ -51,13 +50,12 @@ impl<T: Hash + Eq> Names<T> {
     }
 }
 
-/// Reads into a list.
 pub(super) struct Reading<'a> {
     request: &'a ProofRequest,
     facts: Vec<Fact>,
     types: Names<String>,
     senders: Names<(String, String)>,
-    /// Some ids name no time, because a writer has passed ids of another version than 7.
+    /// Ids without a time exist: a writer supplied ids other than UUID v7.
     has_foreign_ids: bool,
 }
 
@@ -65,7 +63,7 @@ fn micros(time: OffsetDateTime) -> i64 {
     i64::try_from(time.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
 }
 
-/// The smallest id of a time.
+/// The smallest UUID v7 of a time.
 fn id_at(time: OffsetDateTime) -> EventId {
     let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
     let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
@@ -79,7 +77,7 @@ pub(super) const LOGGED: u8 = 3;
 
 pub(super) const FAILED: u8 = 0;
 pub(super) const HANDLED: u8 = 1;
-/// Handled, in a row that every strategy writes.
+/// Handled, in a row that every strategy writes after a failure or redelivery.
 pub(super) const HANDLED_LATER: u8 = 4;
 
 impl<'a> Reading<'a> {
@@ -162,7 +160,7 @@ impl<'a> Reading<'a> {
             ..
         } = *self.request;
         let recorded_at = message.recorded_at;
-        // Microseconds, as databases keep them.
+        // Databases store microseconds.
         let is_within = (micros(since)..micros(until)).contains(&micros(recorded_at));
         if !is_within {
             return Ok(());
@@ -187,7 +185,8 @@ impl<'a> Reading<'a> {
         self.push(fact)
     }
 
-    /// Reads the rows of each consumer in each database. Returns whether one of them has tables of inboxes.
+    /// Reads the rows of each consumer in each database. Returns whether any database has inbox
+    /// tables.
     pub(super) async fn inboxes(
         &mut self,
         inboxes: &[EventOutcomes],
@@ -263,14 +262,12 @@ impl<'a> Reading<'a> {
         Ok(self.push(fact)?)
     }
 
-    /// The facts in their order.
     pub(super) fn facts(mut self) -> Vec<Fact> {
         self.facts.sort_unstable();
         self.facts
     }
 }
 
-/// What went wrong at an inbox.
 enum InboxFailure {
     Database(DbErr),
     Other(ProofError),

@@ -1,6 +1,6 @@
-//! The ledger of a span, as it is shown and attached to a report.
+//! The ledger of a span, for display and reports.
 //!
-//! Invariant: the verdict follows from the counts alone.
+//! Invariant: the verdict follows from the counts and the parts that could not be read.
 
 use outbox_core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
@@ -16,44 +16,45 @@ use crate::words::counted;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Proof {
-    /// The span: messages recorded at this time or later.
+    /// Start of the span, inclusive, by recording time.
     #[serde(serialize_with = "serial::time")]
     pub since: OffsetDateTime,
-    /// The span: messages recorded before this time.
+    /// End of the span, exclusive.
     #[serde(serialize_with = "serial::time")]
     pub until: OffsetDateTime,
-    /// Whether the books balance.
+    /// Verdict.
     pub verdict: Verdict,
-    /// Why they do not, or why that cannot be told, the worst first; each with the next command.
+    /// Reasons for a verdict other than balanced, worst first, each with the next command.
     pub reasons: Vec<Reason>,
-    /// What the outbox has of the span.
+    /// Counts from the outbox.
     pub outbox: OutboxBooks,
-    /// What the stream has of it.
+    /// Counts from the stream.
     pub stream: StreamBooks,
-    /// What each consumer has made of it.
+    /// Counts per consumer.
     pub consumers: Vec<ConsumerBooks>,
-    /// Messages that the outbox calls published and the stream does not hold.
+    /// Published messages that the stream does not have.
     pub lost: Findings,
-    /// Messages on the stream that the outbox has not recorded, or recorded otherwise.
+    /// Messages on the stream without a row, or that differ from the row.
     pub ghosts: Findings,
-    /// Numbers of aggregates without a row and without a message on the stream.
+    /// Sequences without a row and without a message on the stream.
     pub holes: Holes,
-    /// Events that came onto the stream behind a later one of their aggregate.
+    /// Events on the stream after a later event of their aggregate.
     pub inversions: Findings,
-    /// Rows and places that were read.
+    /// Number of rows and messages read.
     pub facts: u64,
 }
 
-/// Whether the books balance.
+/// Verdict of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// What was committed is on the stream, in order, and each consumer has handled it, given it up, or wants none of it.
+    /// Every committed event is on the stream in order, and every consumer has handled,
+    /// dead-lettered or skipped it.
     Balanced,
-    /// Nothing is known to be wrong, and something is not done or cannot be known.
+    /// No fault was found, but something is unfinished or unknown.
     CannotTell,
-    /// Something is lost, was deleted, was never recorded, is out of order, or has no effect.
+    /// Something is lost, unrecorded, out of order or without effect.
     NotBalanced,
 }
 
@@ -69,112 +70,111 @@ impl Verdict {
     }
 }
 
-/// What the outbox has of a span.
+/// Counts from the outbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OutboxBooks {
-    /// Events that were committed and whose rows are kept.
+    /// Committed events with a row.
     pub committed: u64,
-    /// Of those, published ones.
+    /// Published events.
     pub published: u64,
-    /// Of those, messages that are to be published, or wait.
+    /// Events still to be published, waiting ones included.
     pub unpublished: u64,
-    /// Of those, dead letters.
+    /// Dead letters.
     pub dead_letters: u64,
-    /// Of those, messages for a log relay, which does not note what it has published.
+    /// Events for a log relay, which does not record publishing in the row.
     pub logged: u64,
-    /// Messages that replays have added.
+    /// Messages created by replays.
     pub replayed: u64,
 }
 
-/// What the stream has of a span.
+/// Counts from the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StreamBooks {
-    /// Committed events that are on the stream.
+    /// Committed events on the stream.
     pub events: u64,
-    /// Further places of these events: replays, and messages that were stored twice.
+    /// Further messages of these events: replays and duplicates.
     pub copies: u64,
-    /// Published messages that may have left the stream by its limits.
+    /// Published messages possibly removed by the limits of the stream.
     pub expired: u64,
-    /// Logged messages that are not on the stream: the log relay has not come to them, or they are lost.
+    /// Logged messages that are not on the stream: not read yet by the log relay, or lost.
     pub logged_absent: u64,
-    /// Messages whose rows the outbox no longer keeps, so that nothing can be said about them.
+    /// Messages without a row that are older than the rows of the outbox, so they cannot be judged.
     pub unrecorded: u64,
     /// Messages of other outboxes.
     pub of_others: u64,
-    /// Entries that are no messages of an outbox, at any time since the span began.
+    /// Entries since the start of the span that are not messages of an outbox.
     pub foreign: u64,
-    /// The smallest stream sequence when reading began.
+    /// First stream sequence when reading began.
     pub first_stream_sequence: u64,
-    /// The largest one.
+    /// Last stream sequence when reading began.
     pub last_stream_sequence: u64,
 }
 
-/// What a consumer has made of the committed events of a span.
+/// Counts of one consumer for the committed events of a span.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ConsumerBooks {
-    /// The consumer.
+    /// Consumer name.
     pub consumer: String,
     /// Events that took effect.
     pub handled: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Events that failed and are tried again.
+    /// Failed events to be retried.
     pub failed: u64,
-    /// Events that it has not come to.
+    /// Events the consumer has not reached.
     pub open: u64,
-    /// Events that it has acknowledged without a row. Whether they took effect cannot be known: it has no handler for them, its strategy writes no row per event, or
-    /// the inbox has deleted the rows.
+    /// Acknowledged events without a row. The effect is unknown: no handler, a strategy without
+    /// rows, or rows deleted by the inbox.
     pub passed: u64,
-    /// Events that it has acknowledged without a row, between events of that type for which its strategy wrote rows.
+    /// Acknowledged events without a row, between events of the same type with rows.
     pub missing: Findings,
 }
 
-/// How many, and the first of them.
+/// A count with its first findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Findings {
-    /// How many.
+    /// Number of findings.
     pub count: u64,
-    /// The first ones, by their ids.
+    /// First findings, ordered by id.
     pub first: Vec<Found>,
 }
 
-/// One of the findings.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Found {
-    /// The event.
+    /// Event id.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// Its first place on the stream, if it has one.
+    /// First stream sequence of the event, if it is on the stream.
     pub stream_sequence: Option<u64>,
 }
 
-/// How many numbers have no row, and the first of them.
+/// Sequences without a row, with the first holes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holes {
-    /// How many numbers.
+    /// Number of missing sequences.
     pub count: u64,
-    /// The first holes.
+    /// First holes.
     pub first: Vec<HoleOf>,
-    /// Numbers that were not checked: too many rows were recorded at that time, or the rows could
-    /// not be read.
+    /// Sequences not checked: too many rows of that time, or a failed read.
     pub unknown: u64,
 }
 
-/// Consecutive numbers of an aggregate without rows.
+/// Consecutive missing sequences of an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HoleOf {
-    /// Type of the aggregate.
+    /// Aggregate type.
     pub aggregate_type: String,
-    /// Id of the aggregate.
+    /// Aggregate id.
     pub aggregate_id: String,
-    /// The numbers.
+    /// The missing sequences.
     #[serde(flatten)]
     pub hole: Hole,
 }
@@ -210,7 +210,7 @@ impl Findings {
         }
     }
 
-    /// The command that shows the first one on the stream. The outbox may have no row of it.
+    /// Shows the first finding on the stream, because the outbox may have no row for it.
     fn look(&self, stream: Option<&str>) -> Next {
         let advice = "compare its headers with the outbox; `outbox why` says what the outbox has of an event";
         let first = self.first.first().and_then(|found| found.stream_sequence);
@@ -231,7 +231,6 @@ impl Findings {
 }
 
 impl Proof {
-    /// Books that are empty.
     pub(super) fn new(since: OffsetDateTime, until: OffsetDateTime, consumers: &[String]) -> Self {
         let books = |consumer: &String| ConsumerBooks {
             consumer: consumer.clone(),
@@ -259,13 +258,13 @@ impl Proof {
         self.stream.foreign = extent.foreign;
     }
 
-    /// Notes that a part could not be looked at, and judges anew.
+    /// Adds a part that could not be read, and updates the verdict.
     pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(State::Degraded, what, next));
         self.settle();
     }
 
-    /// Draws the conclusion of the counts. `stream` is the name of the stream, if it is known.
+    /// Derives reasons and verdict from the counts. `stream` is the stream name, if known.
     pub(super) fn conclude(&mut self, stream: Option<&str>) {
         self.judge_findings(stream);
         for consumer in self.consumers.clone() {
@@ -401,7 +400,6 @@ impl Proof {
     }
 }
 
-/// The command that looks at the first of some findings.
 fn next_of(findings: &Findings, command: &'static str) -> Next {
     match findings.first.first() {
         Some(found) => Command::from(command).arg(found.event_id).into(),

@@ -1,6 +1,6 @@
-//! Goes through all facts once, event by event, and counts.
+//! Counts all facts in one pass, event by event.
 //!
-//! Invariant: a ghost or a hole that is counted by name was looked for in the outbox once more.
+//! Invariant: every listed ghost or hole was looked up in the outbox again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -15,18 +15,16 @@ use super::report::{Findings, Holes, Proof};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes::{self, Hole};
 
-/// Most aggregates whose last numbers are read. Each one takes two statements.
+/// Bound on aggregates compared with their last sequence; each needs two statements.
 const ENDS_MAX: u32 = 10_000;
 
-/// All that is known of an event.
 #[derive(Debug, Default)]
 struct Event {
     id: u128,
     /// The row of the event itself, not of a copy.
     row: Option<Fact>,
-    /// The row of a copy.
     copy: Option<Fact>,
-    /// The first place on the stream.
+    /// First place on the stream.
     first: Option<Fact>,
     places: u64,
     /// Published messages that are not on the stream.
@@ -34,9 +32,9 @@ struct Event {
     expired: u64,
     logged_absent: u64,
     replayed: u64,
-    /// The best outcome at each consumer.
+    /// Best outcome per consumer.
     outcomes: BTreeMap<u16, u8>,
-    /// The message that is looked at, if it has a row, and its places.
+    /// The current message, if it has a row, with its number of places.
     message: Option<(Fact, u64)>,
 }
 
@@ -74,7 +72,7 @@ impl Event {
         }
     }
 
-    /// `horizon` is the time until which the stream may have let go what it stored.
+    /// `horizon`: the stream may have removed everything stored before this time.
     fn end_message(&mut self, horizon: Option<i64>) {
         let Some((row, 0)) = self.message.take() else {
             return;
@@ -87,7 +85,7 @@ impl Event {
         }
     }
 
-    /// Whether the stream says what the row says.
+    /// Whether the first place differs from the row in aggregate or sequence.
     fn is_altered(&self) -> bool {
         match (&self.row, &self.first) {
             (Some(row), Some(first)) => row.aggregate != first.aggregate || row.sequence != first.sequence,
@@ -96,7 +94,6 @@ impl Event {
     }
 }
 
-/// Which of several outcomes of an event at a consumer counts.
 fn rank(outcome: u8) -> u8 {
     match outcome {
         FAILED => 0,
@@ -106,7 +103,7 @@ fn rank(outcome: u8) -> u8 {
     }
 }
 
-/// What is known of the messages of a sender that have no row.
+/// Messages of a sender without a row.
 #[derive(Debug, Default)]
 struct Sender {
     is_ours: bool,
@@ -121,7 +118,8 @@ struct Weighing<'a, S> {
     horizon: Option<i64>,
     proof: Proof,
     senders: BTreeMap<u16, Sender>,
-    /// Consumers and event types with a row of a first attempt, and the acknowledged events without a row since the last such row.
+    /// Per consumer and event type with a row of a first attempt: acknowledged events without a row
+    /// since that row.
     kept: HashMap<(u16, u16), Findings>,
     numbered: Vec<Numbered>,
 }
@@ -179,7 +177,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         match (event.row, event.first) {
             (Some(row), _) => self.end_committed(&event, row),
             (None, Some(first)) if event.copy.is_none() => self.end_unknown(&event, first).await?,
-            // A copy whose original is no longer kept, or an outcome of another span.
+            // A copy without its original row, or an outcome of another span.
             _ => {
                 if let Some(copy) = event.copy {
                     self.number(event.id, copy, None, false);
@@ -205,7 +203,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
             self.proof.stream.copies += event.places - 1;
-            // The outbox knows the event, so the message is not that of another outbox.
+            // The outbox has the event, so the message is not from another outbox.
             if is_altered {
                 let position = Some(first.position);
                 self.proof.ghosts.add(event.id, position, self.request.shown);
@@ -216,7 +214,6 @@ impl<S: OutboxReader> Weighing<'_, S> {
         self.effects(event, row);
     }
 
-    /// A message on the stream without a row.
     async fn end_unknown(&mut self, event: &Event, first: Fact) -> Result<(), ProofError> {
         let shown = self.request.shown;
         let sender = self.senders.entry(first.label).or_default();
@@ -225,7 +222,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             self.number(event.id, first, Some(first), false);
             return Ok(());
         }
-        // Those that are named are looked for once more: their transactions may have been committed since.
+        // The transaction of a listed ghost may have committed since.
         if sender.ghosts.first.len() < shown {
             let id = MessageId::from(Uuid::from_u128(event.id));
             if self.store.find(id).await?.is_some() {
@@ -233,13 +230,12 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         sender.ghosts.add(event.id, Some(first.position), shown);
-        // Its number is not missing, and its order is not judged.
+        // The sequence of a ghost is present, but its order is not judged.
         let of_ghost = Fact { position: 0, ..first };
         self.number(event.id, first, Some(of_ghost), false);
         Ok(())
     }
 
-    /// Keeps the number of a row or a place.
     fn number(&mut self, event: u128, fact: Fact, first: Option<Fact>, is_kept: bool) {
         if fact.sequence == 0 {
             return;
@@ -302,7 +298,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         self.numbered.sort_unstable_by_key(Numbered::order);
-        // Of the larger numbers of the aggregate, which come first: the earliest place of each sender, and the smallest number.
+        // Higher sequences of an aggregate come first. State: the earliest place per sender, and
+        // the lowest sequence so far.
         let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
         for numbered in self.numbered {
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
@@ -338,8 +335,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
     }
 }
 
-/// Counts the numbers between two of an aggregate. Named ones are looked for once more, because
-/// their transactions may have been committed since. `until`: the end of the span.
+/// Counts the sequences between two events. Listed holes are looked up again, because their
+/// transactions may have committed since. `until`: end of the span.
 async fn hole(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -352,11 +349,11 @@ async fn hole(
         return Ok(());
     }
     let id = |numbered: &Numbered| MessageId::from(Uuid::from_u128(numbered.event));
-    // A purge may have deleted the row since, and then the rows behind it too.
+    // A purge may have deleted this row since, and then also later rows.
     let Some(found) = store.find(id(below)).await? else {
         return Ok(());
     };
-    // The later one may be on the stream only.
+    // The later event may be on the stream only.
     let end = store.find(id(above)).await?;
     let end = end.map_or(until, |end| end.stored.created_at);
     let below = found.stored;
@@ -372,7 +369,8 @@ async fn hole(
     Ok(())
 }
 
-/// Counts the numbers behind the last row of an aggregate that has recorded nothing since the span.
+/// Counts missing sequences after the last row of an aggregate that has recorded nothing since
+/// the span.
 async fn hole_at_end(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -399,7 +397,7 @@ async fn hole_at_end(
     Ok(())
 }
 
-/// Adds the holes that begin within these numbers, as far as they are known.
+/// Adds the confirmed holes that begin within `numbers`, or counts all of `numbers` as unknown.
 fn add(
     holes: &mut Holes,
     aggregate: &Aggregate,

@@ -1,26 +1,27 @@
-//! Rights on the tables, per role.
+//! Database rights per role.
 
 use std::fmt;
 
-/// A part of a deployment that logs in to the database.
+/// A component that logs in to the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// A service that records, in Rust.
+    /// A Rust service that records events.
     Writer,
-    /// A service that records in another language, through `outbox_record`.
+    /// A service in another language that records through `outbox_record`.
     SqlWriter,
     /// A relay.
     Relay,
-    /// A relay that reads the log of PostgreSQL. It has the rights of [`Self::Relay`] as well, and needs the attribute `REPLICATION`.
+    /// A relay that reads the PostgreSQL log. Includes [`Self::Relay`], and needs the attribute
+    /// `REPLICATION`.
     LogRelay,
-    /// A consumer. If its handlers record, it needs the rights of [`Self::Writer`] as well.
+    /// A consumer. If its handlers record events, add [`Self::Writer`].
     Consumer,
     /// A service with the HTTP layer.
     Http,
-    /// Somebody who only looks.
+    /// A person with read-only access.
     Viewer,
-    /// Somebody who looks, and changes what has gone wrong.
+    /// An operator: reads and repairs.
     Operator,
 }
 
@@ -53,20 +54,20 @@ impl Role {
     }
 }
 
-/// Something in the database that rights are given on, by its name without schema and prefix.
+/// A database object, by its name without schema and prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Object {
     /// A table.
     Table(&'static str),
-    /// A view, which reads its tables with the rights of its owner.
+    /// A view, which uses the rights of its owner.
     View(&'static str),
-    /// A function of PostgreSQL, a procedure of MySQL and MariaDB.
+    /// A function in PostgreSQL, a procedure in MySQL and MariaDB.
     Routine(&'static str),
 }
 
 impl Object {
-    /// Its name without schema and prefix.
+    /// Name without schema and prefix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,22 +75,22 @@ impl Object {
         }
     }
 
-    /// Whether it belongs to an inbox, which may be in another database than the outbox.
+    /// Whether the object belongs to an inbox, which may be in another database than the outbox.
     #[must_use]
     pub fn is_of_inbox(self) -> bool {
         self.name().starts_with("inbox_")
     }
 }
 
-/// In which deployments a right is needed.
+/// Deployments that need a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum When {
-    /// In all.
+    /// All deployments.
     Always,
-    /// If published messages are deleted after a time: with each retention but `forever`.
+    /// Deployments that delete published messages: every retention except `forever`.
     Deletes,
-    /// If the outbox has a log, on PostgreSQL: its set-up makes the table.
+    /// PostgreSQL deployments with a log; setting up the log creates the table.
     Log,
 }
 
@@ -103,19 +104,19 @@ impl fmt::Display for When {
     }
 }
 
-/// A line of the table: what a role may do with an object, and what for.
+/// One row of the rights table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Who.
+    /// The role.
     pub role: Role,
-    /// On what.
+    /// The object.
     pub object: Object,
-    /// The privileges, in the words of SQL.
+    /// SQL privileges.
     pub privileges: &'static [&'static str],
-    /// In which deployments.
+    /// Deployments that need the right.
     pub when: When,
-    /// What for.
+    /// Purpose.
     pub why: &'static str,
 }
 
@@ -155,7 +156,8 @@ const fn log(role: Role, privileges: &'static [&'static str], why: &'static str)
     }
 }
 
-/// The table. An operator has the rights of a viewer as well, and a relay of the log those of a relay.
+/// The rights table. An operator also has the rights of a viewer, and a log relay those of a
+/// relay.
 pub const GRANTS: &[Grant] = &[
     on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
     on(
@@ -305,10 +307,10 @@ pub const GRANTS: &[Grant] = &[
     ),
 ];
 
-/// The order in which privileges are written.
+/// Output order of privileges.
 const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", "EXECUTE"];
 
-/// The rights of somebody who has these roles, with one entry for each object, in the order of the table.
+/// Combined rights of several roles, one entry per object, in table order.
 #[must_use]
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
     let has = |role: Role| {

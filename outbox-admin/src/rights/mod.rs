@@ -1,6 +1,7 @@
-//! Which rights each part of a deployment needs, in the database and on NATS: one table each, from which files, documentation and tests are made.
+//! Rights that each component needs in the database and on NATS. Grant files, documentation and
+//! tests are generated from these tables.
 //!
-//! Invariant: whoever has the rights of a role can do the work of that role, and nothing that only another role's work needs. Not here: who has which role.
+//! Invariant: a role has the rights for its own work and no others.
 
 mod database;
 mod nats;

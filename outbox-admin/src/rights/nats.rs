@@ -1,51 +1,53 @@
-//! Permissions on NATS, per role: subjects.
+//! NATS permissions per role, as subjects.
 
-/// A part of a deployment that logs in to NATS.
+/// A component that logs in to NATS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NatsRole {
-    /// A relay. In strong mode it needs [`Self::Strong`] and [`Self::Reader`] as well.
+    /// A relay. For strong mode, add [`Self::Strong`] and [`Self::Reader`].
     Relay,
-    /// What strong mode needs beside the rights of a relay and of a reader.
+    /// Additional rights of a relay in strong mode.
     Strong,
-    /// Reads which messages are on the stream: reconciling, strong mode, and an operator's search for one message.
+    /// Reads the messages of the stream: for reconciling, strong mode and lookups of single
+    /// messages.
     Reader,
-    /// Makes and changes the stream.
+    /// Creates and updates the stream.
     Provision,
-    /// A consumer that was made for it.
+    /// A consumer with an existing durable consumer.
     Consumer,
-    /// What an inbox that makes its consumer needs beside the rights of [`Self::Consumer`].
+    /// Additional rights of an inbox that creates its durable consumer.
     MakeConsumer,
-    /// What strategy `sequence` needs beside the rights of a consumer, and an inbox that shows how old its oldest message is.
+    /// Additional rights for strategy `sequence`, and for an inbox that reports the age of its
+    /// oldest message.
     Sequence,
-    /// Somebody who only looks.
+    /// A person with read-only access.
     Viewer,
-    /// A writer's process that sends hints, or a relay's that listens for them.
+    /// A writer that sends hints or a relay that receives them.
     Hints,
 }
 
-/// The names that stand in subjects.
+/// Names that occur in subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream<'a> {
-    /// The stream.
+    /// Stream name.
     pub name: &'a str,
-    /// The first tokens of its subjects.
+    /// First tokens of the subjects.
     pub prefix: &'a str,
-    /// More subjects that it captures.
+    /// Additional captured subjects.
     pub subjects: &'a [String],
-    /// The consumers, for the roles of consumers.
+    /// Consumer names, for consumer roles.
     pub consumers: &'a [String],
-    /// The user. Its answers arrive on subjects of its own.
+    /// User name, part of the user's reply subjects.
     pub user: &'a str,
 }
 
-/// What a user may publish on and subscribe to.
+/// Permissions of a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Permissions {
-    /// Subjects to publish on.
+    /// Subjects allowed for publishing.
     pub publish: Vec<String>,
-    /// Subjects to subscribe to.
+    /// Subjects allowed for subscriptions.
     pub subscribe: Vec<String>,
 }
 
@@ -79,7 +81,7 @@ impl NatsRole {
         }
     }
 
-    /// Whether its subjects hold the name of a consumer.
+    /// Whether the subjects of the role contain a consumer name.
     #[must_use]
     pub fn needs_consumer(self) -> bool {
         self.publish()
@@ -87,7 +89,6 @@ impl NatsRole {
             .any(|subject| subject.contains("{consumer}"))
     }
 
-    /// Subjects to publish on, with placeholders for names.
     fn publish(self) -> &'static [&'static str] {
         match self {
             Self::Relay => &[
@@ -97,7 +98,8 @@ impl NatsRole {
                 "{subjects}",
             ],
             Self::Strong | Self::Sequence => &["$JS.API.STREAM.MSG.GET.{stream}"],
-            // Without a name in the subject, the server creates no durable consumer and changes none.
+            // Without a name in the subject, the server neither creates nor changes durable
+            // consumers.
             Self::Reader => &[
                 "$JS.API.STREAM.INFO.{stream}",
                 "$JS.API.STREAM.MSG.GET.{stream}",
@@ -133,19 +135,19 @@ impl NatsRole {
         }
     }
 
-    /// Subjects to subscribe to. Answers arrive under the inbox prefix of the user (`outbox_nats::inbox_prefix`).
+    /// Replies arrive under the user's inbox prefix (`outbox_nats::inbox_prefix`).
     fn subscribe(self) -> &'static [&'static str] {
         match self {
             Self::Strong | Self::MakeConsumer | Self::Sequence => &[],
             Self::Hints => &["outbox.hint"],
-            // `outbox relay run` listens to hints.
+            // `outbox relay run` receives hints.
             Self::Relay => &["_INBOX.{user}.>", "outbox.hint"],
             _ => &["_INBOX.{user}.>"],
         }
     }
 }
 
-/// The permissions of a user who has these roles.
+/// Combined permissions of several roles.
 #[must_use]
 pub fn permissions(roles: &[NatsRole], stream: &Stream<'_>) -> Permissions {
     let filled = |template: &str| {

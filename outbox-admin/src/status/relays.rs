@@ -1,4 +1,4 @@
-//! What status says of relays, leases and partitions.
+//! Status reasons about relays, leases and partitions.
 
 use std::time::Duration;
 
@@ -12,16 +12,15 @@ use crate::relay_causes;
 use crate::verdict::{Reason, State};
 use crate::words::in_words;
 
-/// Age of the oldest unpublished message above which relays count as behind: that of the alert in `docs/monitoring`.
+/// Same value as the alert in `docs/monitoring`.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// The relays and the partitions, as status judges them.
 pub(super) struct RelayFacts {
     pub(super) live: Vec<LiveRelay>,
     /// Read only if no relay is alive.
     expired: Vec<ExpiredRelay>,
     pub(super) partitions: PartitionCounts,
-    /// Leases that were granted before the clock was set back.
+    /// Leases granted before the clock was set back.
     ahead: u16,
 }
 
@@ -93,7 +92,7 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
     reasons
 }
 
-/// Leases that keep every relay from a partition.
+/// Leases that prevent every relay from owning a partition.
 fn of_leases(partitions: PartitionCounts, ahead: u16) -> Option<Reason> {
     if partitions.all < PARTITIONS {
         let missing = PARTITIONS - partitions.all;

@@ -1,4 +1,4 @@
-//! Tests of what `status` judges.
+//! Tests of the status judgement.
 
 use outbox_core::{OutboxStore, OwnerId};
 use outbox_testing::MemoryStore;

@@ -1,7 +1,7 @@
-//! Who asks, and what they see.
+//! User and permissions of a request.
 
-/// Who asks. The application puts it into the extensions of each request, after it has found out who that is. A request
-/// without it is refused.
+/// The user of a request. The application authenticates the user and adds this value to the
+/// request extensions. A request without it is rejected.
 ///
 /// ```
 /// use outbox_admin::web::Access;
@@ -17,7 +17,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Somebody who sees everything but payloads.
+    /// A user without access to payloads.
     #[must_use]
     pub fn new(user: impl Into<String>) -> Self {
         Self {
@@ -26,20 +26,20 @@ impl Access {
         }
     }
 
-    /// Whether they see payloads, with their sensitive fields masked.
+    /// Sets whether the user may read masked payloads.
     #[must_use]
     pub fn with_payloads(mut self, sees_payloads: bool) -> Self {
         self.sees_payloads = sees_payloads;
         self
     }
 
-    /// Their name.
+    /// User name.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Whether they see payloads.
+    /// Whether the user may read payloads.
     #[must_use]
     pub fn sees_payloads(&self) -> bool {
         self.sees_payloads

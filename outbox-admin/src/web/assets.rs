@@ -1,11 +1,11 @@
-//! The style sheet, the script and the icon: all that a browser loads beside the pages.
+//! Serves style sheet, script and icon: the only files loaded besides the pages.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
-/// Answers with an asset. They are small and change with the program, so a browser asks again after a minute.
+/// Assets change with the program, so browsers may cache them for only a minute.
 pub(super) async fn get(Path(name): Path<String>) -> Response {
     let (kind, text) = match name.as_str() {
         "style.css" => ("text/css; charset=utf-8", include_str!("assets/style.css")),

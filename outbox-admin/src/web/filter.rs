@@ -1,4 +1,4 @@
-//! Which messages: the query of a list.
+//! Parses the query of a message list.
 
 use outbox_core::{Aggregate, MessageStatus, PageFrom, Selection};
 use serde::Deserialize;
@@ -6,25 +6,24 @@ use serde::Deserialize;
 use super::visit::Problem;
 use crate::input;
 
-/// A filter as an address has it. An empty field narrows nothing.
+/// Filter from the query string. Empty fields do not restrict.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
     pub(super) status: String,
     pub(super) aggregate: String,
-    /// The row id behind which a list begins.
+    /// The list starts after this row id.
     pub(super) after: String,
-    /// The place before which a list begins: `ROW_ID.ID` of a message.
+    /// The list starts before this position: `ROW_ID.ID` of a message.
     pub(super) before: String,
 }
 
 impl Filter {
-    /// Its fields, without the place in a list.
+    /// The restricting fields, without positions.
     pub(super) fn fields(&self) -> [(&'static str, &str); 2] {
         [("status", &self.status), ("aggregate", &self.aggregate)]
     }
 
-    /// Where the page begins.
     pub(super) fn page(&self) -> Result<PageFrom, Problem> {
         let Some(before) = given(&self.before) else {
             return Ok(PageFrom::Newest);
@@ -52,7 +51,6 @@ impl Filter {
     }
 }
 
-/// A selection that begins behind a row.
 pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Problem> {
     let Some(after) = given(after) else {
         return Ok(selection);
@@ -62,7 +60,7 @@ pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Prob
     Ok(selection.after(row_id.map_err(malformed)?))
 }
 
-/// No outbox holds a text with this character, and PostgreSQL fails when it is asked for one.
+/// PostgreSQL rejects NUL in text, so no outbox contains it.
 pub(super) fn storable(text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
         let what = "the address holds the character NUL (`%00`), which no name has; leave it out";
@@ -71,18 +69,15 @@ pub(super) fn storable(text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A field that was filled in.
 pub(super) fn given(field: &str) -> Option<&str> {
     Some(field.trim()).filter(|field| !field.is_empty())
 }
 
-/// An aggregate that a database can store.
 pub(super) fn aggregate(text: &str) -> Result<Aggregate, Problem> {
     storable(text)?;
     input::aggregate(text).map_err(Problem::Malformed)
 }
 
-/// The statuses that a list can be narrowed to.
 pub(super) const STATUSES: [MessageStatus; 5] = [
     MessageStatus::Pending,
     MessageStatus::Waiting,

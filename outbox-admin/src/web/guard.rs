@@ -1,5 +1,7 @@
-//! What holds for each request and each answer, whatever the page: nobody without an access, and the headers that keep a
-//! browser from loading or framing anything foreign.
+//! Middleware for every request and response.
+//!
+//! Invariant: requests without an [`Access`] are rejected, and every response has headers
+//! against foreign content and framing.
 
 use axum::extract::Request;
 use axum::http::header::{
@@ -11,13 +13,12 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::Access;
 
-/// Nothing is loaded but what this program serves; nothing is inline; no other page frames it.
+/// Only own files are loaded, nothing inline, no framing.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// The headers of all answers.
 const HEADERS: [(HeaderName, HeaderValue); 7] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -34,7 +35,6 @@ const HEADERS: [(HeaderName, HeaderValue); 7] = [
     ),
 ];
 
-/// Lets a request through or refuses it, and sets the headers of the answer.
 pub(super) async fn guard(request: Request, next: Next) -> Response {
     let mut response = match request.extensions().get::<Access>() {
         Some(_) => next.run(request).await,
@@ -44,7 +44,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
         }
     };
     for (name, value) in HEADERS {
-        // The style sheet and the script have a longer life of their own.
+        // Assets set their own `Cache-Control`.
         if !response.headers().contains_key(&name) {
             response.headers_mut().insert(name, value);
         }

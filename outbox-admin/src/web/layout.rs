@@ -1,4 +1,4 @@
-//! The frame of all pages, and the pieces that several have.
+//! The frame of all pages, and shared elements.
 
 use maud::{DOCTYPE, Markup, html};
 use time::OffsetDateTime;
@@ -9,14 +9,12 @@ pub(super) use crate::words::in_words as duration;
 use crate::words::utc;
 use crate::{Column, Columns, Command, Next, Reason, State};
 
-/// The pages that the menu names.
 const MENU: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/messages", "Messages"),
     ("/dead-letters", "Dead letters"),
 ];
 
-/// A page in its frame.
 pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
     let name = &visit.site.name;
     html! {
@@ -54,12 +52,10 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
     }
 }
 
-/// A state as a word with a colour.
 pub(super) fn state(state: State) -> Markup {
     status(&state.to_string())
 }
 
-/// What is wrong, each with the page or the command that shows more.
 pub(super) fn reasons(visit: &Visit, reasons: &[Reason]) -> Markup {
     html! {
         @if !reasons.is_empty() {
@@ -72,7 +68,6 @@ pub(super) fn reasons(visit: &Visit, reasons: &[Reason]) -> Markup {
     }
 }
 
-/// The next step: a command, and advice in words.
 pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
     html! {
         @if let Some(command) = &next.command { (self::command(visit, command)) }
@@ -80,7 +75,6 @@ pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
     }
 }
 
-/// A command, as a link to the page that does the same if there is one.
 pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     let link = page_of(visit, command);
     let called = command.called_as(&visit.site.program);
@@ -92,7 +86,7 @@ pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     }
 }
 
-/// The page that shows what a command does, if there is one.
+/// The page with the same content as a command, if one exists.
 fn page_of(visit: &Visit, command: &Command) -> Option<String> {
     let values: Vec<&str> = command
         .arguments()
@@ -121,17 +115,14 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
     })
 }
 
-/// What could not be looked at.
 pub(super) fn not_seen(unseen: &str) -> Markup {
     html! { p.note { "Not seen: " (unseen) } }
 }
 
-/// Why a page shows no payload.
 pub(super) fn no_payload(visit: &Visit) -> Markup {
     html! { @if !visit.access.sees_payloads() { p { "Payloads are not shown to you." } } }
 }
 
-/// A status as a word with a colour.
 pub(super) fn status(word: &str) -> Markup {
     let class = match word.split(',').next().unwrap_or_default() {
         "dead" | "dead-letter" | "stuck" | "ailing" => "stuck",
@@ -142,12 +133,11 @@ pub(super) fn status(word: &str) -> Markup {
     html! { span class={ "state " (class) } { (word) } }
 }
 
-/// A time in UTC, to the second.
 pub(super) fn time(time: OffsetDateTime) -> Markup {
     html! { time { (utc(time)) } }
 }
 
-/// A table that scrolls by itself where the window is narrow.
+/// Scrolls horizontally in narrow windows.
 pub(super) fn table<'a, T: Columns>(
     visit: &Visit,
     caption: &str,
@@ -168,7 +158,6 @@ pub(super) fn table<'a, T: Columns>(
     }
 }
 
-/// What is known of one value.
 pub(super) fn facts<T: Columns>(visit: &Visit, value: &T) -> Markup {
     let is_known = |column: &&Column<T>| !(column.text)(value).is_empty();
     html! {
@@ -185,7 +174,6 @@ fn title(name: &str) -> String {
     capital(&name.replace('_', " "))
 }
 
-/// The text with a capital letter at its beginning.
 pub(super) fn capital(text: &str) -> String {
     let mut rest = text.chars();
     match rest.next() {

@@ -1,7 +1,7 @@
 //! The dashboard: pages for an axum application, or for `outbox serve`.
 //!
-//! [`Dashboard`] makes a router that can be nested at any path. Each page is HTML that works without JavaScript. Programs ask
-//! the command line, whose answers are JSON with `-o json`.
+//! [`Dashboard`] creates a router that can be nested at any path. Pages are HTML and work
+//! without JavaScript. Programs use the command line with `-o json`.
 //!
 //! ```
 //! use axum::{Extension, Router};
@@ -16,12 +16,14 @@
 //! # }
 //! ```
 //!
-//! **Promised**: a request whose extensions hold no [`Access`] is refused. No page changes anything: pages name the command
-//! that does. Payloads are shown only to users who may see payloads, with sensitive fields masked. A browser loads nothing from
-//! other sites, and runs no script of a message. Open pages share their reads: a thousand open pages cost the database as much as
-//! one.
+//! Invariants:
 //!
-//! Not here: authentication. The application does it, or `outbox serve`.
+//! - A request without an [`Access`] extension is rejected. Authentication is the application's
+//!   task.
+//! - Pages change nothing: they show the command for a change.
+//! - Payloads need permission, and their sensitive fields are masked.
+//! - Browsers load nothing from other sites and run no script from a message.
+//! - Open pages share their reads: database load is independent of the number of pages.
 
 mod access;
 mod assets;
@@ -48,23 +50,21 @@ use crate::stream_view::NoStream;
 use sampler::Sampler;
 use visit::Problem;
 
-/// How long an answer of the database is waited for, unless the application says otherwise.
+/// Default bound on database queries.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a dashboard shows.
+/// Builder of the dashboard.
 #[must_use = "call `router`"]
 pub struct Dashboard<S>(App<S>);
 
-/// What pages show, whatever the outbox holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     name: String,
-    /// How commands are called.
+    /// Program name in commands.
     program: String,
     shown: SensitiveFields,
 }
 
-/// The state of the router.
 pub(crate) struct App<S> {
     site: Arc<Site>,
     store: S,
@@ -82,7 +82,7 @@ impl<S> fmt::Debug for Dashboard<S> {
 }
 
 impl<S: OutboxReader> Dashboard<S> {
-    /// A dashboard. The name stands on each page; the store should have a connection whose transactions are read-only.
+    /// A dashboard. `name` is the title of each page. Use a store with read-only transactions.
     pub fn new(name: impl Into<String>, store: S) -> Self {
         let site = Site {
             name: name.into(),
@@ -103,37 +103,38 @@ impl<S: OutboxReader> Dashboard<S> {
         Arc::make_mut(&mut self.0.site)
     }
 
-    /// Shows where messages are on the stream, and its consumers.
+    /// Adds stream positions and consumers.
     pub fn with_stream(mut self, stream: impl StreamView) -> Self {
         self.0.stream = Arc::new(stream);
         self
     }
 
-    /// Shows the dead letters of consumers.
+    /// Adds the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
         self
     }
 
-    /// The events whose payloads are shown, with their sensitive fields masked. Default: the events that are linked into the program.
+    /// Sets the events with visible payloads; sensitive fields stay masked. Default: all events
+    /// linked into the program.
     pub fn with_shown(mut self, shown: SensitiveFields) -> Self {
         self.site().shown = shown;
         self
     }
 
-    /// How commands on pages are called, in a program that mounts them: `shop outbox`. Default: `outbox`.
+    /// Sets the program name in commands, such as `shop outbox`. Default: `outbox`.
     pub fn with_program(mut self, name: impl Into<String>) -> Self {
         self.site().program = name.into();
         self
     }
 
-    /// How long an answer of the database is waited for. Default: five seconds.
+    /// Sets the timeout of database queries. Default: five seconds.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout;
         self
     }
 
-    /// The pages.
+    /// The router of the pages.
     pub fn router(self) -> Router {
         use pages::{aggregate, letters, messages, nothing, overview};
         Router::new()
@@ -151,7 +152,6 @@ impl<S: OutboxReader> Dashboard<S> {
 }
 
 impl<S> App<S> {
-    /// Waits for an answer within the bound.
     async fn ask<T, E: Into<Problem>>(
         &self,
         question: impl Future<Output = Result<T, E>>,

@@ -1,7 +1,8 @@
-//! The values of overview and consumers: read once per process and interval, however many pages are open.
+//! Samples of the overview, read once per process and interval for all open pages.
 //!
-//! Invariants: at most one read runs at a time, in a task of its own, so a reader who disconnects neither ends the read nor starts another one. An error is kept
-//! as long as a value: a database that is down is asked as often as a database that is up.
+//! Invariant: at most one read runs, in its own task, so a disconnecting browser neither stops
+//! it nor starts another. Errors are kept as long as values, so an unavailable database is not
+//! queried more often.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,35 +19,28 @@ use crate::{
     BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Reason, RelayRow, Seen, Status, StreamUse, forecast,
 };
 
-/// How long a sample of the outbox is shown.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a sample of the stream and its consumers is shown. The consumers cost two statements, however many there are, and the log four.
+/// Consumers cost two statements in total, the log four.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The present.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    /// How the outbox stands.
     pub(super) status: Status,
-    /// The relays.
     pub(super) relays: Vec<RelayRow>,
-    /// The consumers of the stream; empty if they are not known.
     pub(super) consumers: Vec<ConsumerRow>,
-    /// Why the consumers are not known.
+    /// Why consumers are unknown.
     pub(super) consumers_error: Option<String>,
-    /// Why it is not known whether something is wrong with the log of a log relay.
+    /// Why the state of the log is unknown.
     pub(super) log_error: Option<String>,
-    /// When consumers catch up, at the present rate.
+    /// Forecast from the last two looks.
     pub(super) forecast: Forecast,
-    /// When it was read, by the clock of this machine.
+    /// Read time, by the local clock.
     pub(super) sampled_at: OffsetDateTime,
 }
 
-/// A value and the time at which it was read.
 type Kept<T> = Mutex<Option<(Instant, T)>>;
 
-/// What was found out about the stream.
 #[derive(Debug, Clone)]
 struct Look {
     broker: BrokerCheck,
@@ -71,21 +65,20 @@ impl Look {
     }
 }
 
-/// The last sample.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     sample: Kept<Result<Arc<Sample>, Problem>>,
     look: Kept<Look>,
 }
 
-/// The present sample: the last sample, or another one if the last is too old.
+/// The latest sample, refreshed if too old.
 ///
 /// # Errors
 ///
 /// [`Problem`] if the database did not answer.
 pub(super) async fn latest<S: OutboxReader>(app: &Arc<App<S>>) -> Result<Arc<Sample>, Problem> {
     let app = app.clone();
-    // The task continues if the reader disconnects.
+    // The task continues if the browser disconnects.
     match tokio::spawn(async move { sample(&app).await }).await {
         Ok(sample) => sample,
         Err(error) => Err(Problem::Failed(error.to_string())),
@@ -135,7 +128,7 @@ async fn read<S: OutboxReader>(app: &App<S>, look: Look) -> Result<Sample, Probl
     })
 }
 
-/// What is known of the stream. It is only called while the sample is locked.
+/// Called only with the sample locked. Lock order: sample, then look.
 async fn look<S>(app: &App<S>) -> Look {
     let mut kept = app.sampler.look.lock().await;
     if let Some((at, look)) = &*kept
@@ -153,12 +146,12 @@ async fn look<S>(app: &App<S>) -> Look {
     let mut look = Look {
         broker: broker.unwrap_or_else(|_| BrokerCheck::Failed(silent())),
         consumers,
-        // The check of the broker reports what is wrong with the stream.
+        // Errors of the stream are reported by the broker check.
         stream: filled.ok().flatten(),
         log,
         forecast: forecast(&Seen::default(), &Seen::default(), Duration::ZERO),
     };
-    // Two looks show what one look does not.
+    // Rates and idle consumers need two looks.
     if let Some((at, earlier)) = kept.take() {
         let passed = at.elapsed();
         for row in look.consumers.iter_mut().flatten() {

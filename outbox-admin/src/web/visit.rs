@@ -1,4 +1,4 @@
-//! A request, what a page has to say to it, and why there is none.
+//! Requests, pages and error responses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use sea_orm::DbErr;
 use super::access::Access;
 use super::{App, Site, layout};
 
-/// What stays as it is in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -23,21 +22,18 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b':');
 
-/// A request: who asks, and where the dashboard is mounted.
 pub(super) struct Visit {
     pub(super) site: Arc<Site>,
     pub(super) access: Access,
-    /// The path of the dashboard, without a slash at its end.
+    /// Mount path without trailing slash.
     base: String,
-    /// The path below it.
     pub(super) path: String,
 }
 
-/// What a page has to say.
 pub(super) struct Page {
     pub(super) title: String,
     pub(super) body: Markup,
-    /// Whether the page shows the present, and is loaded again after a while.
+    /// Whether the browser reloads the page periodically.
     pub(super) is_live: bool,
 }
 
@@ -51,16 +47,11 @@ impl Page {
     }
 }
 
-/// Why there is no page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// There is nothing here.
     NotFound(String),
-    /// The address is wrong.
     Malformed(String),
-    /// The database does not answer, or refuses.
     Failed(String),
-    /// No answer came in time.
     Silent(String),
 }
 
@@ -102,7 +93,6 @@ impl From<DbErr> for Problem {
 }
 
 impl Visit {
-    /// The answer of a page, or its error.
     pub(super) fn respond(&self, made: Result<Page, Problem>) -> Response {
         let (status, page) = match made {
             Ok(page) => (StatusCode::OK, page),
@@ -114,9 +104,8 @@ impl Visit {
         (status, Html(layout::page(self, &page).into_string())).into_response()
     }
 
-    /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
-        // A router that is mounted at `/ops` answers there, and not at `/ops/`.
+        // A router nested at `/ops` does not answer at `/ops/`.
         let path = match path {
             "/" if !self.base.is_empty() => "",
             path => path,
@@ -137,7 +126,7 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App<S>>) -> Result<Self, StatusCode> {
-        // The guard has refused requests without it.
+        // The guard has already rejected requests without access.
         let access = parts
             .extensions
             .get::<Access>()
@@ -146,7 +135,7 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
         let outer = OriginalUri::from_request_parts(parts, app).await;
         let outer = outer.map_or_else(|_| parts.uri.clone(), |OriginalUri(uri)| uri);
         let inner = parts.uri.path();
-        // At the root of where it is nested, the outer path has no slash that the inner one could be.
+        // At the mount point, the outer path may lack the slash of the inner path.
         let mounted = match inner {
             "/" => outer.path(),
             inner => outer.path().strip_suffix(inner).unwrap_or_default(),

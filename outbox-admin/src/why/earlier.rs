@@ -1,19 +1,20 @@
-//! The events of an aggregate that come before a message.
+//! Finds earlier events of a message's aggregate.
 
 use std::num::NonZeroU32;
 
 use outbox_core::{EventId, Message, OutboxReader, PublishedSearch, StoreError};
 use time::Duration;
 
-/// Earlier events of an aggregate that are looked for.
 const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// Messages of everybody that are read for them: about 0.02 s of a processor of the database.
+/// About 0.02 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 
-/// The published events of a message's aggregate that come before it, with their numbers, at most 100 of them: a consumer that keeps the order keeps the message back behind them. They are
-/// looked for among the 20,000 messages of everybody whose ids were made last before the message was recorded, so what was recorded long before it on a busy outbox is not
-/// found. None if the message has no number, since nothing comes before it then. Two statements, which change nothing.
+/// Published events of the aggregate before a message, with their sequences, at most 100. An
+/// ordered consumer may hold the message back behind them.
+///
+/// Searches the last 20,000 rows of all aggregates before the message was recorded; older events
+/// are not found. Empty for an unsequenced message. Two read-only statements.
 ///
 /// # Errors
 ///
@@ -21,7 +22,7 @@ const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 ///
 /// # Cancellation
 ///
-/// Nothing is left behind.
+/// Leaves nothing behind.
 pub async fn earlier_events(
     store: &impl OutboxReader,
     message: &Message,
@@ -29,7 +30,7 @@ pub async fn earlier_events(
     let Some(number) = message.sequence else {
         return Ok(Vec::new());
     };
-    // Ids are made by the clocks of writers, so what they made while this message was recorded counts, too.
+    // Ids use the clocks of writers, so ids of the next second are included.
     let until = message.created_at.checked_add(Duration::seconds(1));
     let search = PublishedSearch {
         aggregate: Some(message.aggregate.clone()),

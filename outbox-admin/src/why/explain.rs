@@ -1,4 +1,4 @@
-//! Judges the facts: a pure function from what was read to what is so.
+//! Derives findings from facts. A pure function.
 
 use std::time::Duration;
 
@@ -17,14 +17,13 @@ use crate::serial::rfc3339;
 use crate::verdict::State;
 use crate::words::counted;
 
-/// The findings, the first one to be mended first. There is always one.
+/// At least one finding; the first should be repaired first.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     let mut findings = number_missing(facts);
     findings.extend(of_message(facts));
     findings
 }
 
-/// Numbers of the aggregate without a row.
 fn number_missing(facts: &Facts) -> Vec<Finding> {
     let Subject::Aggregate(aggregate) = &facts.subject else {
         return Vec::new();
@@ -48,7 +47,6 @@ fn number_missing(facts: &Facts) -> Vec<Finding> {
     vec![finding(Cause::NumberMissing, State::Stuck, None, what, [next])]
 }
 
-/// Holes that are named.
 const NAMED_MAX: usize = 10;
 
 fn of_message(facts: &Facts) -> Vec<Finding> {
@@ -74,7 +72,7 @@ fn error_of(message: &StoredMessage) -> &str {
     message.error.as_deref().unwrap_or("no error was kept")
 }
 
-/// Whole seconds, and at least one: what is left of a wait is never nothing.
+/// Whole seconds, at least one: a remaining wait is never zero.
 fn in_words(left: Duration) -> String {
     let seconds = left.as_secs().max(1);
     match seconds {
@@ -120,7 +118,7 @@ fn not_held(facts: &Facts) -> Finding {
     finding(Cause::NotRecorded, State::Degraded, None, what, [next])
 }
 
-/// What is amiss at its consumers comes before the finding that it is on the stream.
+/// Problems of consumers come before the finding that the message is on the stream.
 fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec<Finding> {
     let (mut findings, consumers) = match &facts.readers {
         None => (
@@ -192,7 +190,6 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
     }
 }
 
-/// A message that a log relay publishes.
 fn logged(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     if let Place::OnStream(_) = facts.place {
         return published(facts, message);
@@ -240,7 +237,8 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
 
-/// What is paused waits for that, and then for a dead letter that halts its aggregate, for a time of its own, or for a broker that refuses it. Other waits are the pause's.
+/// A pause hides other waits, except a halting dead letter, a delay or a rejecting broker, which
+/// outlast it.
 fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Finding> {
     let of_pause = |pause: &PauseRow| {
         finding(
@@ -264,16 +262,16 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
                 | Cause::Refused
         )
     };
-    // A pause keeps an unsequenced message back by its own time.
+    // A pause holds an unsequenced message by changing its due time.
     let is_held = message.delayed_for.is_some_and(|left| left > HELD_FOR);
     findings.extend(others.into_iter().filter(|other| lasts(other) && !is_held));
     findings
 }
 
-/// A message that is due later than in a thousand years is held by a pause.
+/// A due time further away than this is a pause.
 const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
-/// What comes before the message, or its own time. `None` if it may be published now.
+/// `None` if the message may be published now.
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let stored = &message.stored;
     let is_sequenced = stored.sequence.is_some();
@@ -311,7 +309,6 @@ fn behind_dead_letter(stored: &StoredMessage, letter: &StoredMessage) -> Finding
     )
 }
 
-/// The first message of the aggregate that is not published is another one.
 fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let other = &first.stored;
     let (cause, what, next) = if let Some(left) = first.delayed_for {
@@ -344,11 +341,10 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
     Some(finding(cause, State::Degraded, Some(other), what, [next]))
 }
 
-/// The message is the first one of its aggregate, or asks for no order.
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
     let show = Command::from("outbox show").arg(stored.id);
-    // The back-off of an unsequenced message is its own time.
+    // The back-off of an unsequenced message changes its due time.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(left) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!(
@@ -379,7 +375,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     ))
 }
 
-/// What the relays do about the message. `is_due` says that nothing else holds it back, so that there must be a finding.
+/// `is_due`: nothing else holds the message back, so a finding is required.
 fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
     let stored = &message.stored;
     if facts.relays.is_empty() {
@@ -439,7 +435,6 @@ fn ailing(what: String) -> Finding {
     )
 }
 
-/// Nothing holds the message back, and its relay works.
 fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
     let stored = &message.stored;
     let name = named(stored);

@@ -1,7 +1,7 @@
-//! Reads the facts that decide why something does not arrive.
+//! Reads the facts behind an explanation.
 //!
-//! Invariant: each read is bounded. The broker is asked about one message only: whether it takes it if it has failed, and where it is if the outbox says that it was
-//! published.
+//! Invariant: each read is bounded. The stream is read for one message only: whether it would
+//! accept a failed message, or where a published message is.
 
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, LiveRelay, Message, MessageId,
@@ -17,65 +17,55 @@ use crate::recheck::Refused;
 use crate::relays::dead_letter;
 use crate::why::Readers;
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
     Message(MessageId),
     Aggregate(Aggregate),
 }
 
-/// Where a published message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nobody had to ask.
     NotAsked,
-    /// On the stream, with its stream sequence.
     OnStream(u64),
-    /// Not on the stream.
     Gone,
-    /// It could not be found out.
+    /// The lookup failed.
     Unknown(String),
 }
 
-/// What the broker would do with a message that has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Broker {
-    /// Nobody had to ask.
     NotAsked,
-    /// It would refuse it again.
     Refuses(Refused),
-    /// Nothing shows that it would refuse it.
+    /// No evidence of a rejection.
     Takes,
-    /// It could not be asked.
     Silent(String),
 }
 
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) subject: Subject,
-    /// The message to explain; `None` if the outbox holds none.
+    /// The message to explain; `None` if absent from the outbox.
     pub(super) message: Option<FoundMessage>,
-    /// The first message of its aggregate before it that is not published.
+    /// First unpublished message of the aggregate before this one.
     pub(super) before: Option<FoundMessage>,
     pub(super) block: Option<BlockedAggregate>,
-    /// The dead letter that halts the aggregate.
+    /// Dead letter that halts the aggregate.
     pub(super) halting: Option<StoredMessage>,
     pub(super) head: Option<AggregateHead>,
     pub(super) relays: Vec<LiveRelay>,
     /// Read only if no relay is alive.
     pub(super) expired: Vec<ExpiredRelay>,
-    /// The owner of the message's partition.
+    /// Owner of the message's partition.
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
     pub(super) broker: Broker,
-    /// The consumers of a message that is on the stream, or why they are not known; `None` if nobody has asked.
+    /// Consumers of a message on the stream, or an error text; `None` if not read.
     pub(super) readers: Option<Result<Readers, String>>,
-    /// The pauses that hold its aggregate.
+    /// Pauses of the aggregate.
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
-    /// Numbers of the aggregate without a row, although the outbox keeps rows of their time.
+    /// Missing sequences although the outbox keeps rows of that time.
     pub(super) holes: Vec<Hole>,
-    /// What could not be looked at.
     pub(super) unseen: Vec<String>,
     /// Whether the outbox keeps rows of the aggregate's last recording.
     pub(super) keeps_last: bool,
@@ -112,7 +102,7 @@ impl Facts {
         let Some(chosen) = chosen else {
             return Ok(facts);
         };
-        // It may have been deleted since, by a relay that keeps nothing.
+        // A relay without retention may have deleted the row since.
         if let Some(message) = store.find(chosen.id).await? {
             facts.read(store, message).await?;
         }
@@ -141,7 +131,6 @@ impl Facts {
         }
     }
 
-    /// Looks for numbers of the aggregate without a row.
     pub(super) async fn look_for_holes(
         &mut self,
         store: &impl OutboxReader,
@@ -170,7 +159,6 @@ impl Facts {
         Ok(())
     }
 
-    /// Reads what matters for a message.
     async fn read(&mut self, store: &impl OutboxReader, message: FoundMessage) -> Result<(), StoreError> {
         let stored = &message.stored;
         let aggregate = &stored.aggregate;
@@ -207,10 +195,10 @@ impl Facts {
         Ok(())
     }
 
-    /// The message that the stream has to be asked about, if it is one.
+    /// The message to look up on the stream.
     pub(super) fn published(&self) -> Option<&Message> {
         let found = self.message.as_ref()?;
-        // The row of a message that came from the log does not say whether it was published.
+        // A logged row does not record whether it was published.
         let may_be_out = matches!(
             found.stored.status,
             MessageStatus::Published | MessageStatus::Logged
@@ -218,7 +206,7 @@ impl Facts {
         found.message.as_ref().ok().filter(|_| may_be_out)
     }
 
-    /// The message that has failed and is waited for: the first one of the aggregate, or the message itself.
+    /// The failed message that blocks: the first of the aggregate, or the message itself.
     pub(super) fn failing_row(&self) -> Option<&FoundMessage> {
         let found = self.message.as_ref()?;
         let is_halted = self.halting.is_some() && found.stored.sequence.is_some();
@@ -233,12 +221,10 @@ impl Facts {
         (!is_halted && first.stored.failures > 0).then_some(first)
     }
 
-    /// The message that the broker has to be asked about, if one has failed.
     pub(super) fn failing(&self) -> Option<&Message> {
         self.failing_row()?.message.as_ref().ok()
     }
 
-    /// Takes the answer of the broker.
     pub(super) fn refused(&mut self, refused: Result<Option<Refused>, String>) {
         self.broker = match refused {
             Ok(Some(refused)) => Broker::Refuses(refused),
@@ -247,7 +233,6 @@ impl Facts {
         };
     }
 
-    /// Takes the answer of the stream.
     pub(super) fn locate(&mut self, found: Result<Option<u64>, String>) {
         self.place = match found {
             Ok(Some(stream_sequence)) => Place::OnStream(stream_sequence),
@@ -256,7 +241,6 @@ impl Facts {
         };
     }
 
-    /// The message that the consumers have to be asked about, with its stream sequence, if it is on the stream.
     pub(super) fn on_stream(&self) -> Option<(&Message, u64)> {
         match self.place {
             Place::OnStream(stream_sequence) => Some((self.published()?, stream_sequence)),
@@ -264,21 +248,20 @@ impl Facts {
         }
     }
 
-    /// The relay that owns the partition, if it is alive.
     pub(super) fn owning_relay(&self) -> Option<&LiveRelay> {
         let owner = self.owner?;
         self.relays.iter().find(|relay| relay.owner == owner)
     }
 }
 
-/// The last message of an aggregate of which nothing is pending or waiting. The head row says since when to look; without one, the last rows of everybody are looked
-/// through.
+/// Last message of an aggregate without pending or waiting messages. The head row bounds the
+/// search; without it, the newest rows of all aggregates are searched.
 async fn last_settled(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     head: Option<AggregateHead>,
 ) -> Result<Option<StoredMessage>, StoreError> {
-    // The rows of a transaction are some moments older or younger than its head rows.
+    // Rows and head rows of a transaction differ by moments.
     const APART: Duration = Duration::minutes(1);
     let mut selection = Selection::all().aggregate(aggregate);
     if let Some(head) = head {

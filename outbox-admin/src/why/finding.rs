@@ -1,4 +1,4 @@
-//! How findings are made and worded.
+//! Construction and wording of findings.
 
 use outbox_core::StoredMessage;
 
@@ -7,7 +7,6 @@ use crate::next::Command;
 use crate::verdict::State;
 use crate::words::counted;
 
-/// No command.
 pub(super) const NOTHING: [Command; 0] = [];
 
 pub(super) fn finding(
@@ -29,7 +28,6 @@ pub(super) fn finding(
 }
 
 impl Finding {
-    /// With what no command does.
     pub(super) fn advise(self, words: impl Into<String>) -> Self {
         Self {
             advice: Some(words.into()),
@@ -38,7 +36,7 @@ impl Finding {
     }
 }
 
-/// The message as a sentence names it: `#8 order.placed (…)`.
+/// The message in a sentence: `#8 order.placed (…)`.
 pub(super) fn named(message: &StoredMessage) -> String {
     match message.sequence {
         Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),

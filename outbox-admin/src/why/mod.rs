@@ -1,8 +1,7 @@
-//! Why something does not arrive: the true reason, out of a closed list.
+//! Explains why a message is not delivered, with causes from a closed list.
 //!
-//! Facts are read first (`facts`), then judged by a pure function (`explain`). Invariant: each cause is named only if a fact proves it; what is not known is
-//! said to be unknown. Consumers are judged by their rows and positions (`readers`), those that go by numbers by these (`numbers`), a failure by what the broker says
-//! (`refused`).
+//! Facts are read first (`facts`), then judged by pure functions. Invariant: a cause is named
+//! only if a fact proves it; everything else is reported as unknown.
 
 mod earlier;
 mod explain;
@@ -28,66 +27,67 @@ pub use earlier::earlier_events;
 pub use numbers::Numbers;
 pub use readers::{Reader, Readers};
 
-/// Why a message does not arrive, or that it did.
+/// Why a message is not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// The outbox does not hold it: it was not recorded, or its row was deleted after it was published.
+    /// Absent from the outbox: never recorded, or deleted after publishing.
     NotRecorded,
-    /// It is a dead letter.
+    /// The message is a dead letter.
     DeadLetter,
-    /// Its aggregate is halted by another message, which is a dead letter.
+    /// A dead letter halts the aggregate.
     BehindDeadLetter,
-    /// It has a time of its own, which has not come.
+    /// The message is delayed.
     Delayed,
-    /// An earlier message of its aggregate is delayed.
+    /// An earlier message of the aggregate is delayed.
     BehindDelayed,
-    /// It has failed, and will be tried again at a time.
+    /// The message failed and waits for its retry.
     BackingOff,
-    /// An earlier message of its aggregate has failed, and will be tried again at a time.
+    /// An earlier message of the aggregate failed and waits for its retry.
     BehindFailed,
-    /// It or an earlier message of its aggregate has failed, and there is no stream.
+    /// This or an earlier message failed: the stream does not exist.
     NoStream,
-    /// It or an earlier message of its aggregate has failed, and the stream does not take its subject.
+    /// This or an earlier message failed: the stream does not capture its subject.
     NotCaptured,
-    /// It or an earlier message of its aggregate has failed, and the stream is full.
+    /// This or an earlier message failed: the stream is full.
     Full,
-    /// It or an earlier message of its aggregate has failed, and the stream would refuse it again, for another reason.
+    /// This or an earlier message failed, and the stream would reject it again for another reason.
     Refused,
-    /// Publishing of its aggregate type, or of everything, is paused.
+    /// Publishing of the aggregate type, or of everything, is paused.
     Paused,
     /// No relay is alive.
     NoRelay,
-    /// Relays are alive, and none owns its partition.
+    /// No live relay owns the partition.
     NoOwner,
-    /// The relay that owns its partition says that it does not reach the broker, or cannot fetch or settle.
+    /// The owner of the partition cannot reach the broker, fetch or settle.
     RelayAiling,
-    /// A relay that can publish owns its partition and has not come to it.
+    /// A working relay owns the partition and has not reached the message.
     RelayBehind,
-    /// The row cannot be read, so it will become a dead letter.
+    /// The row cannot be decoded and will become a dead letter.
     Unreadable,
-    /// It is on the stream.
+    /// The message is on the stream.
     OnStream,
-    /// It is a dead letter of a consumer.
+    /// The event is a dead letter of a consumer.
     ConsumerDeadLetter,
-    /// A consumer has failed to handle it, and will try again.
+    /// A consumer failed and will retry.
     ConsumerFailed,
-    /// A consumer has not come to it, and is paused.
+    /// A paused consumer has not reached the message.
     ConsumerPaused,
-    /// A consumer has as many messages unacknowledged as it may have, and has not come to it.
+    /// A consumer at its limit of unacknowledged messages has not reached the message.
     ConsumerFull,
-    /// A consumer has not come to it, and no process of it asks for messages.
+    /// A consumer without an open pull request has not reached the message.
     ConsumerIdle,
-    /// A consumer takes messages and has not come to it.
+    /// A receiving consumer has not reached the message.
     ConsumerBehind,
-    /// A consumer that goes by numbers was handed it, and has not handled an earlier event of its aggregate, which comes first unless gaps are normal to its handler.
+    /// A consumer with strategy `sequence` received the message but not an earlier event of its
+    /// aggregate. The earlier event comes first unless the handler accepts gaps.
     ConsumerGap,
-    /// Numbers of the aggregate have no rows, although the outbox keeps rows of their time: the rows were deleted.
+    /// Sequences of the aggregate have no rows although the outbox keeps rows of that time.
     NumberMissing,
-    /// It was published, and is no longer on the stream.
+    /// The message was published and is no longer on the stream.
     LeftStream,
-    /// It was published, and nobody could say whether it is still on the stream.
+    /// The message was published; whether it is still on the stream is unknown.
     StreamUnknown,
 }
 
@@ -131,40 +131,40 @@ impl Cause {
     ];
 }
 
-/// A cause, the message it is about, and what to do.
+/// A cause with its message and next steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The cause.
+    /// Cause.
     pub cause: Cause,
-    /// How bad it is.
+    /// Severity.
     pub state: State,
-    /// The message that the cause lies in, if it is one.
+    /// The message with the cause, if any.
     #[serde(serialize_with = "serial::text_if_any")]
     pub message: Option<MessageId>,
-    /// The stream sequence, if the message is on the stream.
+    /// Stream sequence, if on the stream.
     pub stream_sequence: Option<u64>,
-    /// What is so, in a sentence.
+    /// Description, one sentence.
     pub what: String,
-    /// The next commands.
+    /// Next commands.
     pub next: Vec<Command>,
-    /// What no command does, in words.
+    /// Advice for steps that no command performs.
     pub advice: Option<String>,
 }
 
-/// Why something does not arrive. The first finding is the one to mend first; the others come into effect after it.
+/// Explanation. Repair the first finding first; the others take effect after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What was asked for: `message …` or `aggregate …`.
+    /// `message …` or `aggregate …`.
     pub subject: String,
-    /// The worst state of all findings.
+    /// Worst state of all findings.
     pub state: State,
-    /// At least one.
+    /// At least one finding.
     pub findings: Vec<Finding>,
-    /// Messages of the aggregate that are not published, dead letters that halt it included; counting stops at 1,000.
+    /// Unpublished messages of the aggregate, a halting dead letter included, at most 1,000.
     pub unpublished: u64,
-    /// What could not be looked at.
+    /// Parts that could not be read.
     pub unseen: Vec<String>,
 }
 
@@ -184,13 +184,13 @@ impl Explanation {
 /// A message or an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageOrAggregate {
-    /// The message with this id.
+    /// A message id.
     Message(MessageId),
     /// An aggregate.
     Aggregate(Aggregate),
 }
 
-/// What the outbox says about a message or an aggregate, before its stream and the consumers are asked.
+/// Facts from the outbox, before stream and consumers are read.
 #[derive(Debug)]
 pub struct Question {
     subject: String,
@@ -198,7 +198,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads what the outbox says: about a message; of an aggregate, about the first of its messages that is not published, or else the last one.
+    /// Reads facts of a message. For an aggregate: the first unpublished message, else the last
+    /// one.
     ///
     /// # Errors
     ///
@@ -216,7 +217,8 @@ impl Question {
         })
     }
 
-    /// Asks for what is still open, and says why it does not arrive. Each answer is waited for within `patience`; one that is missing is named in the explanation.
+    /// Reads stream and consumers, then explains. Waits up to `patience` for each answer; missing
+    /// answers are listed in the explanation.
     pub async fn explain(
         mut self,
         store: &impl OutboxReader,

@@ -1,7 +1,7 @@
-//! What the position of a consumer that goes by numbers says of a message that it was handed.
+//! Explains messages by the position of a consumer with strategy `sequence`.
 //!
-//! Invariant: what is said holds whatever its handler does about gaps. The position shows what the consumer has handled, and a failing number that later ones wait for it;
-//! no row shows whether the handler takes gaps as normal.
+//! Invariant: statements hold whether or not the handler accepts gaps, because no row shows that
+//! setting.
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -11,16 +11,15 @@ use crate::next::Command;
 use crate::timeline::{EffectOutcome, EffectRow};
 use crate::verdict::State;
 
-/// How far a consumer that goes by numbers (strategy `sequence`) is in an aggregate: a row of its inbox.
+/// Position of a consumer with strategy `sequence` in an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// This number and all earlier ones are done or were passed; 0 if none was.
+    /// Every sequence up to this one is done or skipped; 0: none.
     pub last: u64,
-    /// A later number that has failed and is tried again.
+    /// A later sequence that failed and will be retried.
     pub failing: Option<u64>,
 }
 
-/// What is said of a message whose number the consumer has come to.
 pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -> Option<String> {
     let last = numbers.last;
     (stored.sequence? <= last).then(|| {
@@ -30,8 +29,9 @@ pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -
     })
 }
 
-/// What comes before a message that the consumer was handed, and has neither acknowledged nor noted. `None` if the position does not tell: the message is the next one, was passed, or
-/// has no number, or the consumer has handled nothing of the aggregate and may begin anywhere.
+/// Explains a delivered message without acknowledgement or row. `None` if the position proves
+/// nothing: the message is next, skipped or unsequenced, or the consumer has no position and may
+/// start anywhere.
 pub(super) fn gap(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -69,7 +69,7 @@ pub(super) fn gap(
     ))
 }
 
-/// Whether the consumer does not go by these numbers any more: a row says that it is done with a later one, as those of other strategies do.
+/// A row of a later event proves that the consumer now uses another strategy.
 pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
     let is_done = |event: EventId| {
         let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];
@@ -81,7 +81,6 @@ pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&Eff
         .any(|(event, number)| *number > numbers.last && is_done(*event))
 }
 
-/// The numbers of a span as the subject of a sentence.
 fn have(first: u64, last: u64) -> String {
     match first == last {
         true => format!("#{first} has"),
@@ -137,7 +136,7 @@ mod tests {
             at(0, Some(4)),
             "has handled nothing of order/1 yet: #4 has failed",
         );
-        // A later one that fails says nothing of this one.
+        // A later failure proves nothing about this message.
         check(at(3, Some(6)), "#4 has not been handled there");
     }
 
@@ -148,7 +147,7 @@ mod tests {
         };
         no_gap(Some(5), at(4, None));
         no_gap(Some(5), at(4, Some(5)));
-        // It may begin in the middle of an aggregate.
+        // A consumer may start in the middle of an aggregate.
         no_gap(Some(5), at(0, None));
         no_gap(Some(5), at(0, Some(9)));
         no_gap(Some(5), at(5, None));

@@ -1,8 +1,8 @@
-//! What the consumers have made of a message that is on the stream.
+//! Explains what consumers did with a message on the stream.
 //!
-//! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted is
-//! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it. No row tells whether
-//! the consumer keeps the order. Not here: consumers that go by numbers. Each of those has a row that tells its number, see [`super::numbers`].
+//! Invariant: a cause needs proof by an inbox row or the consumer's position. A delivered
+//! message without acknowledgement or row is only described: it may be in progress or wait
+//! behind an earlier event. For strategy `sequence` see [`super::numbers`].
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -14,41 +14,42 @@ use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::verdict::State;
 use crate::words::counted;
 
-/// How a consumer of the stream stands, whose filters take the message.
+/// State of a durable consumer that receives the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reader {
-    /// Its name.
+    /// Consumer name.
     pub consumer: String,
-    /// The last stream sequence that it was handed.
+    /// Last stream sequence delivered.
     pub delivered: u64,
-    /// The stream sequence up to which it has acknowledged everything.
+    /// Ack floor, as a stream sequence.
     pub floor: u64,
-    /// Messages that it was handed and has not acknowledged.
+    /// Messages delivered but not acknowledged.
     pub unacknowledged: u64,
-    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    /// Limit of unacknowledged messages; `None`: no limit.
     pub max_ack_pending: Option<u64>,
-    /// Whether a process asks for messages at this moment.
+    /// Whether a process has an open pull request right now.
     pub is_receiving: bool,
-    /// Why it is paused; `None` if it is not.
+    /// Reason of the pause; `None` if not paused.
     pub paused: Option<String>,
-    /// How far it is in the numbers of the message's aggregate; `None` if it does not go by numbers, has met no event of the aggregate, or could not be asked.
+    /// Position in the aggregate; `None` for other strategies, without a position, or if
+    /// unreadable.
     pub numbers: Option<Numbers>,
 }
 
-/// The consumers of a message, and what their inboxes say of its event.
+/// Consumers of a message with their inbox rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readers {
-    /// The durable consumers of the stream whose filters take the message.
+    /// Durable consumers with matching filters.
     pub readers: Vec<Reader>,
-    /// Earlier events of the message's aggregate, with their numbers ([`earlier_events`](super::earlier_events)).
+    /// Earlier events of the aggregate with sequences ([`earlier_events`](super::earlier_events)).
     pub earlier: Vec<(EventId, u64)>,
-    /// The rows of their inboxes: of the message's event, and of the earlier ones.
+    /// Inbox rows of the message's event and of the earlier events.
     pub rows: Vec<EffectRow>,
-    /// What could not be looked at, for people.
+    /// Parts that could not be read, for people.
     pub unseen: Vec<String>,
 }
 
-/// What keeps the message from its effects, the worst first; and a sentence about the consumers with which nothing is wrong.
+/// Findings, worst first, and a sentence about consumers without problems.
 pub(super) fn judge(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -101,7 +102,7 @@ fn of_reader(
             let failed = counted(effect.attempts, "time", "times");
             let error = effect.error.as_deref().unwrap_or("no error was kept");
             let what = format!("{name} has failed {failed} in consumer {consumer}: {error}");
-            // What has failed is handed out again, however much is unacknowledged.
+            // Failed messages are redelivered regardless of `max_ack_pending`.
             let waits = paused(stored, reader, &what).or_else(|| idle(stored, reader, &what));
             return Judged::Amiss(waits.unwrap_or_else(|| {
                 let what = format!("{what}. It is tried again");
@@ -127,7 +128,7 @@ fn of_reader(
         return Judged::Amiss(gap);
     }
     if was_handed {
-        // A row that is made before a repeated delivery runs has no error.
+        // A row created before a redelivery runs has no error.
         let has_failed =
             |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
         let earlier = rows.iter().find(has_failed);
@@ -168,7 +169,6 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
     )
 }
 
-/// The consumer was handed the message, and nothing is known of it.
 fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
     let Some(earlier) = earlier else {
         return format!(
@@ -197,7 +197,7 @@ fn paused(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding
     ))
 }
 
-/// The server hands out nothing new, whoever asks.
+/// At this limit, the server delivers no new messages.
 fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     let (max, unacknowledged) = (reader.max_ack_pending?, reader.unacknowledged);
     if unacknowledged < max {
@@ -211,7 +211,7 @@ fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
     Some(lags(Cause::ConsumerFull, stored, reader, what))
 }
 
-/// One look saw no process that asks for messages. A busy process does not ask at each moment.
+/// A busy process does not pull continuously.
 fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     if reader.is_receiving || reader.unacknowledged > 0 {
         return None;
@@ -251,7 +251,6 @@ mod tests {
         }
     }
 
-    /// A consumer that has been handed what is before the message, and asks for more.
     fn reader() -> Reader {
         Reader {
             consumer: "billing".to_owned(),
@@ -338,7 +337,7 @@ mod tests {
             reader.paused = Some("stocktaking".to_owned());
         };
         assert_eq!(cause(judged(paused, None).0), Some(Cause::ConsumerPaused));
-        // What has failed comes again nevertheless.
+        // Failed messages are redelivered nevertheless.
         let failed = Some(EffectOutcome::Failed);
         assert_eq!(cause(judged(full, failed).0), Some(Cause::ConsumerFailed));
         for max in [None, Some(4)] {
@@ -392,14 +391,14 @@ mod tests {
         assert_eq!(judge_fifth(&at(4)).0, []);
         let (findings, said) = judge_fifth(&at(5));
         assert!(findings.is_empty() && said.contains("is at #5"), "{said}");
-        // It was left behind, as where the consumer was made anew behind it.
+        // Skipped, as after the consumer was recreated past it.
         let left = |reader: &mut Reader| {
             at(3)(reader);
             reader.floor = 9;
         };
         let (findings, said) = judge_fifth(&left);
         assert!(findings.is_empty() && said.contains("left it behind"), "{said}");
-        // It was not handed it: how far it is in the aggregate keeps nothing back.
+        // Not delivered yet, so the position in the aggregate is irrelevant.
         let behind = |reader: &mut Reader| {
             at(3)(reader);
             reader.delivered = 6;
@@ -407,7 +406,6 @@ mod tests {
         assert_eq!(judge_fifth(&behind).0[0].cause, Cause::ConsumerBehind);
     }
 
-    /// What is said of a message that the consumer was handed, if the earlier event of its aggregate has this outcome.
     fn said_behind(outcome: EffectOutcome, error: Option<&str>) -> String {
         let effect = Effect {
             consumer: "billing".to_owned(),
@@ -440,7 +438,7 @@ mod tests {
             said.contains("failed there 2 times: no price") && said.contains(waits),
             "{said}"
         );
-        // It is at work, or its process has ended in it.
+        // In progress, or the process crashed in the handler.
         assert!(!said_behind(EffectOutcome::Failed, None).contains(waits));
         assert!(!said_behind(EffectOutcome::Handled, None).contains(waits));
     }

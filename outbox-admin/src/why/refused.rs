@@ -1,4 +1,4 @@
-//! A message that has failed, and that the broker would refuse again: trying it anew mends nothing.
+//! Findings for failed messages that the broker would reject again.
 
 use outbox_core::{FoundMessage, StoredMessage};
 
@@ -8,7 +8,7 @@ use super::{Cause, Finding};
 use crate::recheck::{Obstacle, Refused, obstacle_of};
 use crate::verdict::State;
 
-/// `None` if the broker would take it now, or if nothing is known of that.
+/// `None` if the broker would accept the message, or nothing is known.
 pub(super) fn refused(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let failing = &facts.failing_row()?.stored;
     match &facts.broker {
@@ -46,7 +46,7 @@ fn for_good(stored: &StoredMessage, failing: &StoredMessage, refused: &Refused) 
     }
 }
 
-/// What the broker has said to the last attempt, if that does not pass by itself.
+/// The rejection of the last attempt, if lasting.
 fn as_it_said(facts: &Facts, stored: &StoredMessage, failing: &StoredMessage) -> Option<Finding> {
     let error = failing.error.as_deref()?;
     let obstacle = obstacle_of(error)?;
@@ -80,7 +80,7 @@ fn cause_of(obstacle: Obstacle) -> Cause {
     }
 }
 
-/// A full stream has room again when its oldest messages are too old. Anything else waits for somebody.
+/// A full stream may free space by `max_age`; other causes need an operator.
 fn state_of(cause: Cause) -> State {
     match cause {
         Cause::Full => State::Degraded,

@@ -1,4 +1,4 @@
-//! An aggregate: why its events do not arrive, its block, and each event from its recording to its effects.
+//! Page of an aggregate: causes, block and timeline.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::web::{filter, layout};
 use crate::words::counted;
 use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume};
 
-/// Events of a page. Each published event is looked up on the stream.
+/// Each published event needs a lookup on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
 
-/// Which aggregate. Its id may hold any character, so it is no part of the path.
+/// The id may contain any character, so it is a query parameter and not part of the path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::web) struct Of {
@@ -111,7 +111,7 @@ fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
     }
 }
 
-/// Something with its time: that of the recording as it is, all others as the time since then.
+/// The recording as an absolute time, all other steps relative to it.
 fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEvent) -> Markup {
     html! {
         li {

@@ -1,4 +1,4 @@
-//! The dead letters of consumers: grouped by what failed, as a list, and one of them.
+//! Pages of consumer dead letters: groups, list and details.
 
 use std::sync::Arc;
 
@@ -17,12 +17,9 @@ use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
 use crate::{Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, read_letters, show_letter};
 
-/// Most dead letters that are read for the groups.
 const LETTERS_MAX: usize = 100_000;
-/// Most dead letters of a group that are shown.
 const PAGE: usize = 50;
 
-/// Which dead letters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::web) struct Of {
@@ -30,7 +27,6 @@ pub(in crate::web) struct Of {
     fingerprint: String,
 }
 
-/// The fingerprint of a group, if one is given.
 fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
     let parsed = given(text).map(str::parse).transpose();
     parsed.map_err(|_| {
@@ -38,7 +34,6 @@ fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
     })
 }
 
-/// The dead letters of one consumer, or of all.
 fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
     storable(consumer)?;
     Ok(given(consumer).map_or_else(DeadLetterSelection::all, DeadLetterSelection::consumer))
@@ -91,7 +86,6 @@ async fn all_groups<S>(
     Ok(body)
 }
 
-/// The oldest of a group, with the commands that change all of it.
 async fn of_group<S>(
     app: &App<S>,
     visit: &Visit,

@@ -1,4 +1,4 @@
-//! Messages: a list that a filter narrows, and one message.
+//! Pages of messages: filtered list and details.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Res
     Ok(Page::new(format!("Message {id}"), body))
 }
 
-/// How long an answer may take that makes an explanation or a timeline better, and is not needed for it.
+/// Timeout of optional answers.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) async fn explain<S: OutboxReader>(
@@ -111,7 +111,6 @@ pub(super) async fn explain<S: OutboxReader>(
     Ok(question.explain(&app.store, &*app.stream, PATIENCE).await)
 }
 
-/// Why something does not arrive, or that it did.
 pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
     html! {
         section aria-label="Why" {

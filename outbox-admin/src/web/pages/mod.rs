@@ -1,4 +1,4 @@
-//! The pages, one module each. Each has its address, its HTML and its JSON.
+//! The pages, one module each.
 
 pub(super) mod aggregate;
 pub(super) mod letters;
@@ -11,15 +11,12 @@ use axum::response::Response;
 
 use super::visit::{Problem, Visit};
 
-/// Most rows of a list.
 const ROWS_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// Whether a list of so many rows may have more.
 fn is_full(rows: usize) -> bool {
     rows == ROWS_MAX.get() as usize
 }
 
-/// Any other address.
 pub(super) async fn nothing(visit: Visit) -> Response {
     let why = "there is no such page; the menu has all of them";
     visit.respond(Err(Problem::NotFound(why.to_owned())))

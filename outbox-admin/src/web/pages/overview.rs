@@ -1,4 +1,4 @@
-//! The overview: the state of the outbox in a sentence, what is wrong, and the numbers behind it.
+//! The overview page: state, problems and counts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,6 @@ async fn make<S: OutboxReader>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page,
     Ok(page)
 }
 
-/// The worst fault, or what is in progress.
 fn sentence(status: &Status) -> String {
     match status.reasons.as_slice() {
         [] => format!(
@@ -79,7 +78,6 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
     }
 }
 
-/// All consumers, or why they are not known.
 fn consumers(visit: &Visit, sample: &Sample) -> Markup {
     if let Some(error) = &sample.consumers_error {
         return html! { p.error { "The consumers are not known: " (error) } };
