@@ -1,4 +1,4 @@
-//! How a command ends: what it has found, or why it could not do what it was asked for, and the exit code of each.
+//! Outcomes, errors and exit codes of commands.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -8,22 +8,22 @@ use outbox_admin::{Command, State};
 
 use crate::{output, plain};
 
-/// What a command has found. Each has an exit code of its own.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It did what it was asked for, and nothing is wrong: exit code 0.
+    /// Success without problems: exit code 0.
     Well,
-    /// Something goes on, or will by itself, and somebody should look: exit code 3.
+    /// Work continues or will resume, but an operator should look: exit code 3.
     Degraded,
-    /// Something does not go on until somebody acts: exit code 4.
+    /// Work stops until an operator acts: exit code 4.
     Stuck,
     /// Nothing matched: exit code 5.
     NothingMatched,
 }
 
 impl Outcome {
-    /// The exit code of a program that ends with this outcome.
+    /// Exit code.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -40,13 +40,13 @@ impl From<State> for Outcome {
         match state {
             State::Well => Self::Well,
             State::Stuck => Self::Stuck,
-            // A state of a newer library is not known to be better.
+            // Unknown states of a newer library count as degraded.
             _ => Self::Degraded,
         }
     }
 }
 
-/// Why a command did not do what it was asked for.
+/// Failure of a command.
 #[derive(Debug)]
 pub struct CommandError {
     code: u8,
@@ -55,7 +55,7 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// The command line, the file or the environment is wrong: exit code 2. Starting again changes nothing.
+    /// Wrong command line, file or environment: exit code 2. A retry does not help.
     pub fn configuration(error: impl Into<Failure>) -> Self {
         Self {
             code: 2,
@@ -64,7 +64,7 @@ impl CommandError {
         }
     }
 
-    /// The command failed at its work: exit code 1.
+    /// Failure during work: exit code 1.
     pub fn failed(error: impl Into<Failure>) -> Self {
         Self {
             code: 1,
@@ -73,20 +73,18 @@ impl CommandError {
         }
     }
 
-    /// The exit code of a program that ends with this error.
+    /// Exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
         self.code
     }
 
-    /// Names the command that helps.
     pub(crate) fn with_next(mut self, next: Option<Command>) -> Self {
         self.next = next;
         self
     }
 }
 
-/// In one line, with the command that helps.
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.failure)?;
@@ -97,7 +95,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// Prints the error of a command to the standard error, with its causes, and returns the exit code of the program.
+/// Prints an error with its causes to standard error, and returns the exit code.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "it is the last word of a program")]
 pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {

@@ -1,8 +1,8 @@
-//! How this process was called: the words before the commands, and the options that chose an outbox.
-//! Commands that answers name are completed with both, so that people can copy them.
+//! How this process was called. Suggested commands get the same program name and outbox options,
+//! ready to copy.
 //!
-//! Invariant: only what the command line gave is added, and only to commands that take it. The next
-//! command finds the environment as it is.
+//! Invariant: only options from the command line are added, and only to commands that accept
+//! them.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -10,36 +10,30 @@ use std::sync::OnceLock;
 use clap::Command as Arguments;
 use outbox_admin::{Command, Next};
 
-/// An option of the command line and its value.
 type Given = (&'static str, String);
 
-/// The options that this process was given. A command that looks at further outboxes remembers them
-/// too, so the first call counts.
+/// Set once: later calls for further outboxes are ignored.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-/// The words by which people call the commands.
 static NAME: OnceLock<String> = OnceLock::new();
 
-/// The commands that can be named. Commands stay as they are if these are not known.
+/// Without this, commands stay unchanged.
 static COMMANDS: OnceLock<Arguments> = OnceLock::new();
 
-/// Sets the words by which people call the commands, in a program that mounts them: `shop outbox`. Answers name the next
-/// command by them. The first call counts; without one, commands are called `outbox`.
+/// Sets the program name in suggested commands, such as `shop outbox`. Only the first call
+/// counts. Default: `outbox`.
 pub fn called_as(name: impl Into<String>) {
     NAME.get_or_init(|| name.into());
 }
 
-/// Keeps the commands.
 pub(crate) fn know(commands: impl FnOnce() -> Arguments) {
     COMMANDS.get_or_init(commands);
 }
 
-/// The words by which people call the commands.
 pub(crate) fn name() -> &'static str {
     NAME.get().map_or("outbox", String::as_str)
 }
 
-/// Keeps what the command line has chosen.
 pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     let config = config.map(|path| path.to_string_lossy().into_owned());
     let options = [("--config", config), ("--outbox", outbox.map(str::to_owned))];
@@ -49,7 +43,7 @@ pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     GIVEN.get_or_init(|| given.collect());
 }
 
-/// A command as it can be copied: with the words by which the program was called, and with the options that have chosen the outbox.
+/// The command ready to copy, with program name and outbox options.
 pub(crate) fn command(command: &Command) -> String {
     let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
     match COMMANDS.get() {
@@ -58,7 +52,6 @@ pub(crate) fn command(command: &Command) -> String {
     }
 }
 
-/// Adds `--outbox` to a command about one of several outboxes.
 pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
     let given = [("--outbox", outbox.to_owned())];
     if let (Some(command), Some(commands)) = (&mut next.command, COMMANDS.get()) {
@@ -66,7 +59,6 @@ pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
     }
 }
 
-/// A command with the options that it takes and does not have.
 fn completed(command: &Command, given: &[Given], commands: &Arguments) -> Command {
     let is_missing = |(option, _): &&Given| {
         takes(command, option, commands) && command.arguments().iter().all(|(name, _)| *name != Some(*option))
@@ -77,7 +69,6 @@ fn completed(command: &Command, given: &[Given], commands: &Arguments) -> Comman
     })
 }
 
-/// Whether the command has the option.
 fn takes(command: &Command, option: &str, commands: &Arguments) -> bool {
     let words = command.words_of_outbox().into_iter().flatten();
     let found = words

@@ -1,7 +1,8 @@
-//! The program `outbox`: the relay for services in any language, and the commands of operators, as a program and for a program of your own.
+//! The program `outbox`: relay and operator commands, as a program or inside your own.
 //!
-//! `outbox relay run --config outbox.toml` publishes what services record in their databases; `outbox status`, `outbox why` and others say how that goes.
-//! [`OutboxCommand`] is the same for programs that have a command line already:
+//! `outbox relay run --config outbox.toml` publishes recorded events; `outbox status`, `outbox
+//! why` and others report on them. [`OutboxCommand`] adds the same commands to an existing
+//! command line:
 //!
 //! ```no_run
 //! use clap::Parser;
@@ -22,10 +23,12 @@
 //! }
 //! ```
 //!
-//! Data goes to the standard output, words to the standard error. Exit codes: those of [`Outcome`], 1 if it failed, 2 if the command line or the
-//! configuration is wrong. No secret is taken from the command line, and none is printed. Nothing is changed without `--yes`.
+//! Data goes to standard output, messages to standard error. Exit codes: see [`Outcome`], 1 for
+//! a failure, 2 for a wrong command line or configuration. Secrets are neither accepted on the
+//! command line nor printed. Nothing changes without `--yes`.
 //!
-//! A program of your own shows payloads (`outbox show --payload`) of the event types that are linked into it, with their sensitive fields masked.
+//! Your own program shows payloads (`outbox show --payload`) of linked event types, with
+//! sensitive fields masked.
 
 #![warn(unreachable_pub)]
 

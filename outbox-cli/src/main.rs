@@ -1,11 +1,12 @@
-//! The program `outbox`. All it does is in the library.
+//! The program `outbox`, implemented by the library.
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use outbox_cli::Program;
 
-/// For the static program: musl's allocator has one lock for all threads, and a relay makes texts in one and frees them in another.
+/// For static builds: musl's allocator has one global lock, and a relay allocates and frees on
+/// different threads.
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

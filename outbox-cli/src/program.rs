@@ -14,7 +14,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Runs the command. Call it inside a Tokio runtime.
+    /// Runs the command. Requires a Tokio runtime.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
-//! What a person does about an error of the database: a missing table is made, a missing right is granted.
+//! Advice for database errors: create a missing table, grant a missing right.
 //!
-//! Invariant: the text begins with the error, as the server has put it, and ends with the command that mends it, if there is one.
+//! Invariant: the text starts with the server's error and ends with the command that fixes it,
+//! if any.
 
 use std::error::Error;
 use std::fmt;
@@ -15,19 +16,15 @@ use url::Url;
 
 use crate::config::Outbox;
 
-/// An error of the database, and what mends it if that is known.
 #[derive(Debug)]
 pub(super) struct Advice {
-    /// The answer of the database, as far as an operator can mend it.
+    /// The part of the error that an operator can fix.
     pub(super) answer: Option<DatabaseAnswer>,
-    /// The error, as the server has put it.
     error: String,
-    /// What mends it.
     pub(super) next: Next,
 }
 
 impl Advice {
-    /// An error without a known remedy.
     pub(super) fn unknown(error: String) -> Self {
         Self {
             answer: None,
@@ -36,13 +33,11 @@ impl Advice {
         }
     }
 
-    /// What the error means, if its text does not have it.
     fn meaning(&self) -> Option<&'static str> {
         let is_older = self.answer == Some(DatabaseAnswer::ColumnMissing);
         is_older.then_some("the tables are those of an older version")
     }
 
-    /// The error, its meaning and the advice.
     pub(super) fn sentence(&self) -> String {
         let parts = [
             Some(self.error.as_str()),
@@ -52,7 +47,6 @@ impl Advice {
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// The error and what it means.
     pub(super) fn seen(&self) -> String {
         match self.meaning() {
             Some(meaning) => format!("{meaning}: {}", self.error),
@@ -61,7 +55,6 @@ impl Advice {
     }
 }
 
-/// The sentence, and the command that helps.
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence())?;
@@ -72,14 +65,13 @@ impl fmt::Display for Advice {
     }
 }
 
-/// The login of a command, and what it needs its rights for.
+/// The login of a command and the role it needs.
 pub(super) struct Login<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) backend: DbBackend,
     pub(super) role: Role,
 }
 
-/// The error, and what mends it if that is known.
 pub(super) fn advise(error: &(dyn Error + 'static), login: &Login<'_>) -> Advice {
     let mut advice = advised(DatabaseAnswer::of(error), describe(error), login);
     if advice.answer.is_none() {
@@ -100,7 +92,6 @@ fn setup_kind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SetupKind> {
     of_log.or_else(of_store)
 }
 
-/// The command that sets up what is missing.
 pub(super) fn of_setup(kind: &SetupKind) -> Option<Command> {
     match kind {
         SetupKind::Tables => Some("outbox migrate".into()),
@@ -120,7 +111,7 @@ fn advised(answer: Option<DatabaseAnswer>, error: String, login: &Login<'_>) -> 
     Advice { answer, error, next }
 }
 
-/// What makes a table that is missing. `name` has no prefix.
+/// `name` has no prefix.
 fn of_missing_table(name: &str) -> Next {
     match name {
         "inbox_operations" => Next::and_advice(
@@ -138,13 +129,11 @@ fn of_missing_table(name: &str) -> Next {
 }
 
 impl Login<'_> {
-    /// The name of a table without the prefix of this outbox.
     fn bare<'n>(&self, name: &'n str) -> &'n str {
         let prefix = self.outbox.section.prefix.as_str();
         name.strip_prefix(prefix).unwrap_or(name)
     }
 
-    /// The right that is missing, and the command that prints its statement.
     fn missing_right(&self, name: &str) -> Next {
         let bare = self.bare(name);
         let granted = |role| {
@@ -154,7 +143,7 @@ impl Login<'_> {
                 .next()
                 .map(|(object, words)| (role, object, words))
         };
-        // What the command is for comes first; a table that only others use is theirs.
+        // The role of the command first, then the roles that use the table.
         let found = [
             self.role,
             Role::Operator,

@@ -1,4 +1,4 @@
-//! Arguments that several commands share: which outbox, which messages, which form of answer.
+//! Arguments shared by several commands.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use crate::failure::CommandError;
 use crate::output::Format;
 
-/// Ends the help of each command.
+/// Last line of every help text.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 it failed, 2 the command line, the file or the environment is wrong, 3 degraded, 4 stuck, 5 nothing matched";
 
 /// Which outbox, and in which form it answers.
@@ -59,7 +59,6 @@ pub struct SelectionArguments {
 }
 
 impl SelectionArguments {
-    /// Whether nothing narrows the selection.
     pub(crate) fn is_empty(&self) -> bool {
         self.id.is_none()
             && self.aggregate.is_none()
@@ -140,7 +139,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
 }
 
-/// A wait for an answer: none at all would fail each time.
+/// A timeout of zero would always fail.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err("no time at all; write at least `1ms`".to_owned()),
@@ -148,7 +147,7 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The time between two looks: within less hardly anything changes, and nobody waits for more.
+/// Shorter intervals show no change; longer ones exceed an operator's patience.
 pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
     let between = parse_duration(text)?;
     if (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&between) {
@@ -157,7 +156,7 @@ pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
     Err("too short or too long; write a time from `1s` to `1h`".to_owned())
 }
 
-/// Refuses a change of everything that nobody has asked for.
+/// Rejects a change without a selection, unless `--all` is given.
 pub(crate) fn refuse_everything(selection: &SelectionArguments, all: bool) -> Result<(), CommandError> {
     if selection.is_empty() && !all {
         return Err(CommandError::configuration(

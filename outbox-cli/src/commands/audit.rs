@@ -1,6 +1,6 @@
-//! `outbox audit`: who has changed what and why, and what became of one operation.
+//! `outbox audit`: recorded operations and their results.
 //!
-//! Invariant: nothing here changes anything.
+//! Invariant: reads only.
 
 use std::fmt::Write as _;
 
@@ -96,7 +96,7 @@ impl ListOperationsCommand {
         let of_inbox = inbox_operations(&place)?;
         let listed = outbox_admin::list_inbox_operations(&of_inbox, &filter, limit);
         rows.extend(place.ask(listed).await?);
-        // Both lists by the same order, so the first ones of both together are among those that were read.
+        // Both lists have this order, so the newest rows overall are among the rows read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
         rows.truncate(limit.get() as usize);
         output::many(self.place.output, &rows)?;
@@ -140,7 +140,6 @@ impl ShowOperationCommand {
     }
 }
 
-/// The operations on consumers whose inbox tables are beside the outbox.
 fn inbox_operations(place: &Place) -> Result<InboxOperations, CommandError> {
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     Ok(InboxOperations::new(place.store.connection().clone()).with_names(names))
@@ -167,7 +166,6 @@ impl Print for OperationDetail {
 
     fn text(&self) -> Option<String> {
         let mut text = text::lines(self);
-        // Writing to a `String` does not fail.
         let _ = writeln!(text, "now: {}", self.outcome);
         for error in &self.errors {
             let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));

@@ -1,7 +1,7 @@
-//! `outbox retry` and `outbox replay`: a preview, and with `--yes` the change itself.
+//! `outbox retry` and `outbox replay`: preview, or with `--yes` the change.
 //!
-//! Invariant: nothing is changed without `--yes`, and nobody is asked a question without a terminal, so a script never hangs. Whatever is changed has an operation, with which it can go on
-//! after a crash.
+//! Invariant: nothing changes without `--yes`. Without a terminal there is no prompt, so scripts
+//! never hang. Every change has an operation that can continue after a crash.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
@@ -102,7 +102,7 @@ impl ChangeCommand {
         }
     }
 
-    /// Adds what consumers would make of the first messages, and whether the causes still hold of which they have failed.
+    /// Adds whether the causes of the first messages still hold.
     async fn add(&self, place: &Place, preview: &mut Preview) {
         let stream = Stream::new(place, &self.place);
         if let Some(unseen) = look_ahead(&place.store, &stream, preview, place.timeout).await {
@@ -134,7 +134,8 @@ impl ChangeCommand {
             Ok(place.ask(left).await?.map_or(0, |preview| preview.messages))
         };
         self.make.confirm.check(place, count).await?;
-        // A crash or an error here leaves the transactions that were completed, and the operation says how far they are.
+        // After a crash or an error, committed transactions stay and the operation records the
+        // progress.
         let applied = place.carry_out(outbox_admin::carry_out(&place.store, change, operation));
         let applied = applied.await.inspect_err(|_| {
             let (verb, id) = (change.command(), operation.id);
@@ -152,7 +153,6 @@ impl ChangeCommand {
     }
 }
 
-/// Says how to find out what became of a change.
 pub(super) fn say_operation(operation: Option<OperationId>) {
     if let Some(id) = operation {
         say_next(Command::from("outbox audit show").arg(id));
@@ -183,7 +183,6 @@ impl Print for Preview {
             text::counted(self.messages, "message", "messages"),
             text::counted(self.aggregates, "aggregate", "aggregates")
         );
-        // Writing to a `String` does not fail.
         if let (Some(from), Some(until)) = (self.recorded_from, self.recorded_until) {
             let _ = write!(
                 text,

@@ -1,6 +1,6 @@
-//! Confirmation of a change in production by the number of changed things.
+//! Confirmation of production changes by their count.
 //!
-//! Invariant: without a terminal the command asks no question, so a script never hangs.
+//! Invariant: without a terminal there is no prompt, so scripts never hang.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -20,7 +20,8 @@ pub struct ConfirmArguments {
 }
 
 impl ConfirmArguments {
-    /// Lets a change of `count` things go on, or refuses it. `count` is asked for only if it is needed; of nothing there is nothing to confirm.
+    /// Rejects a change that is not confirmed. `count` is read only if needed; a count of zero
+    /// needs no confirmation.
     pub(super) async fn check(
         self,
         place: &Place,
@@ -47,7 +48,7 @@ impl ConfirmArguments {
             )));
         }
         say(&format!("this is production, and the command changes {count}"));
-        // The thread waits for a line; when the program is interrupted, nothing was changed.
+        // An interrupt during the prompt changes nothing.
         let typed = tokio::task::spawn_blocking(move || typed(count)).await;
         if typed
             .map_err(CommandError::failed)?
@@ -61,7 +62,6 @@ impl ConfirmArguments {
     }
 }
 
-/// Whether somebody types the number.
 fn typed(count: u64) -> std::io::Result<bool> {
     let mut terminal = std::io::stderr().lock();
     write!(terminal, "type {count} to go on: ")?;

@@ -1,6 +1,6 @@
-//! `outbox consumers`: how far consumers are behind, and their pauses. Their inbox tables are beside the outbox, and they read its stream.
+//! `outbox consumers`: lag and pauses of consumers with inbox tables beside the outbox.
 //!
-//! Invariant: nothing is changed without `--yes`.
+//! Invariant: nothing changes without `--yes`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl ListConsumersCommand {
 impl LagCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        // The command line is wrong, whatever the servers say.
+        // A malformed name is an error even if the servers are down.
         check_consumer_name(&self.consumer).map_err(CommandError::configuration)?;
         let client = place.client().await.map_err(CommandError::failed)?;
         let consumers = stream::consumers_of(&place, client)?;
@@ -152,7 +152,7 @@ impl PauseCommand {
         let mut change = PauseChange::new("pause", &self.consumer);
         match now.iter().find(|other| other.consumer == self.consumer) {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
-            // One transaction: after a crash the consumer is paused and the operation says so, or neither.
+            // One transaction: after a crash, pause and operation both exist or neither does.
             None if self.make.yes => {
                 self.make.confirm.check(&place, async { Ok(1) }).await?;
                 let intent = self.make.intent.intent();
@@ -175,16 +175,16 @@ impl PauseCommand {
             self.make.yes,
             now.iter().any(|other| other.consumer == self.consumer),
         );
-        // Last, so that a pause does not wait for NATS.
+        // Last, so a pause does not wait for NATS.
         warn_of_stranger(&place, &self.consumer).await;
         outcome
     }
 }
 
-/// Longest wait for an answer that only warns.
+/// Bound on a read that only adds a warning.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Says that the stream has no such consumer, if NATS can be asked. It may be a typing error, or a consumer that is made later.
+/// Warns of an unknown consumer: misspelt, or not created yet.
 async fn warn_of_stranger(place: &Place, consumer: &str) {
     let asked = async {
         let client = place.client().await.ok()?;
@@ -209,7 +209,6 @@ impl ResumeConsumerCommand {
         let found = now.iter().find(|other| other.consumer == self.consumer);
         match found {
             None => change.effect = "nothing: it is not paused".to_owned(),
-            // As for a pause.
             Some(_) if self.make.yes => {
                 self.make.confirm.check(&place, async { Ok(1) }).await?;
                 let operation = operation(
@@ -234,15 +233,12 @@ impl ResumeConsumerCommand {
     }
 }
 
-/// What `pause` or `resume` would do, or has done.
 #[derive(Debug, Serialize)]
 struct PauseChange {
     change: &'static str,
     consumer: String,
-    /// Whether something was changed.
     changed: bool,
     effect: String,
-    /// The operation that says so.
     #[serde(serialize_with = "text_if_any")]
     operation: Option<OperationId>,
 }
@@ -269,7 +265,6 @@ impl PauseChange {
         }
     }
 
-    /// Prints it. `is_idle` says that there is nothing to change.
     fn end(self, place: &PlaceArguments, yes: bool, is_idle: bool) -> Result<Outcome, CommandError> {
         output::one(place.output, &self)?;
         say_operation(self.operation);
@@ -303,7 +298,6 @@ impl Print for ListedConsumer {
     }
 }
 
-/// One consumer, with what is wrong in sentences.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct Lag(ConsumerRow);
@@ -319,7 +313,6 @@ impl Print for Lag {
             let _ = writeln!(text, "not checked: dead letters and pauses: {}", plain(unseen));
         }
         for reason in &self.0.reasons {
-            // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", reason.state, plain(&reason.what));
             text.push_str(&output::next_lines(&reason.next, "  "));
         }

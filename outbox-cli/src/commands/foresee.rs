@@ -1,6 +1,6 @@
-//! Two looks at an outbox, its stream and its consumers, and what is to come if it goes on like that.
+//! Observes an outbox twice and extrapolates.
 //!
-//! Invariant: nothing is changed or received. What cannot be looked at is left out of the forecast.
+//! Invariant: reads only. Parts that cannot be read are left out.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,6 @@ use super::{stream, text};
 use crate::failure::CommandError;
 use crate::output::{self, plain};
 
-/// Looks twice, if that is asked for.
 pub(super) async fn foresee(
     place: &Place,
     arguments: ForecastArguments,
@@ -35,7 +34,7 @@ async fn look(place: &Place) -> Result<Seen, CommandError> {
         pending: Some((backlog.pending_estimate, backlog.is_exact())),
         ..Seen::default()
     };
-    // Without a broker or the tables of inboxes there is still the backlog to foresee.
+    // Without NATS or inbox tables, the backlog alone is forecast.
     if let Ok(client) = place.client().await {
         seen.stream = stream::filled(place, client.clone()).await.ok();
         let (rows, _) = stream::rows(place, client).await.unwrap_or_default();
@@ -44,14 +43,12 @@ async fn look(place: &Place) -> Result<Seen, CommandError> {
     Ok(seen)
 }
 
-/// A forecast for people, a line for each prospect.
 pub(super) fn lines(forecast: &Forecast) -> String {
     let mut text = format!(
         "if it goes on as in the last {}:\n",
         text::duration(forecast.between)
     );
     for prospect in &forecast.prospects {
-        // Writing to a `String` does not fail.
         let _ = writeln!(text, "  {}", line(prospect));
         text.push_str(&output::next_lines(&prospect.next, "    "));
     }

@@ -1,7 +1,7 @@
-//! The HTTP server of the probes and of the dashboard, with bounds on what clients can take.
+//! HTTP server of the probes and the dashboard.
 //!
-//! Invariant: clients that send nothing, send slowly, or do not read their answers hold a bounded number of connections
-//! and a bounded amount of memory, and a new client is served although their connections are open. Not here: TLS, logins.
+//! Invariant: idle or slow clients hold a bounded number of connections and bounded memory, and
+//! never block new clients. No TLS, no login.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,22 +18,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tower::Service as _;
 
-/// Bytes of the header of a request. The cookies of a single sign-on may take half of it.
+/// Maximum size of request headers in bytes. Single sign-on cookies may need half of it.
 const HEADER_MAX: usize = 32 * 1024;
 
-/// The pause after the operating system has refused a connection, for example for want of file descriptors.
+/// Pause after the operating system refused a connection, such as without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What clients can take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Connections. Beyond it a new connection takes the place of the oldest one.
+    /// Maximum number of connections. A further connection closes the oldest one.
     pub(super) connections: usize,
-    /// The longest wait for the header of a request, and for the next request of a connection.
+    /// Timeout for a request header, also between requests.
     pub(super) patience: Duration,
 }
 
-/// Serves the router until `stop` is cancelled and the open requests are answered. No page reads the body of a request.
+/// Serves until `stop` is cancelled and open requests are answered. Request bodies are never
+/// read.
 ///
 /// # Cancellation
 ///
@@ -59,7 +59,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
                 let connection = connection(stream, router.clone(), bounds.patience, stop.clone());
                 open.push_back(tasks.spawn(connection));
             }
-            // The client is gone already.
+            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted; open connections are closed");
@@ -73,7 +73,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 }
 
 async fn connection(stream: TcpStream, router: Router, patience: Duration, stop: CancellationToken) {
-    // Without it, a short answer may wait for the client's acknowledgement.
+    // Otherwise a short response may wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| router.clone().call(request));
     let connection = http1::Builder::new()
@@ -109,9 +109,8 @@ mod tests {
 
     struct Server {
         address: SocketAddr,
-        /// Lets a request to `/slow` end.
         release: Arc<Semaphore>,
-        /// Has a permit for each request to `/slow` that has begun.
+        /// One permit per request to `/slow` that has started.
         begun: Arc<Semaphore>,
         stop: CancellationToken,
         task: tokio::task::JoinHandle<()>,
@@ -151,10 +150,9 @@ mod tests {
         }
     }
 
-    /// All that a connection receives until the server closes it.
     async fn received(mut stream: TcpStream) -> String {
         let mut answer = Vec::new();
-        // A reset ends it as well.
+        // The connection may end with a reset.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
     }

@@ -1,14 +1,12 @@
-//! Who makes a change, and why: for the operation that is written down with it.
+//! Actor and reason of a change, for its operation.
 
 use clap::Args;
 use outbox::core::Intent;
 
 use super::confirm::ConfirmArguments;
 
-/// The variable that says who makes changes, where `--actor` does not.
 const VARIABLE: &str = "OUTBOX_ACTOR";
 
-/// Why, for whoever finds something paused, if nobody has said it.
 pub(super) const NO_REASON: &str = "no reason was given";
 
 /// Who makes the change, and why.
@@ -57,7 +55,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// As the environment and the kernel say it. Whoever may run this program may change both: it is a note, and no proof.
+/// From environment and kernel. The caller can change both, so this is no proof of identity.
 fn user_and_machine() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();

@@ -1,6 +1,6 @@
-//! `outbox dead-letters`: the dead letters of consumers, whose inbox tables are beside the outbox.
+//! `outbox dead-letters`: consumer dead letters with inbox tables beside the outbox.
 //!
-//! Invariant: nothing is changed without `--yes`.
+//! Invariant: nothing changes without `--yes`.
 
 mod change;
 mod groups;
@@ -26,7 +26,6 @@ use crate::output::{self, Print, plain, say};
 
 pub use groups::GroupLettersCommand;
 
-/// Most dead letters that are read for their groups.
 const GROUPED_MAX: usize = 100_000;
 
 /// The commands about dead letters of consumers.
@@ -86,7 +85,7 @@ impl LetterSelectionArguments {
         selection
     }
 
-    /// At most `most` of them, oldest first, and whether these are all.
+    /// At most `most` rows, oldest first, and whether the list is complete.
     async fn read(
         &self,
         place: &Place,
@@ -242,7 +241,6 @@ impl Print for LetterPreview {
         let letters = text::counted(self.dead_letters, "dead letter", "dead letters");
         let mut text = format!("would {would} {letters}\n");
         for cause in &self.causes {
-            // Writing to a `String` does not fail.
             let _ = writeln!(
                 text,
                 "  {:>8}  {}: cause {}: {}",
@@ -256,7 +254,6 @@ impl Print for LetterPreview {
             }
         }
         for effect in &self.effects {
-            // Writing to a `String` does not fail.
             let _ = writeln!(text, "  {}", plain(effect));
         }
         Some(text)

@@ -1,4 +1,4 @@
-//! `outbox list` and `outbox show`: the messages of an outbox.
+//! `outbox list` and `outbox show`: messages of an outbox.
 
 use clap::Args;
 use outbox::core::{MessageId, PageFrom, Place as MessagePlace};

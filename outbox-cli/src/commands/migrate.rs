@@ -1,6 +1,7 @@
-//! `outbox migrate`: which tables are there, the SQL that makes them, and with `--yes` the making.
+//! `outbox migrate`: lists migrations, prints SQL, and with `--yes` applies it.
 //!
-//! Invariants: nothing is made without `--yes`. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
+//! Invariant: nothing changes without `--yes`. Tables created by other means stay untouched,
+//! because their version is unknown.
 
 use clap::{Args, ValueEnum};
 use outbox::inbox::migration as of_inbox;
@@ -58,11 +59,11 @@ impl fmt::Display for PartArgument {
 }
 
 impl PartArgument {
-    /// The table in which its migrations are noted, and one that they make.
+    /// The migration table of the part, and one of the tables it creates.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Outbox => ("outbox_migrations", Some("outbox_messages")),
-            // A function is no table; its migration replaces nothing, and says so if it is there.
+            // A function, not a table. Its migration fails if the function exists.
             Self::Writers => ("outbox_writer_migrations", None),
             Self::Inbox => ("inbox_migrations", Some("inbox_messages")),
         }
@@ -85,8 +86,8 @@ impl PartArgument {
         sql.map_err(CommandError::configuration)
     }
 
-    /// Makes what is missing, under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
-    /// continues.
+    /// Applies missing migrations under a lock, so concurrent programs are safe. A crash leaves
+    /// nothing incomplete, except on MySQL and MariaDB, where a second call continues.
     async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
         match self {
             Self::Outbox => of_outbox::migrate_with(db, names).await,
@@ -144,7 +145,7 @@ impl MigrateCommand {
             }
         }
         if self.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
-            // Inserts lease rows that are missing after a restore.
+            // Restores missing lease rows, such as after a restore.
             for part in &self.parts {
                 if matches!(part, PartArgument::Outbox) {
                     place.ask(part.make(db, &names)).await?;
@@ -165,7 +166,6 @@ impl MigrateCommand {
     }
 }
 
-/// The migrations of a part, and which of them are noted.
 async fn look(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -187,7 +187,7 @@ async fn look(
         None => false,
     };
     let migrations = part.versions(names);
-    // Tables without a note of any of these were made in another way.
+    // Tables without any recorded migration were created by other means.
     let is_foreign = exists && !migrations.iter().any(|migration| noted.contains(migration));
     let rows = migrations.into_iter().map(|migration| MigrationRow {
         part,
@@ -216,15 +216,14 @@ fn is_absent(error: &DbErr) -> bool {
     matches!(DatabaseAnswer::of(error), Some(DatabaseAnswer::TableMissing(_)))
 }
 
-/// Whether a migration was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum MigrationState {
-    /// It is noted.
+    /// Recorded as applied.
     Made,
-    /// Neither it nor its tables are there.
+    /// Neither recorded nor present.
     Missing,
-    /// Its tables are there, and nobody has noted it.
+    /// Present but not recorded.
     Foreign,
 }
 

@@ -91,7 +91,7 @@ pub enum OutboxCommand {
 }
 
 impl OutboxCommand {
-    /// Does it. Call it inside a Tokio runtime.
+    /// Runs the command. Requires a Tokio runtime.
     ///
     /// # Errors
     ///
@@ -99,11 +99,12 @@ impl OutboxCommand {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
-    /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
+    /// Dropping the future of `relay run` asks its relays to stop without waiting for them.
+    /// Dropping a change keeps committed transactions; the outcome of the last one is unknown.
+    /// `outbox audit` shows the operation to continue.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         invocation::know(|| Self::augment_subcommands(clap::Command::new("outbox")));
-        // Each in a box of its own: together they are nested too deeply for the compiler to lay out in an optimised build.
+        // Boxed, because the combined future is nested too deeply for an optimised build.
         match self {
             Self::Status(command) => command.run().boxed_local().await,
             Self::Doctor(command) => command.run().boxed_local().await,

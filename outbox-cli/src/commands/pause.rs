@@ -1,6 +1,6 @@
-//! `outbox pause`: stops publishing without a deploy, of everything or of an aggregate type.
+//! `outbox pause`: pauses publishing of everything or of an aggregate type.
 //!
-//! Invariant: nothing is changed without `--yes`.
+//! Invariant: nothing changes without `--yes`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -77,13 +77,13 @@ impl PauseCommand {
             lasts: self.lasts,
         };
         let operation = outbox_admin::pause_operation(aggregate_type, intent);
-        // One transaction: after a crash it is paused and the operation says so, or neither.
+        // One transaction: after a crash, pause and operation both exist or neither does.
         let done = outbox_admin::apply_pause(&place.store, &request, &operation);
         end(self.place.output, &place.carry_out(done).await?)
     }
 }
 
-/// The sentence about an aggregate type that may be a typing error, by the rule of `outbox doctor`. A database that does not answer it has no say.
+/// Warns of an unknown aggregate type, by the rule of `outbox doctor`. Errors give no warning.
 async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<String> {
     let known = place.store.knows_type(aggregate_type?);
     let known = tokio::time::timeout(place.timeout, known).await.ok()?.ok()?;
@@ -118,7 +118,6 @@ impl Print for PausePreview {
     fn text(&self) -> Option<String> {
         let scope = pause_scope(self.aggregate_type.as_deref());
         let mut text = format!("would {} publishing of {}\n", self.change, plain(&scope));
-        // Writing to a `String` does not fail.
         for effect in &self.effects {
             let _ = writeln!(text, "  {}", plain(effect));
         }

@@ -1,6 +1,7 @@
-//! An outbox of the configuration, opened for an operator.
+//! Opens a configured outbox for an operator.
 //!
-//! Invariants: each answer is waited for within a bound. No error shows an address. Nothing is made or changed here: neither a table nor a stream.
+//! Invariant: every read has a timeout, and no error shows a server address. Opening creates no
+//! table and no stream.
 
 use std::time::Duration;
 
@@ -22,27 +23,27 @@ use crate::failure::CommandError;
 use crate::invocation;
 use crate::output::say;
 
-/// Longest wait for a connection to NATS.
+/// Timeout of a connection to NATS.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// An outbox and its store. NATS is connected to when it is needed.
+/// An outbox and its store. NATS is connected on demand.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) outbox: Outbox,
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
     is_production: bool,
-    /// Whose rights the command needs.
+    /// Role in advice about missing rights.
     role: Role,
 }
 
 impl Place {
-    /// Opens the outbox that the arguments name, or the only one, for a command that only reads: its session cannot write, and its statements end by themselves.
+    /// Opens the selected or only outbox for reading: read-only sessions with a statement timeout.
     pub(super) async fn open(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Self::open_for(arguments, Sessions::Reading).await
     }
 
-    /// The same for the command that makes the tables, which may make a file of SQLite for them.
+    /// Opens the outbox for `migrate`, which may create a SQLite file.
     pub(super) async fn open_to_make(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Self::open_for(arguments, Sessions::Making).await
     }
@@ -57,12 +58,11 @@ impl Place {
         Self::connect(outbox, arguments.timeout, is_production, sessions, 1).await
     }
 
-    /// Opens the outbox that the arguments name, or the only one, for a command that may change it, as [`Self::for_change`] has it.
+    /// Opens the selected or only outbox for a change, and prints its name.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Ok(Self::open_for(arguments, Sessions::Writing).await?.for_change())
     }
 
-    /// Says which outbox may be changed.
     pub(super) fn for_change(mut self) -> Self {
         self.role = Role::Operator;
         self.say_where();
@@ -73,12 +73,12 @@ impl Place {
         self.is_production
     }
 
-    /// Opens the outbox that the arguments name, or all, as [`Self::open`] does.
+    /// Opens the selected outbox, or all, for reading.
     pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
         Self::open_all_for(arguments, Sessions::Reading).await
     }
 
-    /// The outboxes of the file, whichever of them the arguments name, that have the stream of this one.
+    /// Opens all outboxes of the file on the same stream, regardless of `--outbox`.
     pub(super) async fn open_all_with_stream_of(
         place: &Self,
         arguments: &PlaceArguments,
@@ -90,7 +90,7 @@ impl Place {
         Ok(places)
     }
 
-    /// The same over ordinary sessions, for an examination of what relays meet there.
+    /// Opens outboxes over ordinary sessions, which see the same settings as relays.
     pub(super) async fn open_all_to_examine(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
         Self::open_all_for(arguments, Sessions::Writing).await
     }
@@ -104,7 +104,7 @@ impl Place {
         Ok(places)
     }
 
-    /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
+    /// Opens the same outbox with up to `sessions` read-only sessions, on demand.
     pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
         let outbox = self.outbox.clone();
         Self::connect(
@@ -117,7 +117,7 @@ impl Place {
         .await
     }
 
-    /// Asks neither a server nor a file: the first question does, and gets the error if there is one.
+    /// Contacts no server: the first query does, and receives any error.
     async fn connect(
         outbox: Outbox,
         timeout: Duration,
@@ -141,12 +141,10 @@ impl Place {
         })
     }
 
-    /// The error that people are shown for an error of the database, with the command that mends it.
     pub(super) fn explain(&self, error: &(dyn std::error::Error + 'static)) -> String {
         self.advice(error).to_string()
     }
 
-    /// The same as a value, for whoever tells errors apart.
     pub(super) fn advice(&self, error: &(dyn std::error::Error + 'static)) -> Advice {
         let login = Login {
             outbox: &self.outbox,
@@ -156,7 +154,7 @@ impl Place {
         advise(error, &login)
     }
 
-    /// Waits for an answer of the database within the bound, and says which outbox failed.
+    /// Bounds a query by the timeout and names the outbox in errors.
     pub(super) async fn ask<T, E: std::error::Error + 'static>(
         &self,
         question: impl Future<Output = Result<T, E>>,
@@ -171,7 +169,7 @@ impl Place {
         }
     }
 
-    /// Waits for a change of any number of rows, without a bound: ended half-way, it would have to be repeated from its beginning.
+    /// Runs a change without a timeout, because an aborted change would have to start again.
     pub(super) async fn carry_out<T, E: std::error::Error + 'static>(
         &self,
         change: impl Future<Output = Result<T, E>>,
@@ -185,12 +183,10 @@ impl Place {
         CommandError::failed(text).with_next(advice.next.command)
     }
 
-    /// A publisher of the outbox's stream, for reading it. An error is a text for people.
     pub(super) async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
         self.publisher_telling(|_| {}).await
     }
 
-    /// The same, which tells what happens to its connections.
     pub(super) async fn publisher_telling(
         &self,
         on_event: impl Fn(&Event) + Send + Sync + 'static,
@@ -200,7 +196,6 @@ impl Place {
         Ok(publisher.with_config(self.outbox.publisher_config()))
     }
 
-    /// A connection to NATS. An error is a text for people.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
         self.client_telling(|_| {}).await
     }
@@ -218,18 +213,16 @@ impl Place {
         connected.map_err(|_| Failure::from("nats does not answer"))?
     }
 
-    /// Whether this outbox and another one have the same stream.
     fn has_stream_of(&self, other: &Self) -> bool {
         let stream = |place: &Self| place.outbox.section.stream.name.clone();
         self.outbox.nats_url == other.outbox.nats_url && stream(self) == stream(other)
     }
 
-    /// Whether the stream is there and takes messages. Nothing is published.
+    /// Checks the stream without publishing.
     pub(super) async fn broker(&self) -> BrokerCheck {
         self.broker_by(self.publisher().await).await
     }
 
-    /// The same by a publisher that is there, or by the reason why there is none.
     pub(super) async fn broker_by(&self, publisher: Result<JetStreamPublisher, Failure>) -> BrokerCheck {
         let away = |error: String| BrokerCheck::Failed(format!("from here, nats cannot be asked: {error}"));
         let publisher = match publisher {
@@ -243,7 +236,6 @@ impl Place {
         }
     }
 
-    /// Says to people which outbox a command changes, without the login of its database.
     fn say_where(&self) {
         let section = &self.outbox.section;
         let scheme = self
@@ -266,7 +258,7 @@ impl Place {
         ));
     }
 
-    /// The events whose payloads may be shown: those that are linked into the program, and those that the file names.
+    /// Events with visible payloads: linked into the program or listed in the file.
     pub(super) fn shown(&self) -> SensitiveFields {
         let mut fields = SensitiveFields::linked();
         for event in &self.outbox.section.events {
@@ -277,7 +269,8 @@ impl Place {
     }
 }
 
-/// Host and database of an address, without user, password and options. `None` of an address of another form, and of a file.
+/// Host and database of an address, without user, password and options. `None` for files and
+/// other forms.
 fn without_login(address: &str) -> Option<String> {
     let address = Url::parse(address).ok()?;
     let host = address.host_str()?;
@@ -285,13 +278,11 @@ fn without_login(address: &str) -> Option<String> {
     (address.scheme() != "sqlite").then(|| format!("{host}{}{}", port.unwrap_or_default(), address.path()))
 }
 
-/// The configuration that the command line or the environment names.
 pub(super) fn configured(arguments: &PlaceArguments) -> Result<Config, ConfigError> {
     invocation::remember(arguments.config.as_deref(), arguments.outbox.as_deref());
     Config::load(arguments.config.as_deref(), &Environment::of_process())
 }
 
-/// The outboxes of the configuration, or the one that is named.
 fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, bool), CommandError> {
     let config = configured(arguments).map_err(CommandError::configuration)?;
     let Some(name) = &arguments.outbox else {

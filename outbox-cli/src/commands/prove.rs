@@ -1,7 +1,7 @@
-//! `outbox prove`: the ledger of a span: what was committed is on the stream, in order, and has had its effects or became dead letters.
+//! `outbox prove`: the ledger of a span. Reads the inboxes of all outboxes in the file with the
+//! same stream.
 //!
-//! Invariant: nothing is changed or received; memory is bounded, whatever the span. Inboxes are looked for in the database of the outbox, and in those of other
-//! outboxes of the file with the same stream.
+//! Invariant: reads only, with bounded memory.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl ProveCommand {
             ));
         }
         let place = Place::open(&self.place).await?;
-        // Each statement ends by itself, and cannot write.
+        // Read-only sessions with a statement timeout.
         let reading = place.reading(1).await?;
         let publisher = place.publisher().await.map_err(CommandError::failed)?;
         let inboxes = self.inboxes(&reading).await?;
@@ -77,7 +77,6 @@ impl ProveCommand {
         })
     }
 
-    /// The inboxes in the databases of all outboxes of the file with the same stream.
     async fn inboxes(&self, place: &Place) -> Result<Vec<EventOutcomes>, CommandError> {
         let mut inboxes = Vec::new();
         for other in Place::open_all_with_stream_of(place, &self.place).await? {
@@ -88,14 +87,15 @@ impl ProveCommand {
         Ok(inboxes)
     }
 
-    /// The durable consumers, each with the stream sequence up to which it has acknowledged everything that it wants.
+    /// Durable consumers with their ack floors.
     async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
         let client = place.client().await.map_err(|error| error.to_string())?;
         let consumers = stream::durables(place, client).await?;
         let mut floors: Vec<ConsumerFloor> = consumers
             .into_iter()
             .map(|info| {
-                // The floor stays at the last message that the consumer wanted; those behind it are none of its messages.
+                // The floor stays at the last message of the consumer's filters; later messages are
+                // not its own.
                 let is_done = info.num_pending == 0 && info.num_ack_pending == 0;
                 let floor = if is_done {
                     u64::MAX
@@ -118,7 +118,7 @@ impl ProveCommand {
     }
 }
 
-/// Since when the outbox of a place keeps all rows, by `retention` of the file.
+/// Since when the outbox keeps all rows, by `retention` in the file.
 pub(super) fn rows_kept(place: &Place) -> RowsKept {
     let kept = match place.outbox.section.relay.retention {
         Retention::KeepFor(kept) => kept,
@@ -137,7 +137,6 @@ pub(super) fn rows_kept(place: &Place) -> RowsKept {
 fn named(text: &mut String, what: &str, findings: &Findings) {
     for found in &findings.first {
         let at = found.stream_sequence.map(|sequence| format!(" at {sequence}"));
-        // Writing to a `String` does not fail.
         let _ = writeln!(text, "    {what} {}{}", found.event_id, at.unwrap_or_default());
     }
     let named = u64::try_from(findings.first.len()).unwrap_or(u64::MAX);
@@ -163,7 +162,6 @@ impl Print for Proof {
             text::time(self.since),
             text::time(self.until)
         );
-        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "outbox      committed {}: published {}, unpublished {}, dead letters {}, logged {}; replayed {}",

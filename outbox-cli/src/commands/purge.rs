@@ -1,6 +1,7 @@
-//! `outbox purge`: deletes what the outbox holds of aggregates, and with `--dead-letters` what consumers could not handle of them.
+//! `outbox purge`: deletes the data of aggregates, with `--dead-letters` also their consumer
+//! dead letters.
 //!
-//! Invariant: nothing is changed without `--yes`; before, its price is said.
+//! Invariant: nothing changes without `--yes`, after a preview of the consequences.
 
 use std::fmt::Write as _;
 
@@ -64,12 +65,13 @@ impl PurgeCommand {
             .filter(|row| !row.is_left)
             .map(|row| row.messages)
             .sum();
-        // Without a message, a last number or a dead letter may still be deleted.
+        // Without messages, a sequence or a dead letter may still be deleted.
         self.make
             .confirm
             .check(place, async { Ok(messages.max(1)) })
             .await?;
-        // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.
+        // One transaction forgets all aggregates. Dead letters follow, one aggregate at a time; a
+        // second call continues.
         let forgotten = outbox_admin::apply_forget(&place.store, &self.aggregates, self.make.intent.intent());
         let (forgotten, operation) = place.carry_out(forgotten).await?;
         let mut done = Forgot {
@@ -118,7 +120,6 @@ impl Print for ForgetPreview {
             let name = plain(&format!("{}/{}", row.aggregate_type, row.aggregate_id));
             let bound = if row.is_complete { "" } else { "at least " };
             let messages = text::counted(row.messages, "message", "messages");
-            // Writing to a `String` does not fail.
             let _ = match (row.is_left, row.is_known()) {
                 (true, _) => writeln!(
                     text,
@@ -135,21 +136,18 @@ impl Print for ForgetPreview {
     }
 }
 
-/// What `forget` has done.
 #[derive(Debug, Serialize)]
 struct Forgot {
     change: &'static str,
-    /// Messages that were deleted.
     messages: u64,
-    /// Aggregates that were left as they are.
     left: Vec<String>,
-    /// The operation that says so; none if all aggregates were left.
+    /// `None` if all aggregates were left.
     operation: Option<String>,
-    /// Dead letters of consumers that were erased, if that was asked for.
+    /// Erased dead letters, if requested.
     dead_letters: Option<u64>,
-    /// Dead letters that are still there, because somebody tries them at this moment.
+    /// Dead letters not erased because a consumer is retrying them.
     busy: u64,
-    /// Dead letters, of whomever, that name no aggregate.
+    /// Dead letters without an aggregate, of any consumer.
     unattributed: u64,
 }
 
@@ -163,7 +161,6 @@ impl Print for Forgot {
             "{} deleted\n",
             text::counted(self.messages, "message is", "messages are")
         );
-        // Writing to a `String` does not fail.
         for left in &self.left {
             let _ = writeln!(
                 text,

@@ -1,4 +1,4 @@
-//! The consumers of a message that is on the stream, with what their inboxes say of its event. Nothing is received or changed.
+//! Consumers of a message on the stream, with their inbox rows. Consumes and changes nothing.
 
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
@@ -9,7 +9,8 @@ use super::place::Place;
 use super::stream;
 use super::stream_view::inboxes;
 
-/// Reads the inboxes in the databases of all `places` with the stream of this one. The message comes with its stream sequence.
+/// Reads the inboxes of all `places` on the same stream. `message` comes with its stream
+/// sequence.
 pub(super) async fn of(
     place: &Place,
     places: &[Place],
@@ -37,7 +38,7 @@ pub(super) async fn of(
     }
     events.extend(earlier.iter().map(|(event, _)| *event));
     let view = inboxes(place, places, client.clone(), &events).await;
-    // Only of what was handed out and left no row, the numbers say more.
+    // Positions add information only for delivered messages without a row.
     let has_row = |reader: &Reader| {
         let mut rows = view.rows.iter();
         rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
@@ -52,12 +53,12 @@ pub(super) async fn of(
         open,
     )
     .await;
-    // The tables are in one database: what keeps from one of them has been said.
+    // The tables share a database, so the same error is already reported.
     if view.unseen.is_empty() {
         unseen.extend(uncounted);
     }
     unseen.extend(view.unseen);
-    // Without a row of a pause, a paused consumer is one of which no process asks for messages.
+    // A paused consumer without a visible pause looks idle.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
     {
@@ -78,8 +79,8 @@ pub(super) async fn of(
     })
 }
 
-/// Notes of the consumers that go by numbers how far they are in the aggregate of a message. The numbers are those of the message's source: other services may number
-/// an aggregate of the same name. Returns what could not be looked at.
+/// Adds the positions of consumers with strategy `sequence`, only for the message's source:
+/// other services may use the same aggregate name. Returns the parts that could not be read.
 async fn count(
     place: &Place,
     places: &[Place],
@@ -124,7 +125,7 @@ async fn count(
         let Some(reader) = readers.iter_mut().find(is_it) else {
             continue;
         };
-        // A consumer that has moved to another database may have left a row behind, which is older.
+        // A consumer that moved to another database may have left an older row.
         if reader.numbers.is_none_or(|known| known.last < position.last) {
             reader.numbers = Some(Numbers {
                 last: position.last,

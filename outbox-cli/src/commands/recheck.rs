@@ -1,4 +1,5 @@
-//! What NATS says about messages that are to be tried again, and about the consumers of dead letters. Nothing is published or received.
+//! Checks messages to be retried and consumers of dead letters against NATS. Publishes and
+//! consumes nothing.
 
 use outbox::Failure;
 use outbox::core::{Message, describe};
@@ -12,7 +13,7 @@ use super::place::Place;
 use super::stream;
 use crate::output::{self, plain};
 
-/// Asks how the stream stands. Returns what says why a message would be refused, or why the stream cannot be asked.
+/// Returns a function that explains rejections, or why the stream could not be read.
 pub(super) async fn refuses(
     publisher: impl Future<Output = Result<JetStreamPublisher, Failure>>,
 ) -> Result<Refuses, String> {
@@ -68,7 +69,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
     }
 }
 
-/// The command that doubles a limit. A limit per subject is removed, as by `outbox doctor`: a doubled one would be reached again.
+/// A limit per subject is removed, because a doubled limit would be reached again.
 fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
     match limit {
         Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),
@@ -77,7 +78,6 @@ fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
     }
 }
 
-/// How the consumers of these dead letters stand, or why that cannot be known.
 pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Vec<ConsumerRow>, String> {
     let mut names: Vec<String> = letters.iter().map(|letter| letter.consumer.clone()).collect();
     names.sort();
@@ -91,7 +91,6 @@ pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Ve
     }
 }
 
-/// A line for a cause in a preview.
 pub(super) fn line(cause: &CauseNow) -> String {
     let mut line = format!(
         "  {:>8}  cause {}: {}\n",

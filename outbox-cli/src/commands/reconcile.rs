@@ -1,4 +1,5 @@
-//! `outbox reconcile`: how much of what was published the stream has lost, and with `--yes` publishing it again.
+//! `outbox reconcile`: counts published messages missing on the stream, with `--yes` publishes
+//! them again.
 //!
 //! Invariant: nothing is published without `--yes`.
 
@@ -87,25 +88,24 @@ impl ReconcileCommand {
         Ok(report.outcome())
     }
 
-    /// Publishes what is missing, with the operation that says who and why.
     async fn publish(
         &self,
         place: &Place,
         publisher: &JetStreamPublisher,
         span: Span,
     ) -> Result<(Reconciled, OperationId), CommandError> {
-        // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
+        // Publishing is outside any transaction. A crash leaves an unfinished operation.
         let scope = Selection::all()
             .recorded_from(span.from)
             .recorded_until(span.until);
         let scope = OperationScope::messages(scope);
         let begun = Operation::new(OperationKind::Reconcile, scope, self.make.intent.intent());
         place.ask(place.store.write_down(&begun)).await?;
-        // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
+        // Confirmed messages stay published; a second run publishes the rest.
         let found =
             reconcile::reconcile(&place.store, publisher, publisher, span, self.consumers_remember).await;
         if matches!(found, Err(ReconcileError::Forgotten { .. })) {
-            // It was refused, and has done nothing.
+            // Rejected before any change.
             place.ask(place.store.finish(begun.id, 0)).await?;
         }
         let found = place.carry_out(std::future::ready(found)).await?;
@@ -114,24 +114,22 @@ impl ReconcileCommand {
     }
 }
 
-/// What was compared, found and done.
 #[derive(Debug, Serialize)]
 struct Reconciliation {
     since: String,
     until: String,
-    /// Published messages of the outbox that were looked for on the stream.
+    /// Published messages compared with the stream.
     compared: u64,
-    /// Of those, messages that were not there.
+    /// Compared messages missing on the stream.
     missing: u64,
-    /// Whether what was missing has been published.
     applied: bool,
-    /// Of those that were missing, messages that the stream has stored now.
+    /// Missing messages stored now.
     published: u64,
-    /// Of those that were missing, messages that the stream dropped as copies.
+    /// Missing messages dropped as duplicates.
     dropped: u64,
-    /// The operation, if something was published.
+    /// The operation, if anything was published.
     operation: Option<String>,
-    /// Messages of the span that the log's position has not passed, and that were not looked for; counted up to 1,000,000.
+    /// Messages beyond the position of the log, not compared; at most 1,000,000.
     left_out: u64,
 }
 
@@ -191,7 +189,6 @@ impl Print for Reconciliation {
             self.missing
         );
         if self.left_out > 0 {
-            // Writing to a `String` does not fail.
             let _ = writeln!(
                 text,
                 "{} not looked for",
@@ -199,7 +196,6 @@ impl Print for Reconciliation {
             );
         }
         if self.applied && self.missing > 0 {
-            // Writing to a `String` does not fail.
             let _ = writeln!(
                 text,
                 "{} are published again, {} were dropped as copies",

@@ -1,6 +1,6 @@
-//! `outbox resume`: ends the back-off of an aggregate, or a pause.
+//! `outbox resume`: ends a back-off or a pause.
 //!
-//! Invariant: nothing is changed without `--yes`.
+//! Invariant: nothing changes without `--yes`.
 
 use clap::Args;
 use outbox::core::Aggregate;
@@ -98,21 +98,19 @@ impl ResumeCommand {
         let count = async { Ok(preview.present.is_some().into()) };
         self.make.confirm.check(place, count).await?;
         let operation = outbox_admin::unpause_operation(aggregate_type, self.make.intent.intent());
-        // One transaction for the end of the pause and the operation. After a crash behind it, the relays release the held messages.
+        // The end of the pause and the operation commit together. After a crash, relays release the
+        // held messages.
         let done = outbox_admin::apply_unpause(&place.store, aggregate_type, &operation);
         pause::end(self.place.output, &place.carry_out(done).await?)
     }
 }
 
-/// What `resume` has done.
 #[derive(Debug, Serialize)]
 struct Resumed {
     change: &'static str,
     aggregate_type: String,
     aggregate_id: String,
-    /// Whether there was a back-off to end.
     resumed: bool,
-    /// The operation that says so.
     operation: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! `outbox serve`: the dashboard of an outbox, for people with a browser.
+//! `outbox serve`: the dashboard of an outbox.
 //!
-//! Invariants: the dashboard is reached from this machine only; a proxy on this machine lets others in. Its sessions cannot
-//! write.
+//! Invariant: only the local machine can connect, so remote access needs a local proxy. Database
+//! sessions are read-only.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,7 +31,6 @@ use crate::failure::{CommandError, Outcome};
 use crate::invocation;
 use crate::output::{Format, say};
 
-/// Sessions that pages read with.
 const READERS: u32 = 4;
 
 /// A browser opens up to six connections.
@@ -40,7 +39,7 @@ const BOUNDS: Bounds = Bounds {
     patience: Duration::from_secs(30),
 };
 
-/// How long open pages may hold up the end of the program.
+/// How long open pages may delay the exit.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Arguments of `outbox serve`.
@@ -91,18 +90,18 @@ impl ServeCommand {
             .await
     }
 
-    /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is
-    /// configured. The application lets people in, and gives each request an [`Access`]; without one a request is refused.
-    /// So `address`, `host` and `payloads` are not looked at.
+    /// The dashboard for your own axum application, configured as by `outbox serve`. The
+    /// application authenticates users and adds an [`Access`] to each request; other requests are
+    /// rejected. Fields `address`, `host` and `payloads` are ignored.
     ///
     /// # Errors
     ///
-    /// Exit code 2: the configuration is wrong, for example several outboxes without `outbox`. The database and NATS are
-    /// connected to when a page first asks for them.
+    /// Exit code 2 for a wrong configuration, such as several outboxes without `outbox`. Database
+    /// and NATS are connected by the first page that needs them.
     ///
     /// # Cancellation
     ///
-    /// Nothing is left behind.
+    /// Leaves nothing behind.
     pub async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
         let arguments = self.arguments();
         let place = Place::open(&arguments).await?.reading(READERS).await?;
@@ -138,21 +137,20 @@ impl ServeCommand {
         let stop = shutdown::on_signals();
         tokio::select! {
             () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
-            // A page that is open keeps its connection, and would keep the program.
+            // An open page keeps its connection, which would delay the exit.
             () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
         }
         Ok(Outcome::Well)
     }
 }
 
-/// Who may look: whoever reaches this machine by a known name.
 struct Visitors {
     access: Access,
     hosts: Vec<String>,
 }
 
-/// Refuses a name that is not known: a foreign page can give its own name the address of this machine, and its browser then
-/// sends that name.
+/// Rejects unknown host names against DNS rebinding: a foreign site could resolve its own name
+/// to this machine.
 async fn let_in(State(visitors): State<Arc<Visitors>>, mut request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let host = host.map(without_port).unwrap_or_default();

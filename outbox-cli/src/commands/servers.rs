@@ -1,4 +1,4 @@
-//! The NATS servers of an outbox: their addresses, and how they are to be connected to.
+//! NATS servers of an outbox and their connection options.
 
 use outbox::Failure;
 use outbox::nats::async_nats::{ConnectOptions, ServerAddr};
@@ -6,7 +6,7 @@ use outbox::nats::{Servers as _, connect_options, connect_options_with_credentia
 
 use crate::config::Outbox;
 
-/// The servers of NATS. An address may hold a password, so the error does not quote it.
+/// The error omits the address, which may contain a password.
 pub(super) fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
     outbox
         .nats_url
@@ -15,7 +15,6 @@ pub(super) fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
         .map_err(|_| "the address of nats is malformed; use `nats://host:port`".into())
 }
 
-/// Credentials and TLS as the configuration has them. The connection has the name of the stream.
 pub(super) async fn options(outbox: &Outbox) -> Result<ConnectOptions, Failure> {
     let section = &outbox.section;
     let mut options = match &outbox.nats_credentials {

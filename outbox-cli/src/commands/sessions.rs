@@ -1,6 +1,6 @@
-//! Sessions of a database: some cannot write, whatever they are asked to do, and those of SQLite wait for each other.
+//! Opens database sessions, optionally read-only.
 //!
-//! Invariant: none is opened here. The first question does it, and gets the error if there is one.
+//! Invariant: opening contacts no server or file; the first query does, and receives any error.
 
 use std::time::Duration;
 
@@ -9,18 +9,17 @@ use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Executor as _};
 use sea_orm::{ConnectOptions, DatabaseConnection, SqlxSqliteConnector};
 
-/// What the sessions of a place may do.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sessions {
-    /// Read, each statement no longer than an answer is waited for.
+    /// Read-only, with a statement timeout.
     Reading,
-    /// What the login may do.
+    /// All rights of the login.
     Writing,
-    /// The same, and make a file of SQLite that is missing, if its address allows it.
+    /// As `Writing`, and may create a SQLite file if the address allows it.
     Making,
 }
 
-/// Up to `most` sessions of the database at this address. An error is about the address.
+/// Up to `most` sessions. The error concerns the address.
 pub(super) async fn open(
     address: &str,
     sessions: Sessions,
@@ -40,11 +39,11 @@ pub(super) async fn open(
     if let Sessions::Reading = sessions {
         cannot_write(&mut options, timeout);
     }
-    // Boxed: nested futures of commands reach the compiler's limit.
+    // Boxed, because nested futures reach the compiler's limit.
     Box::pin(open_lazily(options)).await
 }
 
-/// Sessions of a file of SQLite. SeaORM would ask the file at once.
+/// SeaORM would open the file at once.
 fn of_file(
     address: &str,
     sessions: Sessions,
@@ -68,13 +67,14 @@ fn of_file(
     Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool))
 }
 
-/// How long a session of SQLite waits for a lock that another process holds: less than the answer is waited for, so that the answer says what was in the way.
+/// Shorter than the timeout, so the error names the lock.
 fn lock_wait(timeout: Duration) -> Duration {
-    // SQLite takes milliseconds of 31 bits, which end after 24 days.
+    // SQLite accepts at most 2^31 ms, about 24 days.
     (timeout / 5 * 4).min(Duration::from_hours(24))
 }
 
-/// Lets each session of a server only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting.
+/// Makes server sessions read-only with a statement timeout. SQLite has no such timeout; the
+/// caller stops waiting.
 fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
     let millis = statement_max.as_millis().to_string();
     options.map_sqlx_postgres_opts(move |session| {
@@ -90,7 +90,7 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
                 (&mut *session)
                     .execute("SET SESSION TRANSACTION READ ONLY")
                     .await?;
-                // MariaDB knows the first one, in seconds, MySQL the second one, in milliseconds. A program that knows neither ends the wait only.
+                // MariaDB knows the first setting (seconds), MySQL the second (milliseconds).
                 let mariadb = format!("SET SESSION max_statement_time = {seconds:.3}");
                 if session.execute(AssertSqlSafe(mariadb)).await.is_err() {
                     let millis = seconds * 1000.0;
@@ -138,12 +138,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("outbox.db");
         let url = format!("sqlite://{}?mode=rwc", file.display());
-        // It makes none.
+        // A read-only session creates no file.
         std::fs::File::create(&file).unwrap();
         check(&url, "CREATE TABLE never_made (id INTEGER)").await;
     }
 
-    /// The error is an answer to a question, as with a server that is down.
     #[tokio::test]
     async fn a_file_is_opened_by_the_first_question() {
         let folder = tempfile::tempdir().unwrap();
@@ -174,7 +173,7 @@ mod tests {
         };
         let db = session(&url, Duration::from_millis(100)).await;
         let error = db.execute_unprepared("SELECT pg_sleep(600)").await.unwrap_err();
-        // The server ends it by a signal to itself, and says now and then that a user has asked for that.
+        // PostgreSQL cancels by a signal, and sometimes reports a user request as the reason.
         assert!(
             error.to_string().contains("canceling statement due to"),
             "{error}"
@@ -192,7 +191,7 @@ mod tests {
             error.to_string().contains("max_statement_time exceeded"),
             "{error}"
         );
-        // The session stays, and what is quick enough is answered. On a busy machine nothing may be, for a while.
+        // The session remains usable. A busy machine may need several attempts.
         eventually("an answer", async || {
             db.execute_unprepared("SELECT 1").await.is_ok()
         })

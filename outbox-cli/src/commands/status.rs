@@ -1,4 +1,4 @@
-//! `outbox status`: how each outbox of the file stands, and the next command for what is wrong.
+//! `outbox status`: health of every outbox in the file, with next commands.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,10 +16,9 @@ use crate::failure::{CommandError, Outcome};
 use crate::invocation;
 use crate::output::{self, Print, plain, say};
 
-/// How long the answer about consumers is waited for.
 const CONSUMERS_MAX: Duration = Duration::from_secs(5);
 
-/// How long a large backlog is watched for its rate.
+/// Interval for the rate of a large backlog.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
 /// Arguments of `outbox status`.
@@ -45,7 +44,7 @@ impl StatusCommand {
             } = look(&place).await;
             let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
-                // The others may have something to say, too.
+                // Other outboxes are still reported.
                 Err(error) => {
                     if let Some(earlier) = failure.replace(error) {
                         say(&format!("error: {earlier}"));
@@ -73,7 +72,7 @@ impl StatusCommand {
                 status.add(next.state, next.what.as_str(), next.next.clone());
             }
             let mut forecast = self.forecast;
-            // How fast a backlog that is not counted any more changes is the question then.
+            // If the backlog exceeds the count, its rate is what matters.
             if !status.backlog.pending_is_exact {
                 forecast.forecast.get_or_insert(RATE_OVER);
             }
@@ -99,15 +98,14 @@ impl StatusCommand {
     }
 }
 
-/// What NATS has answered.
 struct Look {
     broker: BrokerCheck,
     stream: Option<StreamUse>,
-    /// The consumers, and why their dead letters and pauses are not known; or why nothing of them is known.
+    /// Consumers, with the reason why dead letters and pauses are unknown; or why all are unknown.
     consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
 }
 
-/// Whether the stream takes messages, how it is filled, and how its consumers stand. A stream that cannot be asked is not asked twice.
+/// Reads NATS. An unavailable stream is read only once.
 async fn look(place: &Place) -> Look {
     let broker = place.broker().await;
     let unknown = |broker, error: &str| Look {
@@ -123,7 +121,7 @@ async fn look(place: &Place) -> Look {
         Err(error) => return unknown(broker, &error.to_string()),
     };
     let filled = tokio::time::timeout(place.timeout, stream::filled(place, client.clone())).await;
-    // A login that may not ask has no answer.
+    // A login without the right gets no answer.
     let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
     let consumers = match tokio::time::timeout(bound, stream::watched(place, client)).await {
         Ok(consumers) => consumers.map_err(text_of),
@@ -140,7 +138,6 @@ fn text_of(error: CommandError) -> String {
     error.to_string()
 }
 
-/// The first line: which outbox, and how it stands.
 pub(super) fn sentence(outbox: &str, stream: &str, state: State) -> String {
     format!("{outbox} -> {stream}: {state}")
 }
@@ -153,14 +150,14 @@ struct StatusRow {
     status: Status,
     /// `null` without a log.
     log: Option<LogRow>,
-    /// `null` unless it was asked for.
+    /// `null` unless requested.
     forecast: Option<Forecast>,
-    /// What of the consumers was not checked, and why; `null` if everything was.
+    /// Unread parts of consumers; `null` if complete.
     consumers_unseen: Option<String>,
 }
 
 impl StatusRow {
-    /// Lets the commands that come next name the outbox.
+    /// Adds `--outbox` to suggested commands.
     fn name_outbox(&mut self) {
         for reason in &mut self.status.reasons {
             invocation::name_outbox(&mut reason.next, &self.outbox);
@@ -192,7 +189,6 @@ impl Print for StatusRow {
         } = &self.status;
         let mut text = sentence(&self.outbox, &self.stream, *state);
         text.push('\n');
-        // Writing to a `String` does not fail.
         for reason in reasons {
             let _ = writeln!(text, "  {:<8}  {}", reason.state, plain(&reason.what));
             text.push_str(&output::next_lines(&reason.next, "            "));

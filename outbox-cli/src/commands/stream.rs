@@ -1,6 +1,6 @@
-//! What NATS says of the stream of an outbox: how it is filled, and its consumers with what their tables say.
+//! Reads a stream and its consumers from NATS and the inbox tables.
 //!
-//! Invariant: nothing is received or changed.
+//! Invariant: consumes and changes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) fn consumers_of(
     Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
-/// The durable consumers of the stream. The error is for people.
+/// Durable consumers of the stream. The error is for people.
 pub(super) async fn durables(place: &Place, client: Client) -> Result<Vec<consumer::Info>, String> {
     let handle = handle(place, client).await?;
     let consumers = handle.consumers().try_collect::<Vec<_>>().await;
@@ -53,7 +53,7 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
     Ok(durables.into_iter().map(|info| info.name).collect())
 }
 
-/// Whether the stream has this durable consumer; `None` if that is not known.
+/// `None` if unknown.
 pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) -> Option<bool> {
     let stream = &place.outbox.section.stream.name;
     let handle = jetstream::new(client).get_stream_no_info(stream).await.ok()?;
@@ -63,14 +63,13 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
     }
 }
 
-/// How often a doubtful consumer is examined again.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
-/// How long doubtful consumers are watched.
 const WATCHED_FOR: Duration = Duration::from_secs(3);
-/// The same with the answers of the last examination.
+/// Including the answers of the last observation.
 pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
 
-/// The consumers of the stream, and paused ones. Without the tables of their inboxes, dead letters and pauses are not known, and the reason is returned.
+/// Consumers of the stream and paused consumers. Without inbox tables, dead letters and pauses
+/// are unknown, and the reason is returned.
 pub(super) async fn rows(
     place: &Place,
     client: Client,
@@ -102,7 +101,6 @@ async fn look(
     }
 }
 
-/// The consumers whose dead letters and pauses are not known, for people.
 pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
     let unseen = rows.iter().filter_map(|row| {
         let why = row.unseen.as_ref()?;
@@ -112,8 +110,7 @@ pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
     (!unseen.is_empty()).then(|| unseen.join("; "))
 }
 
-/// As [`rows`]. Consumers for which one look does not show whether a process asks for messages, or whether any is acknowledged, are watched for up to
-/// [`WATCHED_MAX`].
+/// As [`rows`], but observes doubtful consumers for up to [`WATCHED_MAX`].
 pub(super) async fn watched(
     place: &Place,
     client: Client,
@@ -125,8 +122,8 @@ pub(super) async fn watched(
     Ok((rows, unseen))
 }
 
-/// Examines doubtful consumers again, for at most [`WATCHED_MAX`]. What was seen before an error or
-/// the end of this time stays.
+/// Observes doubtful consumers again, for at most [`WATCHED_MAX`]. An error keeps earlier
+/// observations.
 pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut [ConsumerRow]) {
     let begun = Instant::now();
     let watching = async {
@@ -145,7 +142,6 @@ pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut
     let _ = tokio::time::timeout(WATCHED_MAX, watching).await;
 }
 
-/// How the stream of a place is filled.
 pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, String> {
     Ok(used(&handle(place, client).await?))
 }

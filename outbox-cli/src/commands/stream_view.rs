@@ -1,6 +1,7 @@
-//! What commands and the dashboard find out about the stream, its consumers and their inboxes, over the connection settings of the file.
+//! Stream access for commands and the dashboard.
 //!
-//! Invariant: nothing is received or changed. NATS is connected to once, when it is first asked; the connection is made again by itself.
+//! Invariant: consumes and changes nothing. NATS is connected once, on demand, and reconnects by
+//! itself.
 
 use async_trait::async_trait;
 use outbox::Failure;
@@ -19,17 +20,16 @@ use super::relay::log;
 use super::{readers, recheck, stream};
 use crate::failure::CommandError;
 
-/// The stream of a place.
 pub(super) struct Stream {
     place: Place,
     arguments: PlaceArguments,
-    /// The outboxes of the file with this stream, whose databases may hold inboxes. Their sessions only read.
+    /// Outboxes of the file on this stream, as read-only sessions.
     places: OnceCell<Vec<Place>>,
     client: OnceCell<Client>,
 }
 
 impl Stream {
-    /// The stream of a place that the arguments name. The other outboxes of their file are opened when inboxes are asked for.
+    /// Other outboxes of the file are opened when inboxes are read.
     pub(super) fn new(place: &Place, arguments: &PlaceArguments) -> Self {
         Self {
             place: place.clone(),
@@ -56,7 +56,7 @@ impl Stream {
     }
 }
 
-/// What the inboxes of the stream's consumers say about events: those in the databases of these places.
+/// Inbox rows in the databases of `places`.
 pub(super) async fn inboxes(
     place: &Place,
     places: &[Place],
@@ -98,7 +98,6 @@ pub(super) async fn inboxes(
     view
 }
 
-/// The error of a command, for people.
 pub(super) fn text(error: CommandError) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Values as people read them.
+//! Text output of values.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,6 @@ pub(super) use outbox_admin::words::{any, compact as duration, counted, utc as t
 
 use crate::output::plain;
 
-/// A line for each column that has a value.
 pub(super) fn lines<T: Columns>(thing: &T) -> String {
     let values = T::COLUMNS
         .iter()
@@ -20,7 +19,6 @@ pub(super) fn lines<T: Columns>(thing: &T) -> String {
         .unwrap_or_default();
     let mut text = String::new();
     for (name, value) in values {
-        // Writing to a `String` does not fail.
         let _ = writeln!(text, "{name:<width$}  {}", plain(&value));
     }
     text

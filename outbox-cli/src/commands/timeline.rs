@@ -1,7 +1,7 @@
-//! `outbox timeline`: what became of the events of an aggregate, from the save to the effect of each consumer.
+//! `outbox timeline`: history of an aggregate's events. Reads the inboxes of all outboxes in the
+//! file with the same stream.
 //!
-//! Invariant: nothing is changed or received. Inboxes are looked for in the database of the outbox, and in those of other outboxes of the file with the same
-//! stream.
+//! Invariant: reads only.
 
 use std::fmt::Write as _;
 
@@ -55,7 +55,6 @@ impl TimelineCommand {
     }
 }
 
-/// The time since the event was recorded.
 fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
     let seconds = (time - event.recorded_at).as_seconds_f64();
     format!("{seconds:+.3}s")
@@ -64,7 +63,6 @@ fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
 fn of_effect(event: &TimelineEvent, effect: &Effect) -> String {
     let mut text = effect.outcome.to_string();
     if let Some(at) = effect.at {
-        // Writing to a `String` does not fail.
         let _ = write!(text, " {}", since(event, at));
     }
     if let Some(error) = &effect.error {
@@ -97,7 +95,6 @@ impl Print for Timeline {
                 .sequence
                 .map(|sequence| format!("#{sequence} "))
                 .unwrap_or_default();
-            // Writing to a `String` does not fail.
             let _ = writeln!(
                 text,
                 "{} {number}{} {}",

@@ -1,4 +1,4 @@
-//! `outbox why`: why a message or the events of an aggregate do not arrive.
+//! `outbox why`: explains missing deliveries.
 
 use std::fmt::Write as _;
 
@@ -40,13 +40,13 @@ impl WhyCommand {
     }
 }
 
-/// The finding that is to be mended first. There is always one.
+/// The finding to repair first; always present.
 fn first(explanation: &Explanation) -> Option<&Finding> {
     explanation.findings.first()
 }
 
 impl Print for Explanation {
-    /// The cause, by which a script decides.
+    /// The cause, for scripts.
     fn name(&self) -> String {
         text::any(first(self).map(|finding| finding.cause))
     }
@@ -54,7 +54,6 @@ impl Print for Explanation {
     fn text(&self) -> Option<String> {
         let mut text = String::new();
         for finding in &self.findings {
-            // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", finding.cause, plain(&finding.what));
             for next in &finding.next {
                 text.push_str(&output::next_line(next, "  "));

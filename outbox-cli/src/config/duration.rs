@@ -1,11 +1,10 @@
-//! Durations as people write them: `500ms`, `15s`, `10m`, `2h`, `7d`. A number without a unit is refused.
+//! Durations in the file: `500ms`, `15s`, `10m`, `2h`, `7d`. A unit is required.
 
 use std::time::Duration;
 
 use outbox_admin::input;
 use serde::{Deserialize, Deserializer};
 
-/// For `#[serde(deserialize_with)]`.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     input::duration(&text).ok_or_else(|| {
@@ -15,7 +14,6 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     })
 }
 
-/// As [`deserialize`], for settings that may be absent.
 pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     deserialize(deserializer).map(Some)
 }

@@ -1,27 +1,28 @@
-//! The environment variables, which are for secrets and win over the file.
+//! Environment variables. They override the file and are the place for secrets.
 //!
-//! | variable | of one outbox, here `orders` | what |
+//! | variable | for one outbox, here `orders` | value |
 //! |---|---|---|
-//! | `DATABASE_URL` | `OUTBOX_ORDERS_DATABASE_URL` | the database |
-//! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | where its log is read, if not at `DATABASE_URL` |
-//! | `NATS_URL` | `OUTBOX_ORDERS_NATS_URL` | the servers of NATS |
-//! | `NATS_CREDS` | `OUTBOX_ORDERS_NATS_CREDS` | a credentials file of NATS |
-//! | `CE_SOURCE` | `OUTBOX_ORDERS_CE_SOURCE` | the source of the messages (`ce-source`) |
+//! | `DATABASE_URL` | `OUTBOX_ORDERS_DATABASE_URL` | database |
+//! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | server of the log, default `DATABASE_URL` |
+//! | `NATS_URL` | `OUTBOX_ORDERS_NATS_URL` | NATS servers |
+//! | `NATS_CREDS` | `OUTBOX_ORDERS_NATS_CREDS` | NATS credentials file |
+//! | `CE_SOURCE` | `OUTBOX_ORDERS_CE_SOURCE` | message source (`ce-source`) |
 //!
-//! Invariant: a variable for all outboxes never replaces what the file says of one among several; that is an error.
+//! Invariant: a general variable never overrides a setting of one outbox among several; the
+//! conflict is an error.
 
 use std::collections::BTreeMap;
 
 use super::ConfigError;
 use super::outbox::{Outbox, OutboxSection, Secret};
 
-/// Longest name of an outbox, in bytes: the names of its threads begin with it, and Linux cuts them at 15.
+/// Thread names start with the outbox name, and Linux truncates them to 15 bytes.
 const NAME_BYTES_MAX: usize = 12;
 
-/// Longest source, in characters: what the registry of relays compares.
+/// The relay registry compares this many characters.
 const SOURCE_CHARS_MAX: usize = 255;
 
-/// Environment variables. They are a value, so that tests can choose them.
+/// Environment variables as a value.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -43,7 +44,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
 }
 
 impl Environment {
-    /// Those of this process. Names and values that are no Unicode are left out.
+    /// Variables of this process. Non-Unicode names and values are ignored.
     #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os()
@@ -59,7 +60,7 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// Completes an outbox. `is_only` says that the program has no other.
+    /// Completes an outbox. `is_only`: the file has no other outbox.
     pub(super) fn complete(&self, section: OutboxSection, is_only: bool) -> Result<Outbox, ConfigError> {
         check_name(&section.name)?;
         let chosen = |variable: &'static str, key: &'static str, in_file: Option<&str>| {
@@ -122,7 +123,6 @@ impl Environment {
     }
 }
 
-/// `OUTBOX_ORDERS_DATABASE_URL`.
 fn of_outbox(outbox: &str, variable: &str) -> String {
     format!("OUTBOX_{}_{variable}", outbox.to_ascii_uppercase())
 }
@@ -141,7 +141,7 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
     ))
 }
 
-/// What can be said without a server.
+/// Checks that need no server.
 fn check(outbox: &Outbox) -> Result<(), ConfigError> {
     let (name, section) = (outbox.name(), &outbox.section);
     let wrong = |error: &(dyn std::error::Error + 'static)| {

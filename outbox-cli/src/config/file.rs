@@ -1,4 +1,4 @@
-//! The file. Its keys are these fields; a key that is none of them is an error.
+//! The configuration file. Unknown keys are errors.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::ConfigError;
 use super::outbox::OutboxSection;
 
-/// A configuration file. Its keys are documented in `assets/outbox.toml`.
+/// Configuration file. Keys are documented in `assets/outbox.toml`.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -18,7 +18,7 @@ pub struct File {
     pub outbox: Vec<OutboxSection>,
 }
 
-/// A table `[http]`.
+/// Table `[http]`.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -34,7 +34,7 @@ impl Default for HttpSection {
     }
 }
 
-/// A table `[log]`.
+/// Table `[log]`.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,7 +42,7 @@ pub struct LogSection {
     pub format: LogFormat,
 }
 
-/// The form of the log.
+/// Log format.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -53,11 +53,12 @@ pub enum LogFormat {
 }
 
 impl File {
-    /// Reads a file. `name` stands in the errors.
+    /// Parses a file. `name` appears in errors.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Malformed`] with the line and the reason. It does not show the line, which may hold a password.
+    /// [`ConfigError::Malformed`] with line number and reason, but without the line's text, which
+    /// may contain a password.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error| {
             let line = error
@@ -72,7 +73,7 @@ impl File {
     }
 }
 
-/// The text of an error may quote a value of a wrong type, and an address may hold a password.
+/// Errors may quote a value of a wrong type, and an address may contain a password.
 fn without_secrets(message: &str) -> String {
     match message.split_once("string \"") {
         Some((before, after)) => {

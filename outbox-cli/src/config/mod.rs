@@ -1,6 +1,7 @@
-//! The configuration: a file, and the environment, which wins over it.
+//! Configuration from a file and the environment. The environment takes precedence.
 //!
-//! Invariants: an unknown key is an error, never ignored. What holds a secret is a [`Secret`], which no text shows, and no error shows the text of a line.
+//! Invariant: unknown keys are errors. Secrets are [`Secret`] values and never appear in errors
+//! or debug output.
 
 pub(crate) mod duration;
 mod environment;
@@ -15,49 +16,49 @@ pub use self::outbox::{
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};
 
-/// An annotated file in which every setting has its default. `outbox print config` prints it.
+/// Annotated file with all defaults, printed by `outbox print config`.
 pub const DEFAULT_FILE: &str = include_str!("../../assets/outbox.toml");
 
-/// The whole configuration, checked as far as that is possible without a server.
+/// Validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Whether a change must be confirmed by the number of changed things.
+    /// Whether changes need confirmation by count.
     pub production: bool,
     /// Probes and metrics.
     pub http: HttpSection,
-    /// What is logged, and how.
+    /// Logging.
     pub log: LogSection,
-    /// The outboxes, at least one.
+    /// Outboxes, at least one.
     pub outboxes: Vec<Outbox>,
 }
 
-/// Why there is no configuration. No text shows a secret.
+/// Configuration error, without secrets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("the configuration file {} cannot be read; `outbox print config` prints one to start from", path.display())]
     Unreadable {
-        /// The file.
+        /// Path.
         path: PathBuf,
-        /// What happened.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is no TOML, or has a key or a value that it should not have.
+    /// The file is not TOML, or has a wrong key or value.
     #[error("{place}: {reason}")]
     Malformed {
-        /// File and line.
+        /// File and line number.
         place: String,
-        /// What is wrong, without the line itself, which may hold a secret.
+        /// Reason, without the line's text.
         reason: String,
     },
-    /// A setting is missing, or contradicts another one.
+    /// A setting is missing or contradictory.
     #[error("{what}; {remedy}")]
     Setting {
-        /// What is wrong.
+        /// Problem.
         what: String,
-        /// What to do about it.
+        /// Remedy.
         remedy: String,
     },
 }
@@ -72,11 +73,11 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Reads the file, if one is given, and the environment.
+    /// Loads the optional file and the environment.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for the first mistake.
+    /// [`ConfigError`] for the first problem.
     pub fn load(path: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
         let Some(path) = path else {
             return Self::new(File::default(), environment);
@@ -88,7 +89,7 @@ impl Config {
         Self::new(File::parse(&path.display().to_string(), &text)?, environment)
     }
 
-    /// Completes a file by the environment. A file without an outbox has one, with all defaults.
+    /// Completes a file from the environment. A file without outboxes gets one with all defaults.
     ///
     /// # Errors
     ///

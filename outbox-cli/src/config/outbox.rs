@@ -1,6 +1,7 @@
-//! One outbox: its database, its stream and its relay.
+//! Configuration of one outbox: database, stream and relay.
 //!
-//! Invariant: the defaults come from [`EventStream`] and [`RelayConfig`]. The keys are documented in `assets/outbox.toml`.
+//! Invariant: defaults come from [`EventStream`] and [`RelayConfig`]. Keys are documented in
+//! `assets/outbox.toml`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,19 +16,19 @@ use serde::Deserialize;
 
 use super::{ConfigError, duration};
 
-/// A text that is never shown.
+/// A text excluded from debug output.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text that must not be shown.
+    /// Wraps a secret.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text. Do not print it.
+    /// The secret. Do not print.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -40,7 +41,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A table `[[outbox]]` of the file.
+/// Table `[[outbox]]`.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -62,7 +63,7 @@ pub struct OutboxSection {
     pub log: LogRelaySection,
 }
 
-/// An entry of `events`: an event whose payload operators may see.
+/// Entry of `events`: an event with a payload visible to operators.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +96,7 @@ impl Default for OutboxSection {
     }
 }
 
-/// A table `[outbox.stream]`: settings of [`EventStream`].
+/// Table `[outbox.stream]`, see [`EventStream`].
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -171,7 +172,7 @@ impl StreamSection {
     }
 }
 
-/// A table `[outbox.relay]`: settings of [`RelayConfig`].
+/// Table `[outbox.relay]`, see [`RelayConfig`].
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -193,7 +194,7 @@ pub struct RelaySection {
     pub allow_other_destination: bool,
 }
 
-/// What becomes of the aggregate of a dead letter.
+/// Effect of a dead letter on its aggregate.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -222,7 +223,7 @@ impl Default for RelaySection {
 }
 
 impl RelaySection {
-    /// The settings of the relay.
+    /// Relay settings.
     #[must_use]
     pub fn relay_config(&self) -> RelayConfig {
         let on_poison = match self.on_poison {
@@ -244,7 +245,7 @@ impl RelaySection {
     }
 }
 
-/// A table `[outbox.log]`: whether the relay reads the database's log, and settings of [`LogConfig`].
+/// Table `[outbox.log]`, see [`LogConfig`].
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -270,7 +271,7 @@ impl Default for LogRelaySection {
 }
 
 impl LogRelaySection {
-    /// The settings of the log.
+    /// Log settings.
     #[must_use]
     pub fn log_config(&self) -> LogConfig {
         LogConfig::default()
@@ -293,32 +294,32 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
     }
 }
 
-/// An outbox that is complete: its section, and where its servers are.
+/// A completed outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outbox {
-    /// What the file says.
+    /// Section of the file.
     pub section: OutboxSection,
-    /// Its database.
+    /// Database address.
     pub database_url: Secret,
-    /// Where its log is read.
+    /// Address of the log.
     pub log_url: Secret,
-    /// Its NATS servers.
+    /// NATS servers.
     pub nats_url: Secret,
-    /// A credentials file of NATS.
+    /// NATS credentials file.
     pub nats_credentials: Option<PathBuf>,
-    /// The source of its messages (`ce-source`); `None` for the default.
+    /// Message source (`ce-source`); `None`: default.
     pub source: Option<String>,
 }
 
 impl Outbox {
-    /// Its name.
+    /// Name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.section.name
     }
 
-    /// How its relay publishes.
+    /// Publisher settings.
     #[must_use]
     pub fn publisher_config(&self) -> PublisherConfig {
         let config = PublisherConfig::default();
@@ -328,7 +329,7 @@ impl Outbox {
         }
     }
 
-    /// The names of its tables.
+    /// Table names.
     ///
     /// # Errors
     ///
@@ -341,7 +342,7 @@ impl Outbox {
         }
     }
 
-    /// Two relays of the same tables in one program share their messages by chance, which would end on two streams.
+    /// Two relays on the same tables would split the messages at random between two streams.
     pub(super) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
         if self.name() == other.name() {
             return Err(ConfigError::setting(

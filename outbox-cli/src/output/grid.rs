@@ -6,7 +6,6 @@ use outbox_admin::Column;
 
 use crate::plain::plain;
 
-/// Aligned columns under a header.
 pub(super) fn table<T>(columns: &[Column<T>], things: &[T]) -> String {
     let header = columns.iter().map(|column| column.name.to_uppercase()).collect();
     let mut rows: Vec<Vec<String>> = vec![header];
@@ -27,7 +26,6 @@ pub(super) fn table<T>(columns: &[Column<T>], things: &[T]) -> String {
     text
 }
 
-/// What a table shows of a thing in a column.
 fn cell<T>(column: &Column<T>, thing: &T) -> String {
     match plain(&(column.text)(thing)) {
         text if text.is_empty() => "-".to_owned(),
@@ -35,11 +33,9 @@ fn cell<T>(column: &Column<T>, thing: &T) -> String {
     }
 }
 
-/// A line of cells.
 fn line(text: &mut String, cells: &[String], widths: &[usize]) {
     let mut line = String::new();
     for (cell, width) in cells.iter().zip(widths) {
-        // Writing to a `String` does not fail.
         let _ = write!(line, "{cell:<width$}  ");
     }
     text.push_str(line.trim_end());

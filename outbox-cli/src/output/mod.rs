@@ -1,7 +1,7 @@
-//! What a command prints: data to the standard output in the form that was asked for, words to the standard error.
+//! Output of commands: data to standard output, messages to standard error.
 //!
-//! Invariants: the keys of JSON are the fields of `outbox-admin`, whatever a table shows; the values of a table, and of what is said to people, hold no control
-//! characters, so that an id or an error text cannot steer a terminal. In JSON they are escaped.
+//! Invariant: JSON keys are the fields of `outbox-admin`. Output contains no raw control
+//! characters, so ids and errors cannot control a terminal; JSON escapes them.
 
 mod grid;
 
@@ -31,28 +31,26 @@ pub enum Format {
     Name,
 }
 
-/// Something that can be printed in every form.
+/// A value printable in every format.
 pub(crate) trait Print: Serialize + Sized + 'static {
-    /// The columns of a table; none for things that are a text.
+    /// Table columns; empty for values printed as text.
     fn columns() -> &'static [Column<Self>] {
         &[]
     }
 
-    /// What the next command calls it.
+    /// Argument for the next command.
     fn name(&self) -> String;
 
-    /// A text for people instead of a row of a table.
+    /// Text instead of a table row.
     fn text(&self) -> Option<String> {
         None
     }
 }
 
-/// Prints a list.
 pub(crate) fn many<T: Print>(format: Format, things: &[T]) -> Result<(), CommandError> {
     write(&render(format, things, &things)?)
 }
 
-/// Prints one thing.
 pub(crate) fn one<T: Print>(format: Format, thing: &T) -> Result<(), CommandError> {
     write(&render(format, std::slice::from_ref(thing), thing)?)
 }
@@ -79,13 +77,13 @@ fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     Ok(format!("{}\n", escaped(&text)))
 }
 
-/// JSON in which the characters are escaped that a terminal may obey and JSON allows: they only stand within strings.
+/// Escapes the characters that JSON permits but a terminal interprets. They occur only inside
+/// strings.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
             '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                // Writing to a `String` does not fail.
                 let _ = write!(escaped, "\\u{:04x}", u32::from(character));
             }
             _ => escaped.push(character),
@@ -94,7 +92,7 @@ fn escaped(json: &str) -> String {
     escaped
 }
 
-/// Writes data. A reader that has seen enough, such as `head`, is no failure.
+/// A closed pipe, as by `head`, is no failure.
 pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -103,19 +101,17 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Says something to people.
 pub(crate) fn say(words: &str) {
-    // A closed standard error leaves no place for the report of this failure.
+    // If standard error is closed, the failure cannot be reported.
     let _ = writeln!(std::io::stderr(), "{}", harmless(words));
 }
 
-/// Prints the next command to the standard error.
 pub(crate) fn say_next(command: impl Into<Command>) {
     // As above.
     let _ = write!(std::io::stderr(), "{}", next_line(&command.into(), ""));
 }
 
-/// The next step, in lines with this margin. Arguments may come from a row, so their control characters are escaped.
+/// Arguments may come from a row, so their control characters are escaped.
 pub(crate) fn next_lines(next: &Next, margin: &str) -> String {
     let mut text = String::new();
     if let Some(command) = &next.command {

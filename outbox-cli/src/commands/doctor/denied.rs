@@ -1,7 +1,7 @@
-//! What nats-server denies this login while the doctor looks, with the command that prints its permissions.
+//! Collects permissions that nats-server denies to this login.
 //!
-//! A denied request has no answer: the server says so on the connection, and whoever waits only learns that time has run out. So what the connection tells is
-//! kept, and takes the place of what was found instead.
+//! The server never answers a denied request: it reports the denial on the connection, and the
+//! request times out. So denials replace the timeouts in the findings.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,15 @@ use outbox_admin::doctor::{Check, Diagnosis, Examination};
 
 use crate::config::Outbox;
 
-/// Where answers arrive. Each connection has a subject of its own below.
+/// Prefix of reply subjects.
 const INBOX: &str = "_INBOX.";
 
-/// Where the server is asked about a stream.
 const STREAM_INFO: &str = "$JS.API.STREAM.INFO.";
 
-/// What was denied, each once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Denied(Arc<Mutex<BTreeSet<Denial>>>);
 
 impl Denied {
-    /// Keeps a denial, and nothing else.
     pub(super) fn hear(&self, event: &Event) {
         let denial = match Denial::of(event) {
             Some(Denial::Subscribe(subject)) if subject.starts_with(INBOX) => {
@@ -36,13 +33,13 @@ impl Denied {
         self.set(|all| all.insert(denial));
     }
 
-    /// Makes one finding of what was denied. It replaces that nats has not answered, which is the same trouble.
+    /// Adds one finding for all denials. It replaces findings of unanswered requests.
     pub(super) fn tell(&self, outbox: &Outbox, as_relay: bool, found: &mut Examination) {
         let denials = self.set(std::mem::take);
         if denials.is_empty() {
             return;
         }
-        // The stream itself can be wrong only if it could be looked at.
+        // If stream information was denied, findings about the stream are unreliable.
         let is_of_stream =
             |denial: &Denial| matches!(denial, Denial::Publish(subject) if subject.starts_with(STREAM_INFO));
         let was_seen = !denials.iter().any(is_of_stream);

@@ -1,6 +1,6 @@
-//! `outbox doctor`: whether database, stream, consumers and settings fit together, with what mends what does not.
+//! `outbox doctor`: checks database, stream, consumers and settings, with repairs.
 //!
-//! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
+//! Invariant: reads only. An unavailable server is a finding and does not stop the other checks.
 
 mod denied;
 mod nats;
@@ -39,7 +39,6 @@ pub struct DoctorCommand {
     pub viewer: bool,
 }
 
-/// Runs all checks of an outbox.
 async fn examine(place: &Place, as_relay: bool) -> Result<Examination, CommandError> {
     let mut found = Examination::default();
     look_at_database(place, as_relay, &mut found).await?;
@@ -49,7 +48,7 @@ async fn examine(place: &Place, as_relay: bool) -> Result<Examination, CommandEr
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, as_relay, &mut found).await?;
-    // The worst first; among equals, in the order of the checks.
+    // Worst first. The sort is stable, so equal states keep the order of checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
@@ -87,7 +86,7 @@ impl DoctorCommand {
     }
 }
 
-/// The finding of an error with which nothing else can be asked.
+/// Finding for an error that prevents all further reads.
 fn away(advice: &Advice) -> Diagnosis {
     let (check, needed) = match advice.answer {
         Some(DatabaseAnswer::ColumnMissing) => (
@@ -112,7 +111,7 @@ async fn look_at_database(
     as_relay: bool,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    // Each question would wait for the same.
+    // Otherwise every read would time out in turn.
     match tokio::time::timeout(place.timeout, Box::pin(reach(place.store.connection()))).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -135,7 +134,7 @@ async fn look_at_database(
     if as_relay {
         look_as_relay(place, found).await;
     }
-    // Without tables, nothing else can be asked.
+    // Nothing else can be read without tables.
     if found
         .findings
         .iter()
@@ -157,8 +156,7 @@ async fn look_at_database(
     look_at_server(place, found).await
 }
 
-/// Whether a setting lets every new session of the database only read. An error is no proof of
-/// that.
+/// An error counts as no.
 pub(super) async fn only_reads(place: &Place) -> bool {
     let asked = outbox_admin::doctor::only_reads(place.store.connection());
     matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
@@ -208,7 +206,6 @@ async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) 
     }
 }
 
-/// The clock of the server, and the numbers of messages.
 async fn look_at_server(place: &Place, found: &mut Examination) -> Result<(), CommandError> {
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let db = place.store.connection();
@@ -228,7 +225,7 @@ async fn look_at_server(place: &Place, found: &mut Examination) -> Result<(), Co
     Ok(())
 }
 
-/// Findings about messages that are held back or fail repeatedly. The database has answered before, so an error here means that a right or a table is missing.
+/// The database has answered before, so an error here means a missing right or table.
 async fn look_at_messages(place: &Place, found: &mut Examination) {
     match tokio::time::timeout(place.timeout, place.store.held()).await {
         Ok(Ok(held)) => {
@@ -280,7 +277,6 @@ impl Print for DoctorRow {
 
     fn text(&self) -> Option<String> {
         let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state);
-        // Writing to a `String` does not fail.
         for finding in &self.findings {
             let subject = match finding.subject.as_str() {
                 "" => String::new(),

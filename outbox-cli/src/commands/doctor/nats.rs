@@ -1,4 +1,4 @@
-//! What `outbox doctor` asks of NATS: the settings of the stream and of its consumers. Nothing is received.
+//! Reads settings of the stream and its consumers for `outbox doctor`. Consumes nothing.
 
 use std::time::Duration;
 
@@ -19,17 +19,14 @@ use crate::commands::place::Place;
 use crate::commands::stream::{self, WATCHED_MAX};
 use crate::failure::CommandError;
 
-/// Checks of consumers that the stream answers.
 const OF_STREAM: [Check; 2] = [Check::ConsumerSettings, Check::ConsumerBehind];
 
-/// Checks of consumers that the tables of their inboxes answer.
 const OF_TABLES: [Check; 3] = [
     Check::ConsumerPaused,
     Check::ConsumerDeadLetters,
     Check::InboxMemory,
 ];
 
-/// Looks at the stream and at its consumers, with a login that is that of a relay or only looks.
 pub(super) async fn look(
     place: &Place,
     wanted: &Wanted,
@@ -66,7 +63,7 @@ async fn ask(
         }
     };
     match tokio::time::timeout(place.timeout, publisher.preflight()).await {
-        // The rules here know what each warning is about, and more.
+        // The doctor's own rules cover these warnings in more detail.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             found.made([Check::Nats]);
@@ -85,7 +82,7 @@ async fn ask(
         }
     }
     let client = publisher.client().clone();
-    // Each consumer may be watched for a while.
+    // Consumers may be observed for a while.
     let bound = place.timeout + WATCHED_MAX;
     let looked = tokio::time::timeout(bound, look_closely(place, client, wanted, found)).await;
     match looked {
@@ -96,8 +93,7 @@ async fn ask(
     Ok(())
 }
 
-/// A stream that is missing, or does not take the messages of the outbox, with the command after which no check of a stream finds anything, unless the file asks
-/// for it.
+/// A missing or unsuitable stream, with a command that satisfies all stream checks.
 async fn unfit_stream(
     place: &Place,
     publisher: &JetStreamPublisher,
@@ -113,7 +109,7 @@ async fn unfit_stream(
                 stream = stream.with_max_bytes(MAX_BYTES);
             }
             if section.max_age.is_none() {
-                // As long as the outbox keeps what is published, which may be for ever.
+                // As long as the retention of the outbox, which may be forever.
                 let age = wanted.retention.map(|kept| stream.max_age().max(kept));
                 stream = stream.with_max_age(age.unwrap_or_default());
             }
@@ -149,10 +145,9 @@ async fn unfit_stream(
     )
 }
 
-/// The command that adds the subjects of an outbox to those of a stream.
 fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> Next {
     let own = format!("{prefix}.>");
-    // The server takes no two subjects of which one covers the other.
+    // The server rejects overlapping subjects.
     let others = subjects
         .iter()
         .map(String::as_str)
@@ -202,7 +197,7 @@ async fn look_closely(
         .filter(|info| info.config.durable_name.is_some())
         .collect();
     if durables.is_empty() {
-        // Nothing is wrong with consumers that do not exist.
+        // Without consumers, these checks pass.
         found.made(OF_STREAM.into_iter().chain(OF_TABLES));
         return Ok(());
     }
@@ -268,7 +263,7 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
         .table_names()
         .map(|names| names.table(db.get_database_backend(), "inbox_messages"));
     let memory: Option<Duration> = match table {
-        // Where the table is missing, the consumers have said so.
+        // A missing table is already reported by the consumer checks.
         Ok(table) => inbox_memory(db, &table, &info.name).await.ok().flatten(),
         Err(_) => None,
     };
@@ -281,7 +276,7 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
     }
 }
 
-/// Settings that an inbox changes where it may, and refuses otherwise.
+/// Settings that an inbox updates or rejects.
 fn unfit(config: &consumer::Config) -> Vec<(String, String)> {
     let mut unfit = Vec::new();
     let mut need = |is_wrong: bool, seen: String, needed: &str| {

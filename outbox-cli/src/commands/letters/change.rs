@@ -1,6 +1,7 @@
-//! Changes of dead letters: which ones a change takes, its preview, and the change itself.
+//! Selection, preview and change of dead letters.
 //!
-//! Invariant: nothing is changed without `--yes`. A group, and the first ones of a selection, are read first and changed by their keys.
+//! Invariant: nothing changes without `--yes`. Groups and limited selections are read first and
+//! changed by key.
 
 use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use outbox_admin::{LetterCause, LetterChange, LetterPreview, LetterRow};
@@ -48,7 +49,6 @@ impl ChangeLettersCommand {
         Ok(Outcome::Well)
     }
 
-    /// Which dead letters the change takes. The first ones, and those of a group, are read first.
     async fn taken(
         &self,
         place: &Place,
@@ -69,7 +69,6 @@ impl ChangeLettersCommand {
     }
 }
 
-/// The dead letters of a change: all that are selected, or those that were read.
 struct Taken {
     selection: DeadLetterSelection,
     rows: Option<Vec<LetterRow>>,
@@ -94,7 +93,6 @@ impl Taken {
 }
 
 impl ChangeLettersCommand {
-    /// Makes the change. Returns how many dead letters it has changed.
     async fn apply(
         &self,
         place: &Place,
@@ -108,7 +106,7 @@ impl ChangeLettersCommand {
             (None, Some(rows)) => change.operation(&DeadLetterSelection::ids(Taken::keys(rows)), intent),
             (None, None) => change.operation(&taken.selection, intent),
         };
-        // A crash or an error here leaves the transactions that were completed; the same command goes on.
+        // After a crash or an error, committed transactions stay; the same command continues.
         let changed = async {
             match &taken.rows {
                 Some(rows) => {
@@ -125,7 +123,6 @@ impl ChangeLettersCommand {
     }
 }
 
-/// Whether the causes still hold of which the open ones of these have failed.
 async fn causes(
     place: &Place,
     letters: &DeadLetters,

@@ -1,6 +1,6 @@
-//! `outbox dead-letters groups`: what fails, and since when.
+//! `outbox dead-letters groups`: groups of failures.
 //!
-//! Invariant: nothing is changed.
+//! Invariant: reads only.
 
 use clap::Args;
 use outbox_admin::{Column, Columns as _, Command, LetterGroup};

@@ -1,6 +1,7 @@
-//! `outbox print grants`: the statements that give a login of the database the rights of its roles.
+//! `outbox print grants`: SQL with the rights of a database login.
 //!
-//! Invariant: no password is printed, and none is asked for. What was given on the command line becomes SQL only in quotes, or after a check of its characters.
+//! Invariant: no password is printed or read. Command-line values are quoted or checked before
+//! they become SQL.
 
 use std::fmt::Write as _;
 
@@ -62,7 +63,7 @@ pub enum TablesArgument {
     Inbox,
 }
 
-/// A role, as it is given on the command line.
+/// A role on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RoleArgument(pub Role);
@@ -86,7 +87,7 @@ impl ValueEnum for RoleArgument {
     }
 }
 
-/// A text that may stand in quotes in SQL and in the file of nats-server.
+/// Accepts text that is safe inside quotes in SQL and in the nats-server configuration.
 pub(super) fn parse_name(text: &str) -> Result<String, String> {
     let is_plain = |character: char| {
         character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | '%' | ':' | '@')
@@ -121,7 +122,6 @@ impl GrantsCommand {
             "-- The rights of {user} as {}, for its owner to run.\n",
             words.join(", ")
         );
-        // Writing to a `String` does not fail.
         let _ = match backend {
             DbBackend::Postgres => writeln!(
                 text,

@@ -1,4 +1,4 @@
-//! `outbox print`: files to start from, as they are built into the program, and rights that are made for a deployment.
+//! `outbox print`: built-in files, and rights for a deployment.
 
 mod grants;
 mod permissions;
@@ -33,23 +33,19 @@ pub enum PrintCommand {
     NatsPermissions(PermissionsCommand),
 }
 
-/// The unit file.
 const UNIT: &str = include_str!("../../../deploy/outbox-relay.service");
-/// The Containerfile.
 const CONTAINERFILE: &str = include_str!("../../../deploy/Containerfile");
-/// The manifest.
 const MANIFEST: &str = include_str!("../../../deploy/kubernetes.yaml");
-/// The alert rules, which are tested where they are.
+/// Tested in this folder.
 const ALERTS: &str = include_str!("../../../../docs/monitoring/alerts.yml");
-/// The board.
 const BOARD: &str = include_str!("../../../../docs/monitoring/grafana.json");
 
 impl PrintCommand {
-    /// Prints the file to the standard output.
+    /// Prints to standard output.
     ///
     /// # Errors
     ///
-    /// Exit code 2 if the names cannot be names, 1 if the standard output takes no more.
+    /// Exit code 2 for invalid names, 1 if standard output fails.
     pub fn run(self) -> Result<(), CommandError> {
         let text = match self {
             Self::Config => DEFAULT_FILE.to_owned(),

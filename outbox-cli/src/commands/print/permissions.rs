@@ -1,6 +1,6 @@
-//! `outbox print nats-permissions`: a user for the configuration file of nats-server, with the permissions of its roles.
+//! `outbox print nats-permissions`: a user for the configuration of nats-server.
 //!
-//! Invariant: no password is printed; the file takes it from an environment variable of the server.
+//! Invariant: no password is printed; the server reads it from an environment variable.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub struct PermissionsCommand {
     pub consumer: Vec<String>,
 }
 
-/// A role, as it is given on the command line.
+/// A role on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct NatsRoleArgument(pub NatsRole);
@@ -93,7 +93,6 @@ impl PermissionsCommand {
             "# A user of nats-server as {}: an entry of `users` in its `authorization`, or in an account.\n# The server takes the password from its environment.\n",
             words.join(", ")
         );
-        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "{{\n  user: \"{user}\"\n  password: $OUTBOX_{variable}_PASSWORD\n  permissions: {{"

@@ -1,4 +1,4 @@
-//! Finds what is wrong in a configuration without asking a server.
+//! Validates a configuration without contacting a server.
 
 use std::fmt::Write as _;
 
@@ -13,12 +13,10 @@ use super::log;
 use crate::commands::servers;
 use crate::config::{Config, Outbox};
 
-/// Checks the addresses of the servers and the settings of the relay.
 pub(super) async fn check(outbox: &Outbox) -> Result<(), Failure> {
     named(outbox, try_check(outbox).await)
 }
 
-/// Puts the outbox's name before its error.
 pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T, Failure> {
     outcome.map_err(|failure| Failure::from(format!("outbox `{}`: {failure}", outbox.name())))
 }
@@ -30,7 +28,7 @@ async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
         .with_names(&outbox.table_names()?)?
         .allow_untested_engine(outbox.section.allow_untested_engine);
     let config = outbox.section.relay.relay_config();
-    // A relay that is stopped before it starts checks its settings and asks nobody.
+    // A relay stopped before its start validates its settings and contacts no server.
     let stopped = CancellationToken::new();
     stopped.cancel();
     let section = &outbox.section.log;
@@ -53,14 +51,13 @@ async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool that has no connection yet.
+/// A pool without connections.
 async fn lazy(outbox: &Outbox) -> Result<DatabaseConnection, ConnectError> {
     let mut options = ConnectOptions::new(outbox.database_url.expose());
     options.min_connections(0);
     Box::pin(open_lazily(options)).await
 }
 
-/// What will run, without secrets.
 pub(super) fn summary(config: &Config) -> String {
     let mut text = format!("probes and metrics on http://{}\n", config.http.address);
     for outbox in &config.outboxes {
@@ -75,7 +72,6 @@ pub(super) fn summary(config: &Config) -> String {
         } else {
             "only checked"
         };
-        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "outbox `{}`: {scheme}, {}table {tables} -> stream {} ({made}), subjects {}.>",
@@ -88,7 +84,6 @@ pub(super) fn summary(config: &Config) -> String {
     text
 }
 
-/// A publisher for a relay that never runs.
 #[derive(Debug)]
 struct Nowhere;
 

@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz` and `/metrics`.
 //!
-//! They answer at once, whatever state the relays are in. There is no TLS and no login: let them be reached from inside only.
+//! Responses never wait for relays. No TLS and no login: expose these paths internally only.
 
 use axum::Router;
 use axum::extract::State;
@@ -12,11 +12,11 @@ use outbox::core::Health;
 
 use super::probes::Probes;
 
-/// Alive unless a relay does not run. An outage of broker or database does not change it.
+/// Fails only if a relay does not run. Outages of broker or database do not matter.
 pub(crate) const LIVEZ: &str = "/livez";
-/// Ready if nothing is wrong.
+/// Fails if anything is wrong.
 pub(crate) const READYZ: &str = "/readyz";
-/// In the text format of Prometheus.
+/// Prometheus text format.
 pub(crate) const METRICS: &str = "/metrics";
 
 #[derive(Clone)]

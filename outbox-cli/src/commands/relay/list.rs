@@ -1,4 +1,4 @@
-//! `outbox relay list`: live relays, and dead relays whose partitions have no new owner.
+//! `outbox relay list`: live relays, then dead relays with partitions not yet taken.
 
 use clap::Args;
 use outbox_admin::{Column, Columns as _, RelayRow};

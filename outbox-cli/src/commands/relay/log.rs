@@ -1,6 +1,7 @@
-//! `outbox relay log`: sets the database's log up for a relay that reads it, and takes it down. How it stands is for `outbox status`.
+//! `outbox relay log`: sets up and removes the database log for a log relay.
 //!
-//! Invariant: nothing is made or changed without `--yes`, nor without an operation. A crash half-way leaves steps that the same command completes.
+//! Invariant: nothing changes without `--yes` and a recorded operation. A crash leaves steps
+//! that the same command completes.
 
 use clap::{Args, Subcommand};
 use outbox::Failure;
@@ -43,12 +44,10 @@ pub struct LogChangeCommand {
     pub make: MakeArguments,
 }
 
-/// What `init` would do.
 const INIT: &str = "would make the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
     \x20 the slot begins when all transactions have ended that are open now; that is waited for 30 s\n\
     \x20 the last step locks the table of messages for a moment, and waits for its lock for 2 s at a time, 30 times\n\
     \x20 from then on only a relay with `log.read = true` publishes new messages, so start one at once\n";
-/// What `drop` would do.
 const DROP: &str = "would make all messages pending that the log has not published, and drop the slot and the publication\n\
     \x20 without the table outbox_log nobody knows what is published, and all logged messages become pending\n\
     \x20 it reads the whole table of messages under a lock that keeps readers and writers out: about a second for a million rows\n\
@@ -73,10 +72,11 @@ impl LogChangeCommand {
             self.make.confirm.check(&place, async { Ok(1) }).await?;
             let before = asked(&place).await?;
             let changed = u64::from(!before.is_on || !before.takes_new);
-            // A slot is in no transaction. A crash leaves steps that the same command completes, and the operation without an end.
+            // A slot is not transactional. A crash leaves an unfinished operation and steps that
+            // the same command completes.
             self.recorded(&place, OperationKind::InitLog, changed, log.init())
                 .await?;
-            // That no relay reads it yet is what comes next, and no failure of this.
+            // A missing log relay is the next step, not a failure of `init`.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
             return Ok(Outcome::Well);
         }
@@ -103,14 +103,14 @@ impl LogChangeCommand {
             return preview(self.place.output, status, DROP);
         }
         self.make.confirm.check(&place, async { Ok(1) }).await?;
-        // As for `init`.
         self.recorded(&place, OperationKind::DropLog, 1, log.drop())
             .await?;
         output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
         Ok(Outcome::Well)
     }
 
-    /// Makes a change, with the operation that says who and why. It is written down before the change and ended after it: no transaction holds both.
+    /// Records the operation before the change and finishes it afterwards, because no transaction
+    /// covers both.
     async fn recorded<T, E: std::error::Error + 'static>(
         &self,
         place: &Place,
@@ -134,7 +134,7 @@ impl LogChangeCommand {
     }
 }
 
-/// The log of an outbox as the file names it. The pool may be lazy: nothing is asked.
+/// The configured log. Sends no query, so the pool may be lazy.
 pub(in crate::commands) fn of(outbox: &Outbox, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
     let log = PostgresLog::new(db, outbox.log_url.expose())?.named(&outbox.section.log.name)?;
     Ok(log.with_names(&outbox.table_names()?))
@@ -163,7 +163,8 @@ fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
     Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
 }
 
-/// What `outbox doctor` finds about the log. Nothing without one, unless the file asks for it. `as_relay`: whether the login has to have a relay's rights.
+/// Findings for `outbox doctor`; none without a log, unless the file requires one. `as_relay`:
+/// whether the login needs the rights of a relay.
 pub(in crate::commands) async fn findings(
     place: &Place,
     as_relay: bool,
@@ -225,7 +226,7 @@ pub(in crate::commands) async fn findings(
     Ok(findings)
 }
 
-/// The log of an outbox, for `outbox status`. `None` if it was never set up, or the database has none.
+/// `None` if the log was never set up or the database has none.
 pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     if place.store.connection().get_database_backend() != DbBackend::Postgres {
         return None;
@@ -239,7 +240,6 @@ pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     }
 }
 
-/// What is wrong with the log of an outbox, for the dashboard. The error is for people.
 pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason>, String> {
     if place.store.connection().get_database_backend() != DbBackend::Postgres {
         return Ok(None);
@@ -250,7 +250,7 @@ pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason
     }
 }
 
-/// Messages of a span that are the log's and may not be published. None on databases that have no log.
+/// Logged messages of a span that may be unpublished; 0 without log support.
 pub(in crate::commands) async fn undecided_between(
     place: &Place,
     from: OffsetDateTime,

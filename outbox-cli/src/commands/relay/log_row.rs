@@ -1,4 +1,4 @@
-//! How a log stands, in a row and for people, and what is wrong with it.
+//! State and problems of the log.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,42 +10,39 @@ use serde::Serialize;
 use super::super::text;
 use crate::output::{self, Print, plain};
 
-/// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
+/// Same limit as for pending messages.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// Whether anything of a log is in the database: this one or another one is on, or something is left of it.
+/// Whether the database has any log, or remains of one.
 pub(in crate::commands) fn is_there(status: &SlotStatus) -> bool {
     status.is_on || status.exists || status.takes_new || status.undecided > 0
 }
 
-/// How a log stands.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct LogRow {
-    /// The slot.
+    /// Slot name.
     name: String,
     pub(in crate::commands) is_on: bool,
     exists: bool,
     is_read: bool,
     is_lost: bool,
-    /// Everything up to this position is published or the table's.
+    /// Every message up to this position is published or belongs to the table.
     stored: Option<u64>,
     retained_bytes: Option<u64>,
-    /// `null` if the server never gives the slot up.
+    /// `null` if the server never invalidates the slot.
     safe_bytes: Option<u64>,
-    /// Bytes of the database's log behind that position.
+    /// Bytes of WAL after that position.
     behind_bytes: Option<u64>,
     stored_seconds_ago: Option<f64>,
-    /// Messages that may not be published; counted up to 10,000.
+    /// Messages that may be unpublished, at most 10,000.
     undecided: u64,
     oldest_undecided_seconds: Option<f64>,
-    /// The worst fault of the log, and the command that mends it; `null` without one.
+    /// Worst problem with its repair; `null` without one.
     pub(in crate::commands) next: Option<Reason>,
-    /// What the command would do.
     #[serde(skip)]
     pub(in crate::commands) would: Option<&'static str>,
 }
 
-/// What is wrong with a log, if anything is. The worst comes first.
 pub(in crate::commands) fn fault(status: &SlotStatus) -> Option<Reason> {
     let (degraded, undecided) = (State::Degraded, status.undecided);
     let oldest = status.oldest_undecided.unwrap_or_default();
@@ -91,7 +88,7 @@ pub(in crate::commands) fn fault(status: &SlotStatus) -> Option<Reason> {
     })
 }
 
-/// A relay of the log runs with a login of its own.
+/// A log relay uses its own login, so no command can start it.
 fn read() -> Next {
     Next::and_advice(
         "outbox relay list",
@@ -107,7 +104,6 @@ fn read_or_drop() -> Next {
     )
 }
 
-/// What is wrong with a log that is off, if anything is.
 fn of_off(status: &SlotStatus) -> Option<Reason> {
     let take_over = Next::and_advice(
         "outbox relay log init --yes",
@@ -165,7 +161,6 @@ impl LogRow {
         }
     }
 
-    /// In a line, for people.
     pub(in crate::commands) fn line(&self) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         format!(
@@ -195,7 +190,6 @@ impl Print for LogRow {
 
     fn text(&self) -> Option<String> {
         let mut text = format!("{}\n", self.line());
-        // Writing to a `String` does not fail.
         if let Some(would) = self.would {
             let _ = write!(text, "{would}");
         } else if let Some(fault) = &self.next {

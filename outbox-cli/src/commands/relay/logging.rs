@@ -1,7 +1,7 @@
-//! The log: lines for people or for machines, on the standard error.
+//! Logging to standard error, as text or JSON.
 //!
-//! Invariants: no filter enables an event of a dependency that contains a secret, and no line is longer than
-//! [`LINE_MAX`], whatever a client or a server has sent.
+//! Invariant: no filter enables a dependency's event that contains a secret, and no line exceeds
+//! [`LINE_MAX`].
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -16,19 +16,17 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt, registry};
 
 use crate::config::{ConfigError, Environment, LogFormat, LogSection};
 
-/// Bytes of a line.
+/// Maximum bytes of a line.
 const LINE_MAX: usize = 16 * 1024;
 
-/// Bytes of a text within a line of JSON that is too long.
+/// Maximum bytes of a text inside a shortened JSON line.
 const TEXT_MAX: usize = 1024;
 
-/// The filter unless `RUST_LOG` is set.
 const FILTER: &str = "info,sqlx=warn,async_nats=warn";
 
-/// The filter, from `RUST_LOG`.
 pub(in crate::commands) fn filter(environment: &Environment) -> Result<EnvFilter, ConfigError> {
     let text = environment.get("RUST_LOG").unwrap_or(FILTER);
-    // async-nats logs each refused attempt as an error. An outage is logged once, by `outbox::nats`.
+    // async-nats logs every failed attempt as an error; `outbox::nats` logs an outage once.
     let quiet = if text.contains("async_nats") {
         ""
     } else {
@@ -40,7 +38,8 @@ pub(in crate::commands) fn filter(environment: &Environment) -> Result<EnvFilter
     })
 }
 
-/// Starts the log, unless the program that these commands are mounted in has one already. The name of a thread is that of its outbox.
+/// Starts logging, unless the embedding program already does. Threads are named after their
+/// outbox.
 pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
     let lines = fmt::layer().with_thread_names(true);
     let lines = match log.format {
@@ -50,7 +49,7 @@ pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
             .boxed(),
         LogFormat::Json => lines.json().with_writer(Lines { cut: cut_json }).boxed(),
     };
-    // An error means that there is a log already.
+    // An error means that a subscriber already exists.
     let _ = registry()
         .with(filter)
         .with(filter_fn(|metadata| !holds_secret(metadata)))
@@ -58,12 +57,11 @@ pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
         .try_init();
 }
 
-/// The spans of SeaORM's drivers contain the address of the database and its password.
+/// Spans of SeaORM drivers contain the database address with its password.
 fn holds_secret(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("sea_orm::driver") && *metadata.level() == Level::TRACE
 }
 
-/// Writes each line to the standard error, with a bound.
 #[derive(Debug, Clone, Copy)]
 struct Lines {
     cut: fn(&str) -> String,
@@ -78,7 +76,7 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Write for Lines {
-    /// `line` is a whole line: the formatter writes each line at once.
+    /// The formatter writes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let shown = match line.len() <= LINE_MAX {
             true => Cow::Borrowed(line),

@@ -1,7 +1,8 @@
-//! The metrics of all relays of the program, as Prometheus reads them. Each has the label `outbox`.
+//! Prometheus metrics of all relays, with label `outbox`.
 //!
-//! The library's metrics have no such label, and a gauge of one outbox would overwrite that of another. So each outbox has threads of its own, on which
-//! a recorder adds its name. Invariant: nothing is recorded globally; a program that these commands are mounted in keeps its own recorder.
+//! Metrics of the library lack this label, so gauges of several outboxes would overwrite each
+//! other. Each outbox has its own threads, with a recorder that adds the label. Invariant: no
+//! global recorder is installed, so an embedding program keeps its own.
 
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-/// All metrics.
 #[derive(Clone)]
 pub(super) struct Metrics(Arc<PrometheusRecorder>);
 
@@ -24,10 +24,9 @@ impl Metrics {
         self.0.handle()
     }
 
-    /// What the current thread must call first if it works for this outbox.
     pub(super) fn recorder_of(&self, outbox: &str) -> &'static OfOutbox {
         let label = Label::new("outbox", outbox.to_owned());
-        // It lives as long as the threads of the outbox, so as long as the program.
+        // Leaked: lives as long as the threads of the outbox, which is as long as the program.
         Box::leak(Box::new(OfOutbox {
             all: self.0.clone(),
             label,
@@ -35,14 +34,13 @@ impl Metrics {
     }
 }
 
-/// Records with the label of one outbox.
 pub(super) struct OfOutbox {
     all: Arc<PrometheusRecorder>,
     label: Label,
 }
 
 impl OfOutbox {
-    /// Makes it the recorder of this thread, until the thread ends.
+    /// Stays the recorder of this thread until the thread ends.
     pub(super) fn take_thread(&'static self) {
         std::mem::forget(set_default_local_recorder(self));
     }

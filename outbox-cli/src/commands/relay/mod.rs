@@ -1,4 +1,4 @@
-//! `outbox relay`: the relay as a program, for services in any language.
+//! `outbox relay`: the relay as a program.
 
 mod check;
 mod http;
@@ -49,15 +49,15 @@ pub struct ConfigArguments {
 }
 
 impl RelayCommand {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
     ///
-    /// Exit code 2 if file or environment are wrong, 1 if a server refuses what a relay needs.
+    /// Exit code 2 for a wrong file or environment, 1 if a server rejects the relay.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future asks the relays to stop and does not wait for them.
+    /// Dropping the future asks the relays to stop without waiting for them.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         let (arguments, is_run) = match self {
             Self::Run(arguments) => (arguments, true),

@@ -1,6 +1,6 @@
-//! One outbox: its servers, its stream, its tables, and its relay.
+//! Runs one outbox on its own threads, so a busy outbox blocks neither others nor the probes.
 //!
-//! It runs on threads of its own, which carry its name in the log and in the metrics. So an outbox that is busy holds up neither another one nor the probes.
+//! Threads are named after the outbox, in logs and metrics.
 
 use std::thread;
 
@@ -23,13 +23,12 @@ use crate::commands::{advice, servers};
 use crate::config::Outbox;
 use crate::invocation;
 
-/// Threads of an outbox. A relay waits far more than it computes.
+/// A relay mostly waits.
 const THREADS: usize = 2;
 
-/// Connections to the database of an outbox: for fetching, settling and renewing leases at the same time.
+/// Concurrent fetching, settling and lease renewal.
 const CONNECTIONS: u32 = 3;
 
-/// What the outboxes of a program have in common.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) probes: Probes,
@@ -37,7 +36,8 @@ pub(super) struct Shared {
     pub(super) shutdown: CancellationToken,
 }
 
-/// Starts an outbox. What it returns ends with it. When it ends, for whatever reason, `shutdown` is cancelled.
+/// Starts an outbox. The receiver gets the result. At the end of the outbox, for any reason,
+/// `shutdown` is cancelled.
 pub(super) fn start(
     index: usize,
     outbox: Outbox,
@@ -53,11 +53,11 @@ pub(super) fn start(
         .build()?;
     let (tell, ended) = oneshot::channel();
     thread::Builder::new().name(name).spawn(move || {
-        // The guard works after a panic too. The receiver notices a panic because `tell` is dropped without a word.
+        // The guard also works after a panic. Dropping `tell` reports the panic to the receiver.
         let _ends = shared.shutdown.clone().drop_guard();
         recorder.take_thread();
         let outcome = check::named(&outbox, runtime.block_on(run(index, &outbox, &shared)));
-        // What is left, such as a migration whose caller is gone, must not keep the program from ending.
+        // Leftover tasks, such as an abandoned migration, must not delay the exit.
         runtime.shutdown_background();
         let _ = tell.send(outcome);
     })?;
@@ -65,7 +65,8 @@ pub(super) fn start(
 }
 
 async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failure> {
-    // A signal while servers are waited for ends the waiting. What was made until then is complete or made again by the next start.
+    // A signal ends the wait for servers. Each step so far is complete or is repeated at the next
+    // start.
     let Some(runner) = shared
         .shutdown
         .run_until_cancelled(prepare(index, outbox, &shared.probes))
@@ -75,7 +76,7 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     };
     let (runner, client) = runner?;
     shared.probes.runs(index, runner.health());
-    // Services that send hints shorten the wait for the next poll. Without hints nothing changes.
+    // Hints shorten the wait for the next poll; they are optional.
     let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shared.shutdown.clone());
     let listening = tokio::spawn(listening);
     let ended = runner.run_until(shared.shutdown.clone()).await;
@@ -86,7 +87,7 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     Ok(())
 }
 
-/// The library's advice about missing tables is for programs that link it.
+/// Replaces the library's advice about missing tables, which is for programs that link it.
 fn explain(error: RunError, outbox: &Outbox) -> Failure {
     match error {
         RunError::Relay(RelayError::Store(StoreError::Setup(problem))) => {
@@ -160,7 +161,7 @@ async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure
     Ok(())
 }
 
-/// A server that has no leader yet, or that another process changes, is waited for, as one that is away.
+/// A server without a leader, or a concurrent change, is retried like an outage.
 async fn provision(stream: &EventStream, client: &Client) -> Result<(), Failure> {
     let mut pause = std::time::Duration::from_millis(100);
     loop {

@@ -1,14 +1,13 @@
-//! The health of all outboxes of the program, as one answer.
+//! Combined health of all outboxes.
 //!
-//! A relay that waits for its servers at the start has no health of its own yet. It counts as degraded: alive, because a restart would not help, and not
-//! ready.
+//! A relay that waits for its servers at the start is degraded: alive, because a restart would
+//! not help, but not ready.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outbox::RunnerHealth;
 use outbox::core::Health;
 
-/// The health of all outboxes. All clones give the same answer.
 #[derive(Clone, Default)]
 pub(super) struct Probes(Arc<Vec<Probe>>);
 
@@ -18,9 +17,8 @@ struct Probe {
 }
 
 enum Phase {
-    /// What is waited for.
     Starting(&'static str),
-    /// The relay was made, and has not answered for itself yet: it still looks whether database and stream are set up, which is bounded.
+    /// The relay exists but is still checking database and stream, for a bounded time.
     Checking(RunnerHealth),
     Running(RunnerHealth),
 }
@@ -34,12 +32,10 @@ impl Probes {
         Self(Arc::new(outboxes.collect()))
     }
 
-    /// Says what the outbox with this index waits for.
     pub(super) fn waits_for(&self, index: usize, what: &'static str) {
         self.set(index, Phase::Starting(what));
     }
 
-    /// From now on its relay answers for itself.
     pub(super) fn runs(&self, index: usize, health: RunnerHealth) {
         self.set(index, Phase::Checking(health));
     }
@@ -52,7 +48,7 @@ impl Probes {
         Health::together(self.0.iter().map(|probe| (&probe.outbox, probe.now())))
     }
 
-    /// Whether all relays have got as far as answering for themselves.
+    /// Whether every relay reports its own health.
     pub(super) fn all_run(&self) -> bool {
         self.0.iter().all(|probe| {
             probe.now();

@@ -1,6 +1,7 @@
-//! `outbox relay run`: all outboxes of the configuration, the probes, and the end of all of them.
+//! `outbox relay run`: runs all outboxes and the probes.
 //!
-//! Invariant: when an outbox ends, the others are asked to stop; the first failure, in the order of the file, is the result. Signals are those of `outbox::core::shutdown`.
+//! Invariant: the end of one outbox stops the others. The result is the first failure in file
+//! order.
 
 use std::time::Duration;
 
@@ -18,16 +19,15 @@ use crate::commands::http_server::{self, Bounds};
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
 
-/// Clients are a kubelet, one or two Prometheus servers, and operators.
+/// Clients: kubelet, Prometheus and operators.
 const BOUNDS: Bounds = Bounds {
     connections: 64,
     patience: Duration::from_secs(30),
 };
 
-/// How often is looked whether all relays run.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How often what histograms have collected is summed up, which would otherwise grow until somebody asks for it.
+/// Interval for summarising histograms, which would otherwise grow until the next scrape.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(config: Config, environment: &Environment) -> Result<(), CommandError> {
@@ -52,17 +52,16 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         running.push(one::start(index, outbox, shared.clone()).map_err(CommandError::failed)?);
     }
     let outcome = tokio::select! {
-        // In this order, so that systemd is told of a stop before the last relay has ended.
+        // First, so systemd learns of the stop before the last relay ends.
         biased;
         never = beside(&shared, &systemd) => match never {},
         outcome = all(running) => outcome,
-        // The probes answer until the last relay has stopped.
+        // Probes answer until the last relay has stopped.
         () = http_server::serve(listener, router, BOUNDS, CancellationToken::new()) => Ok(()),
     };
     outcome.map_err(CommandError::failed)
 }
 
-/// Waits for all outboxes, in the order of the file. The first failure is the result, the others are logged.
 async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(), Failure> {
     let mut first = Ok(());
     for ended in running {
@@ -78,7 +77,6 @@ async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(),
     first
 }
 
-/// What is done beside the relays: systemd is told, and histograms are summed up.
 async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible {
     let told = async {
         let all_run = async {
@@ -88,7 +86,7 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
         };
         tokio::select! {
             () = all_run => systemd.tell("READY=1"),
-            // It is also told of a stop that comes while servers are waited for.
+            // A stop may also come before all relays run.
             () = shared.shutdown.cancelled() => {}
         }
         shared.shutdown.cancelled().await;
@@ -97,7 +95,8 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
     let watched = async {
         if let Some(period) = systemd.watchdog_period() {
             loop {
-                // Also while it stops: systemd has another limit for that. Also in an outage: a restart would not help.
+                // The watchdog is also served while stopping (systemd has a stop timeout) and in an
+                // outage (a restart would not help).
                 if shared.shutdown.is_cancelled() || shared.probes.now().is_alive() {
                     systemd.tell("WATCHDOG=1");
                 }

@@ -1,15 +1,13 @@
-//! Tells systemd that the program is ready, alive and stopping (`Type=notify`, `WatchdogSec=`).
-//!
-//! The protocol is a datagram on the socket that `NOTIFY_SOCKET` names. Without that variable, or on another system, nothing is told.
+//! Notifies systemd (`Type=notify`, `WatchdogSec=`) over the socket in `NOTIFY_SOCKET`; does
+//! nothing without it.
 
 use std::time::Duration;
 
 use crate::config::Environment;
 
-/// The way to systemd.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Systemd {
-    /// A path, or `@` and the name of an abstract socket.
+    /// A path, or `@` and an abstract socket name.
     #[cfg_attr(not(unix), expect(dead_code, reason = "there is no systemd"))]
     socket: Option<String>,
     watchdog: Option<Duration>,
@@ -17,7 +15,7 @@ pub(super) struct Systemd {
 
 impl Systemd {
     pub(super) fn new(environment: &Environment) -> Self {
-        // `WATCHDOG_PID` may mean another process, which has inherited nothing but the variable.
+        // `WATCHDOG_PID` may name another process: the variables are inherited.
         let is_ours = environment
             .get("WATCHDOG_PID")
             .is_none_or(|pid| pid == std::process::id().to_string());
@@ -31,12 +29,12 @@ impl Systemd {
         }
     }
 
-    /// How often the watchdog must hear something: a third of the time after which systemd gives up.
+    /// A third of the watchdog timeout.
     pub(super) fn watchdog_period(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog / 3)
     }
 
-    /// Tells it, such as `READY=1`. A failure is logged: the program does its work without systemd too.
+    /// Sends a state such as `READY=1`. A failure is only logged.
     pub(super) fn tell(&self, state: &str) {
         if let Err(error) = self.try_tell(state) {
             tracing::warn!(%error, state, "systemd cannot be told");
@@ -59,7 +57,7 @@ impl Systemd {
             _ => SocketAddr::from_pathname(name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // A full queue must not hold up the program.
+        // A full queue must not block the program.
         socket.set_nonblocking(true)?;
         socket.send_to_addr(state.as_bytes(), &address)?;
         Ok(())
