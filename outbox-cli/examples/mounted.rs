@@ -1,8 +1,8 @@
-//! The commands of operators and the dashboard in a program of a shop's own: `mounted outbox show <id> --payload` shows what the shop has recorded, and `mounted pages` has the
-//! dashboard at `/outbox` of the shop's own application.
+//! Operator commands and dashboard inside another program: `mounted outbox show <id> --payload`,
+//! and `mounted pages` with the dashboard at `/outbox`.
 //!
-//! What it has before the program `outbox`: the events that are linked into it are known, so their payloads are shown, with their sensitive fields masked, and no file
-//! has to list them.
+//! Unlike the program `outbox`, it has the events linked in, so payloads are shown with
+//! sensitive fields masked, without a list in a file.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
         return Err(CommandError::configuration(why));
     }
     let dashboard = command.dashboard().await?.router();
-    // A login of the shop's own would name the user.
+    // A real login would name the user.
     let dashboard = dashboard.layer(Extension(Access::new("somebody")));
     let shop = Router::new()
         .route("/", get(async || "the shop"))

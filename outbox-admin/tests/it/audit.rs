@@ -1,4 +1,4 @@
-//! Operations say who, what, why and what became of it; one that broke off goes on.
+//! Recorded operations, their results, and continuing an interrupted one.
 
 use std::num::{NonZeroU32, NonZeroU64};
 

@@ -1,4 +1,4 @@
-//! Previews say what a change would do, and change nothing.
+//! Previews of changes, which change nothing.
 
 use outbox_admin::{Change, PREVIEW_MAX, Preview, carry_out, preview, preview_resume};
 use outbox_core::{Events, Fitness, Intent, Selection};
@@ -49,7 +49,7 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
     assert_eq!(all(&store).await, before);
 }
 
-/// Its row does not say whether it was published; the position of the log does.
+/// A logged row does not record whether it was published; the position of the log does.
 #[tokio::test(start_paused = true)]
 async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
     let store = MemoryStore::new();
@@ -68,7 +68,7 @@ async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
     assert_eq!(done, 0, "nobody has read the log");
 }
 
-/// What the log has is selected by a replay, and needs no relay.
+/// Logged rows are selected by a replay and need no relay.
 #[tokio::test(start_paused = true)]
 async fn a_preview_stops_counting_at_its_bound_and_says_so() {
     const EACH: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! The answers to operators, over an outbox in memory.
+//! Tests of operator queries on an in-memory outbox.
 
 mod audit;
 mod change;

@@ -1,4 +1,4 @@
-//! Brings an outbox in memory into a state, as relays and services would.
+//! Brings an in-memory outbox into a state, as relays and services would.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use outbox_core::{
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
-/// Longer than any test takes, on a paused clock.
+/// Longer than any test, on a paused clock.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -19,7 +19,6 @@ pub(crate) fn aggregate(id: &str) -> Aggregate {
     Aggregate::new("probe", id)
 }
 
-/// Records an event in a transaction of its own.
 pub(crate) fn record(store: &MemoryStore, event: impl IntoEvents) -> MessageId {
     store.record(event).expect("it is recorded");
     store.rows().last().expect("there is a row").message.id
@@ -29,7 +28,6 @@ pub(crate) fn noted(store: &MemoryStore, id: &str) -> MessageId {
     record(store, [Probe::noted(id, 1)])
 }
 
-/// A relay that owns all partitions.
 pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
     let owner = OwnerId::fresh();
     store
@@ -39,7 +37,6 @@ pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
     store.acquire(owner, LONG, 64).await.expect("acquired")
 }
 
-/// Fetches all that is due, and sets aside what has to wait.
 async fn fetch(store: &MemoryStore, leases: &[Lease]) -> Vec<outbox_core::FetchedRow> {
     let request = FetchRequest {
         leases,
@@ -63,7 +60,6 @@ async fn fetch(store: &MemoryStore, leases: &[Lease]) -> Vec<outbox_core::Fetche
     fetched.due
 }
 
-/// Settles one message, and sets aside what waits then.
 pub(crate) async fn settle(store: &MemoryStore, leases: &[Lease], id: MessageId, verdict: Verdict) {
     let rows = fetch(store, leases).await;
     let row = rows
@@ -94,7 +90,6 @@ pub(crate) fn published(keep: bool) -> Verdict {
     Verdict::Published { keep }
 }
 
-/// All messages as they are now.
 pub(crate) async fn all(store: &MemoryStore) -> Vec<outbox_core::StoredMessage> {
     store.list(&Selection::all(), ALL).await.expect("listed")
 }

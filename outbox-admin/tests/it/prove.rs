@@ -1,4 +1,5 @@
-//! The ledger of a span over an outbox and a stream in memory. Inboxes stand in databases, see the tests of `outbox prove`.
+//! Proofs over an in-memory outbox and stream. Inboxes are covered by the tests of `outbox
+//! prove`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,7 +12,6 @@ use time::OffsetDateTime;
 
 use crate::plant::{LONG, aggregate, noted};
 
-/// The books of everything.
 fn all() -> ProofRequest {
     let day = time::Duration::days(2);
     let now = time::macros::datetime!(2026-01-01 00:00 UTC);
@@ -29,7 +29,6 @@ async fn books(store: &MemoryStore, broker: &MemoryBroker, request: &ProofReques
     proved.expect("it is proven")
 }
 
-/// As [`books`], without a consumer.
 async fn of_stream(store: &MemoryStore, broker: &MemoryBroker, request: &ProofRequest) -> Proof {
     let floors = async || Ok(Vec::new());
     let proved = prove(store, broker, &[], floors, request).await;
@@ -41,7 +40,6 @@ async fn drain(store: &MemoryStore, broker: &MemoryBroker) {
     relay.drain().await.expect("all is published");
 }
 
-/// Puts a message onto the log by hand, with its own headers.
 fn inject(broker: &MemoryBroker, message: &Message, source: &str) -> u64 {
     let (headers, payload) = codec::encode(message, source).received();
     broker.inject("events.probe", headers, payload)
@@ -56,7 +54,6 @@ fn ids(findings: &outbox_admin::Findings) -> Vec<String> {
     first.map(|found| found.event_id.to_string()).collect()
 }
 
-/// Five events of three aggregates, published.
 async fn published() -> (MemoryStore, MemoryBroker) {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     for id in ["a", "b", "a", "c", "a"] {
@@ -119,7 +116,7 @@ async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
     assert_eq!(ids(&proof.ghosts), [ghost.event_id.to_string()]);
     assert_eq!((proof.stream.of_others, proof.stream.foreign), (1, 1));
     assert_eq!(proof.verdict, Verdict::NotBalanced);
-    // Rows of that time may have been deleted: nothing can be said.
+    // Rows of that time may have been deleted, so nothing can be proved.
     for kept in [
         RowsKept::Nothing,
         RowsKept::Since(ghost.created_at + Duration::from_secs(1)),
@@ -151,7 +148,7 @@ async fn an_event_behind_a_later_one_of_its_aggregate_is_an_inversion() {
     for id in ["a", "a", "a", "b"] {
         noted(&store, id);
     }
-    // 2, 3, 1: only the first number is late.
+    // 2, 3, 1: only the first sequence is late.
     for number in [1, 2, 0] {
         broker.store_message(&message(&store, number));
     }
@@ -162,7 +159,6 @@ async fn an_event_behind_a_later_one_of_its_aggregate_is_an_inversion() {
     assert_eq!((proof.verdict, proof.lost.count), (Verdict::NotBalanced, 0));
 }
 
-/// The row of the `number`th event is deleted by hand.
 fn delete(store: &MemoryStore, number: usize) {
     let row_id = store.rows()[number].row_id;
     store.discard(row_id);
@@ -211,7 +207,7 @@ async fn a_number_behind_the_last_row_is_a_hole() {
     );
     let more = of_stream(&store, &broker, &all().shown(0)).await;
     assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
-    // Messages recorded after the span, and rows that may be purged, are no holes.
+    // Messages after the span and rows that may be purged are no holes.
     let span = ProofRequest::new(OffsetDateTime::UNIX_EPOCH, end);
     for request in [span, all().rows_kept(RowsKept::Nothing)] {
         assert_eq!(of_stream(&store, &broker, &request).await.holes.count, 0);
@@ -244,7 +240,7 @@ async fn numbers_whose_rows_may_be_purged_are_no_holes() {
         let proof = of_stream(&store, &broker, &all().rows_kept(kept)).await;
         assert_eq!(proof.holes.count, 0, "{proof:?}");
     }
-    // It is on the stream without a row: a ghost, and no hole.
+    // On the stream without a row: a ghost, not a hole.
     let proof = of_stream(&store, &broker, &all()).await;
     assert_eq!((proof.holes.count, proof.ghosts.count), (0, 1));
 }
@@ -287,7 +283,7 @@ async fn a_consumer_without_rows_is_open_behind_its_floor() {
     assert!(no_inbox, "{:?}", proof.reasons);
 }
 
-/// What was recorded before the span or at its end is no part of it, wherever it stands.
+/// Messages recorded outside the span are ignored wherever they are stored.
 #[tokio::test(start_paused = true)]
 async fn the_start_of_a_span_is_part_of_it_and_its_end_is_not() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

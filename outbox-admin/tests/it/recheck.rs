@@ -1,4 +1,4 @@
-//! Whether the cause of a failure still holds, over an outbox in memory and a broker that says what it would refuse.
+//! Causes of failures, with an in-memory outbox and a simulated broker.
 
 use outbox_admin::{Change, Holds, Next, Obstacle, Refused, causes, causes_of_aggregate, preview};
 use outbox_core::{
@@ -9,12 +9,10 @@ use outbox_testing::Operator as _;
 
 use crate::plant::{LONG, aggregate, noted, published, relay, settle};
 
-/// A broker that refuses nothing.
 fn takes_all(_: &Message) -> Option<Refused> {
     None
 }
 
-/// A broker that refuses what is of an aggregate.
 fn refuses(aggregate: Aggregate) -> impl Fn(&Message) -> Option<Refused> {
     move |message| {
         (message.aggregate == aggregate).then(|| Refused {
@@ -32,7 +30,6 @@ fn dead(error: &str) -> Verdict {
     }
 }
 
-/// Dead letters of these aggregates, with this error.
 async fn with_dead(ids: &[&str], error: &str) -> (MemoryStore, Vec<MessageId>) {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;

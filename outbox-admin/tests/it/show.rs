@@ -1,4 +1,4 @@
-//! What is shown of messages and relays.
+//! Contents of messages and relays.
 
 use outbox_admin::{RelayRow, relays, show};
 use outbox_core::{Events, Fitness, NewMessage, OutboxStore, OwnerId, SensitiveFields};
@@ -90,7 +90,7 @@ async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
     tokio::time::advance(SHORT).await;
     let one_died = [(lives, true, "fit", 60), (died, false, "dead", 3)];
     assert_eq!(listed().await, one_died);
-    // It stood still, and goes on: its leases are lost all the same.
+    // The relay was suspended and resumes; its leases are lost all the same.
     store
         .announce(died, LONG, &Fitness::Fit.into())
         .await
@@ -115,7 +115,7 @@ async fn of_a_relay_whose_partitions_were_taken_no_trace_is_left() {
     tokio::time::advance(SHORT).await;
     assert_eq!(relays(&store).await.expect("listed").len(), 2);
     store.acquire(lives, LONG, 64).await.expect("acquired");
-    // Announcements of others remove the expired one.
+    // Announcements of other relays remove the expired one.
     store
         .announce(lives, LONG, &Fitness::Fit.into())
         .await

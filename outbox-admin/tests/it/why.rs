@@ -1,4 +1,4 @@
-//! Each cause is planted, and named.
+//! Every cause is produced and named.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,21 +17,18 @@ use outbox_testing::conformance::probe::Probe;
 
 use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
 
-/// A stream without consumers.
 struct Stream {
     located: Result<Option<u64>, String>,
     refused: Option<Refused>,
     kept: RowsKept,
 }
 
-/// It holds nothing, and refuses nothing.
 const EMPTY: Stream = Stream {
     located: Ok(None),
     refused: None,
     kept: RowsKept::Nothing,
 };
 
-/// It holds each message.
 const AT_SEVEN: Stream = Stream {
     located: Ok(Some(7)),
     refused: None,
@@ -145,11 +142,9 @@ async fn a_deleted_row_of_an_aggregate_is_named_and_not_called_published() {
         what.contains("no row for #2.") && what.contains("Not known: whether"),
         "{what}"
     );
-    // The last one.
     store.discard(store.rows()[1].row_id);
     let what = &why_of(&store, RowsKept::All).await.findings[0].what;
     assert!(what.contains("no row for #2 to #3."), "{what}");
-    // None is left.
     store.discard(store.rows()[0].row_id);
     let none = why_of(&store, RowsKept::All).await;
     check(
@@ -244,7 +239,6 @@ async fn a_timeline_names_numbers_without_rows() {
         holes.iter().map(Hole::numbers).collect::<Vec<_>>()
     };
     assert_eq!(limited(10).await, ["#2", "#5"]);
-    // The others are on the next page.
     assert_eq!(limited(2).await, ["#2"]);
 }
 
@@ -283,7 +277,7 @@ async fn a_relay_that_ails_is_named() {
         &[(Cause::RelayAiling, State::Stuck)],
         "the only live relay cannot do its work",
     );
-    // Another one is fit, and does not own the partition.
+    // A fit relay that does not own the partition.
     store
         .announce(OwnerId::fresh(), LONG, &Fitness::Fit.into())
         .await
@@ -390,7 +384,7 @@ async fn a_message_that_failed_and_those_behind_it_wait_for_the_next_try() {
     );
     assert_eq!(explanation.findings[0].next, ["outbox resume probe/a"]);
     assert_eq!(explanation.unpublished, 2);
-    // A message without order has a back-off of its own, which nobody can end.
+    // An unsequenced message has its own back-off, which cannot be ended.
     let alone = record(&store, [Probe::sampled("a", 1)]);
     settle(&store, &leases, alone, failed()).await;
     let explanation = why(&store, alone).await;
@@ -488,7 +482,7 @@ async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
         &[(Cause::DeadLetter, State::Stuck)],
         "it halts its aggregate",
     );
-    // A message without order does not wait for it.
+    // An unsequenced message does not wait for a dead letter.
     let alone = record(&store, [Probe::sampled("a", 1)]);
     check(
         &why(&store, alone).await,
@@ -544,7 +538,7 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
     check(&explanation, &[(Cause::OnStream, State::Well)], "#1 probe.noted");
 }
 
-/// Its row stays as it was recorded, whether the log relay has published it or not.
+/// The row is the same whether or not the log relay has published it.
 #[tokio::test(start_paused = true)]
 async fn a_message_of_the_log_is_on_the_stream_or_the_log_relay_is_behind() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! The configuration: the text of each refusal, and the defaults.
+//! Configuration: error texts and defaults.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     Config::new(File::parse("outbox.toml", text)?, &environment)
 }
 
-/// The error of a configuration that has its servers from the environment.
 #[track_caller]
 fn refused(text: &str) -> String {
     let error = load(text, &SERVERS).unwrap_err();
@@ -32,14 +31,14 @@ fn the_printed_file_holds_the_defaults() {
     assert_eq!(printed_stream.event_stream().unwrap(), stream);
     let relay = printed.outboxes[0].section.relay.relay_config();
     assert_eq!(relay, RelayConfig::default());
-    // What the file writes out and the program leaves to the library.
+    // The printed file states these defaults; without a file, the library supplies them.
     let mut without = printed.clone();
     let section = &mut without.outboxes[0].section.stream;
     (section.duplicate_window, section.max_age, section.replicas) = (None, None, None);
     assert_eq!(without, empty);
 }
 
-/// Each key, commented out or not, is one that the program knows.
+/// Commented-out keys of the printed file must exist too.
 #[test]
 fn the_settings_that_are_commented_out_in_the_printed_file_exist() {
     let is_setting = |line: &str| {
@@ -164,7 +163,7 @@ fn the_environment_wins_over_the_file() {
     assert!(!format!("{config:?}").contains("sqlite://"));
 }
 
-/// It would send one database's messages to another outbox's stream without a word.
+/// Otherwise messages of one database would go to another outbox's stream.
 #[test]
 fn a_variable_for_all_does_not_replace_the_address_of_one_among_several() {
     let text = "[[outbox]]\nname = \"a\"\ndatabase_url = \"sqlite://file\"\n[[outbox]]\nname = \"b\"";
@@ -189,7 +188,7 @@ fn settings_of_the_file_reach_the_relay() {
     assert_eq!(relay.retention, outbox::core::Retention::Keep);
 }
 
-/// Nothing else has a log that can be read, and a relay that polls instead would surprise its operators.
+/// No other database has a readable log, and falling back to polling would surprise operators.
 #[test]
 fn a_log_of_another_database_is_refused() {
     let log = "[[outbox]]\n[outbox.log]\nread = true";

@@ -1,4 +1,4 @@
-//! The files under `deploy` agree with the program: its options, its paths, its port.
+//! Files under `deploy` match the program: options, paths and port.
 
 use clap::{CommandFactory, Parser};
 use outbox_cli::OutboxCommand;
@@ -16,7 +16,6 @@ struct Program {
     command: OutboxCommand,
 }
 
-/// Parses a command line of one of the files, without the program itself.
 #[track_caller]
 fn parse<'a>(words: impl IntoIterator<Item = &'a str>) {
     let words: Vec<&str> = std::iter::once("outbox").chain(words).collect();
@@ -28,7 +27,7 @@ fn parse<'a>(words: impl IntoIterator<Item = &'a str>) {
     );
 }
 
-/// The words of a list in JSON, which both YAML and a Containerfile take.
+/// A JSON list, valid in YAML and in a Containerfile.
 fn list(line: &str) -> Vec<String> {
     let (_, list) = line.split_at(line.find('[').unwrap());
     serde_json::from_str(list).unwrap()
@@ -80,7 +79,7 @@ fn the_image_starts_the_program_with_options_that_it_has() {
         line_with(CONTAINERFILE, "COPY --from=build /src/"),
         "COPY --from=build /src/target/*-unknown-linux-musl/release/outbox /usr/local/bin/outbox"
     );
-    // The user has no name in an image without a list of users, and must be the one that the manifest asks for.
+    // The image has no user list, so the numeric id must match the manifest.
     let (_, user) = line_with(CONTAINERFILE, "USER ").split_once(' ').unwrap();
     let user = user.split_once(':').unwrap().0;
     assert_eq!(line_with(MANIFEST, "runAsUser:"), format!("runAsUser: {user}"));
@@ -120,7 +119,8 @@ fn the_manifest_asks_the_paths_and_the_port_that_are_answered() {
     );
 }
 
-/// The file inside the manifest is one that the program reads, and answers to the probes from outside the container.
+/// The configuration inside the manifest must be valid and answer probes from outside the
+/// container.
 #[test]
 fn the_file_in_the_manifest_is_a_configuration() {
     let (_, after) = MANIFEST.split_once("outbox.toml: |\n").unwrap();

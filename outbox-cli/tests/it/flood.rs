@@ -1,4 +1,5 @@
-//! Floods of connections and headers: the HTTP server stays within its bounds and answers other clients.
+//! Floods of connections and headers: the HTTP server stays within its bounds and answers other
+//! clients.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -15,10 +16,9 @@ const SERVERS: [(&str, &str); 2] = [
     ("NATS_URL", "nats://127.0.0.1:1"),
 ];
 
-/// More than a process with the usual limit of 1,024 files can hold.
+/// More than the usual limit of 1,024 open files.
 const IDLE: usize = 1_100;
 
-/// The program, which may open no more than 1,024 files.
 fn limited() -> Command {
     let mut command = Command::new("/bin/sh");
     command
@@ -27,7 +27,7 @@ fn limited() -> Command {
     command
 }
 
-/// Lets this process hold both ends of its own connections.
+/// This process holds both ends of its connections.
 fn raise_own_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -42,7 +42,6 @@ fn raise_own_limit() {
     .unwrap();
 }
 
-/// The most memory that a process has ever held, in MiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -62,7 +61,7 @@ async fn connections(address: &str, count: usize) -> Vec<TcpStream> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
-/// Headers without an end, of 400 kB each. The server may close them.
+/// Endless headers of 400 kB. The server may close the connections.
 async fn unfinished_headers(address: &str) {
     let header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(400_000));
     let send = async || {

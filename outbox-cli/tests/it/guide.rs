@@ -1,4 +1,4 @@
-//! The pages of the guide agree with the program: their files are configurations, their commands exist, and what they say of defaults and causes is so.
+//! The guide matches the program: configurations, commands, defaults and causes.
 
 use clap::Parser;
 use outbox_admin::Cause;
@@ -13,7 +13,6 @@ const PRODUCTION: &str = include_str!("../../../docs/guide/07-production.md");
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 const TO_PRODUCTION: &str = include_str!("../../../docs/guide/17-to-production.md");
 
-/// The fenced blocks of a language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let opening = format!("```{language}\n");
     let blocks = page.split(opening.as_str()).skip(1);

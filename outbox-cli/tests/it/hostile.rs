@@ -1,7 +1,7 @@
-//! Rows that a login with the right to insert may write, whatever they hold.
+//! Hostile rows from a login with the right to insert.
 //!
-//! Rule: each stored row is published or becomes a dead letter, the rows of other aggregates are
-//! published, and the relay's memory is bounded.
+//! Invariant: each stored row is published or becomes a dead letter, rows of other aggregates
+//! are published, and the relay's memory is bounded.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -19,13 +19,12 @@ use crate::log::{reading, until_it_reads};
 use crate::operate::answer::ask;
 use crate::place::{Kind, Place, Program};
 
-/// Hostile rows of one run. Each is of an aggregate of its own.
+/// Hostile rows per run, each with its own aggregate.
 const ROWS: u64 = 120;
 
-/// The memory of the container in the printed manifest, in KiB.
+/// Memory limit of the printed manifest, in KiB.
 const MEMORY_KIB: u64 = 512 * 1024;
 
-/// A value of a column, as SQL.
 enum Value {
     Null,
     Number(i64),
@@ -103,7 +102,6 @@ const HEADERS: &[&str] = &[
     "{\"a\": \"1\", \"a\": \"2\"}",
 ];
 
-/// The columns and values of a hostile row. `n` makes its aggregate.
 #[expect(clippy::too_many_lines, reason = "one list of hostile values")]
 fn row(random: &mut fastrand::Rng, n: u64, prefix: &str) -> Vec<(&'static str, Value, bool)> {
     let text = |random: &mut fastrand::Rng| match random.u8(..8) {
@@ -199,7 +197,6 @@ fn row(random: &mut fastrand::Rng, n: u64, prefix: &str) -> Vec<(&'static str, V
     ]
 }
 
-/// Inserts a row as a writer does. Returns whether the database took it.
 async fn insert(place: &Place, row: &[(&'static str, Value, bool)]) -> bool {
     let backend = place.db.get_database_backend();
     let (mut columns, mut values) = (Vec::new(), Vec::new());
@@ -242,7 +239,6 @@ fn messages(place: &Place) -> String {
     }
 }
 
-/// Ids and statuses of all rows.
 async fn rows(place: &Place) -> Vec<(Uuid, i64)> {
     let backend = place.db.get_database_backend();
     let status = match backend {
@@ -261,7 +257,7 @@ async fn rows(place: &Place) -> Vec<(Uuid, i64)> {
         .collect()
 }
 
-/// The ids on the stream. A header that a row must not send fails the test.
+/// Fails if a message has a forbidden header.
 async fn on_stream(place: &Place) -> BTreeSet<Uuid> {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let mut stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
@@ -288,7 +284,6 @@ async fn on_stream(place: &Place) -> BTreeSet<Uuid> {
     ids
 }
 
-/// The most memory that a process has had, in KiB.
 fn peak_kib(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
     let peak = status
@@ -303,7 +298,6 @@ async fn take(_: RawMessage) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// A consumer that takes every message of the stream.
 async fn each_message_is_handled_or_dead(place: &Place, seed: u64) {
     let mut names = TableNames::new();
     if let Some(schema) = &place.schema {
@@ -448,7 +442,7 @@ async fn hostile_rows_of_sqlite_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, 3).await;
 }
 
-/// Each failure prints the seed.
+/// Failures print the seed.
 #[tokio::test]
 async fn hostile_rows_of_a_fresh_seed_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, fastrand::u64(..)).await;
@@ -459,7 +453,7 @@ async fn hostile_rows_of_the_log_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Logical, true, 4).await;
 }
 
-/// The fault: one row of 300 MB ended every relay that had 512 MiB, before it had sent anything.
+/// A row of 300 MB once ended every relay with 512 MiB before it sent anything.
 async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
     let kind = if reads_log { Kind::Logical } else { Kind::Postgres };
     let Some(place) = Place::open(kind).await else {
@@ -527,7 +521,6 @@ async fn a_huge_row_of_the_log_is_dead_within_the_memory_of_a_container() {
     a_huge_row_is_dead_and_others_flow(true).await;
 }
 
-/// Services that send hints need not wait for the next poll of the program.
 #[tokio::test]
 async fn the_relay_of_the_program_listens_to_hints() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -542,7 +535,7 @@ async fn the_relay_of_the_program_listens_to_hints() {
     program.until_ready().await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     eventually("a hint in the log", async || {
-        // The program may not listen to the first hints.
+        // The program may not be subscribed yet for the first hints.
         client.publish(hints::DEFAULT_SUBJECT, "".into()).await.unwrap();
         client.flush().await.unwrap();
         program.log().contains("a hint wakes the relays")

@@ -1,4 +1,4 @@
-//! `outbox relay log`, and the relay that reads the log, on real servers.
+//! `outbox relay log` and the log relay on real servers.
 #![cfg(unix)]
 
 use outbox::testing::eventually;
@@ -9,7 +9,6 @@ use crate::operate::answer::{Answer, Words, run};
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program};
 
-/// The outbox of a place, whose relay reads the log.
 pub(crate) fn reading(place: &Place, name: &str) -> String {
     format!(
         "{}[outbox.log]\nread = true\nname = \"{name}\"\n",
@@ -35,7 +34,6 @@ pub(crate) fn start(place: &Place, config: &str) -> Program {
     Program::start(config, &[("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
 }
 
-/// Makes the tables of the outbox, as a program that polls does.
 async fn migrated(place: &Place) {
     let mut program = start(place, &place.outbox("shop"));
     program.until_ready().await;
@@ -58,7 +56,6 @@ pub(crate) async fn until_it_reads(program: &Program) {
     .await;
 }
 
-/// These operations have ended, and have changed so many things.
 fn was_written_down(operations: &Value, changed: &[u64]) {
     assert_eq!(
         operations.as_array().unwrap().len(),
@@ -74,7 +71,6 @@ fn was_written_down(operations: &Value, changed: &[u64]) {
     }
 }
 
-/// Sets the log up.
 fn set_up(ask: &impl Fn(&str) -> Answer) {
     let begun = ask("relay log init --yes --actor ann --reason INC-7").expect(0);
     assert!(
@@ -82,7 +78,7 @@ fn set_up(ask: &impl Fn(&str) -> Answer) {
             && begun.out.contains("advice: start the relay of the log"),
         "{begun:?}"
     );
-    // Nothing is changed a second time, and that is written down too.
+    // Nothing changes the second time, and that is recorded too.
     ask("relay log init --yes").expect(0);
     let operations = ask("audit --kind init-log -o json").expect(0).json();
     was_written_down(&operations, &[0, 1]);
@@ -92,7 +88,7 @@ fn set_up(ask: &impl Fn(&str) -> Answer) {
     );
 }
 
-/// The way from polling to the log and back, without a moment in which nothing is published.
+/// From polling to the log and back, without an interruption of publishing.
 #[tokio::test]
 async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -217,7 +213,7 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
     place.close().await;
 }
 
-/// The relay reads, publishes, adopts what is delayed, and stores its position under the printed rights; and a viewer sees how it stands.
+/// The log relay works with the printed rights, and a viewer sees its state.
 #[tokio::test]
 async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -265,7 +261,7 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     })
     .await;
 
-    // A viewer may look at inboxes as well.
+    // Viewers may also read inboxes.
     ask(&place, &config, "migrate --tables inbox --yes", &[]).expect(0);
     let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
     let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
@@ -311,7 +307,7 @@ async fn a_log_that_is_off_cannot_be_or_has_another_name_is_found() {
     place.close().await;
 }
 
-/// Nothing was published, and the table had nothing pending, so it was well or only degraded.
+/// Previously reported as well or degraded, because the table had nothing pending.
 #[tokio::test]
 async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stuck() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -350,7 +346,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     assert!(doctor[1].contains("does not publish the inserts"), "{doctor:?}");
     place.execute(&publication.replace(" (id)", "")).await;
 
-    // Somebody restores the table alone.
+    // As if the table alone was restored.
     place
         .execute(&format!(
             "ALTER TABLE {}.outbox_messages ALTER COLUMN status SET DEFAULT 0",
@@ -364,7 +360,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     place.close().await;
 }
 
-/// Nobody publishes what is logged without a log. `status` must not call that well, and the way back must be the one that is named.
+/// Logged messages are never published without a log. `status` must report them with the repair.
 #[tokio::test]
 async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pending() {
     for gone in [
@@ -398,7 +394,7 @@ async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pendi
     }
 }
 
-/// A relay whose log was never set up would wait for ever without a word.
+/// Otherwise the relay would wait forever without an error.
 #[tokio::test]
 async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {
     let Some(place) = Place::open(Kind::Logical).await else {

@@ -1,4 +1,4 @@
-//! What the dashboard shows of the log while a relay reads it, and after that.
+//! The log on the dashboard, while a relay reads it and afterwards.
 #![cfg(unix)]
 
 use outbox::testing::eventually;
@@ -7,7 +7,6 @@ use crate::log::{ask, reading, start, until_it_reads, until_on_stream};
 use crate::operate::serve::Served;
 use crate::place::{Kind, Place};
 
-/// Nothing had ever looked at a log that a relay reads: only at one that a test describes.
 #[tokio::test]
 async fn the_dashboard_shows_a_log_that_is_read_and_that_its_relay_has_stopped() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -28,7 +27,7 @@ async fn the_dashboard_shows_a_log_that_is_read_and_that_its_relay_has_stopped()
     relay.terminate();
     assert_eq!(relay.end().await.code(), Some(0), "{}", relay.log());
     place.record(2).await;
-    // The dashboard asks for the log each ten seconds.
+    // The dashboard reads the log every ten seconds.
     eventually("a log that nobody reads", async || {
         let (_, after) = served.get("/", &[]).await;
         after.contains("no relay reads the log; ") && after.contains("log.read = true")

@@ -1,4 +1,4 @@
-//! The program `outbox`: its configuration, its relay and its commands of operators on real servers.
+//! Tests of the program `outbox`: configuration, relay and operator commands on real servers.
 
 #![expect(
     clippy::unwrap_used,

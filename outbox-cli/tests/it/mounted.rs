@@ -1,4 +1,4 @@
-//! The commands and the dashboard in a program of a service's own: `examples/mounted.rs`.
+//! Commands and dashboard inside another program: `examples/mounted.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use crate::operate::plant::Planted;
 use crate::operate::serve::Served;
 use crate::place::Kind;
 
-/// The shop's program, which `cargo test` builds beside the program `outbox`.
+/// `cargo test` builds the example next to `outbox`.
 fn mounted() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
     let mounted = program.with_file_name("examples").join("mounted");
@@ -19,7 +19,6 @@ fn mounted() -> PathBuf {
     mounted
 }
 
-/// Runs a command of the shop's program, or of the program `outbox`, with a file that lists no events.
 fn run(planted: &Planted, program: &Path, words: &[&str]) -> Output {
     let place = &planted.place;
     let file = place.folder.path().join("mounted.toml");
@@ -34,7 +33,6 @@ fn run(planted: &Planted, program: &Path, words: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The data of a command that succeeds.
 fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
     let output = run(planted, program, words);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -64,7 +62,6 @@ async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
     planted.close().await;
 }
 
-/// A dashboard of the shop's program.
 fn serve(planted: &Planted, words: &[&str]) -> Served {
     let place = &planted.place;
     let file = place.folder.path().join("mounted.toml");
@@ -79,7 +76,7 @@ fn serve(planted: &Planted, words: &[&str]) -> Served {
     Served::launch(command)
 }
 
-/// A command that is copied from an answer has to be one of the program that gave it.
+/// A suggested command must call the program that printed it.
 #[tokio::test]
 async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
@@ -102,7 +99,7 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     planted.close().await;
 }
 
-/// The dashboard in an application of one's own knows what the one of `outbox serve` knows, that is the stream, too.
+/// The embedded dashboard has the same stream information as `outbox serve`.
 #[tokio::test]
 async fn a_dashboard_in_ones_own_application_knows_the_stream() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {

@@ -1,4 +1,4 @@
-//! A database and a stream of a test's own, and the program as a child process.
+//! A private database and stream per test, and the program as a child process.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -14,24 +14,23 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
-/// Which database.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Postgres,
-    /// PostgreSQL whose log can be read.
+    /// PostgreSQL with a readable log.
     Logical,
     MariaDb,
     Sqlite,
 }
 
-/// Tests of each database with functions that take its kind.
+/// Generates one test per database.
 macro_rules! on_each_database {
     ($($test:ident),* $(,)?) => {
         $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb, sqlite Sqlite);)*
     };
 }
 
-/// The same for what SQLite does not have.
+/// Generates tests for features that SQLite lacks.
 macro_rules! on_both_servers {
     ($($test:ident),* $(,)?) => {
         $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb);)*
@@ -51,9 +50,8 @@ macro_rules! on_databases {
 
 pub(crate) use {on_both_servers, on_databases, on_each_database};
 
-/// A database and the name of a stream.
 pub(crate) struct Place {
-    /// Of the schema or database, the stream and its prefix.
+    /// Name of the schema or database, the stream and its prefix.
     pub(crate) name: String,
     pub(crate) nats: String,
     pub(crate) url: String,
@@ -64,7 +62,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` if a server is missing, and the test is skipped.
+    /// `None` without the server; the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let nats = backend_url("OUTBOX_TEST_NATS_URL")?;
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
@@ -112,7 +110,6 @@ impl Place {
         })
     }
 
-    /// A `[[outbox]]` of this place, whose addresses come from the environment.
     pub(crate) fn outbox(&self, name: &str) -> String {
         let schema = self
             .schema
@@ -126,7 +123,7 @@ impl Place {
         )
     }
 
-    /// Records events of one aggregate in a transaction, as a service in another language does.
+    /// In one transaction, as a service in another language does.
     pub(crate) async fn record(&self, count: u32) {
         let tx = self.db.begin().await.unwrap();
         for number in 1..=count {
@@ -153,7 +150,6 @@ impl Place {
         self.db.execute_unprepared(sql).await.unwrap();
     }
 
-    /// Rows of a table of the outbox that meet a condition.
     pub(crate) async fn count(&self, table: &str, condition: &str) -> i64 {
         let schema = self.schema.as_ref().map(|schema| format!("{schema}."));
         let sql = format!(
@@ -165,7 +161,6 @@ impl Place {
         row.try_get("", "n").unwrap()
     }
 
-    /// The payloads on the stream, in its order.
     pub(crate) async fn on_stream(&self) -> Vec<String> {
         let client = EventStream::new(&self.name).connect(&self.nats).await.unwrap();
         let Ok(mut stream) = jetstream::new(client).get_stream(&self.name).await else {
@@ -180,10 +175,9 @@ impl Place {
         payloads
     }
 
-    /// Removes what it has made on servers.
     pub(crate) async fn close(self) {
         let client = EventStream::new(&self.name).connect(&self.nats).await.unwrap();
-        // A test may end before there is a stream.
+        // A test may end before the stream exists.
         let _ = jetstream::new(client).delete_stream(&self.name).await;
         if let Some(drop) = &self.drop {
             self.db.execute_unprepared(drop).await.unwrap();
@@ -192,7 +186,7 @@ impl Place {
     }
 }
 
-/// The program as a child process. It is killed if the test fails.
+/// Killed if the test fails.
 pub(crate) struct Program {
     child: Child,
     log: Arc<Mutex<String>>,
@@ -207,12 +201,11 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Starts `outbox relay run`, on a free port, with these variables and no others.
+    /// Runs with only these variables.
     pub(crate) fn start(config: &str, variables: &[(&str, &str)]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_outbox")), config, variables)
     }
 
-    /// The same by another command, which runs the program with the words that are added to it.
     pub(crate) fn start_by(mut command: Command, config: &str, variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file: PathBuf = folder.path().join("outbox.toml");
@@ -246,19 +239,17 @@ impl Program {
         self.child.id()
     }
 
-    /// What it has said.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Where probes are answered, if they are.
     pub(crate) fn address(&self) -> Option<String> {
         let log = self.log();
         let (_, after) = log.split_once("address=")?;
         after.split_whitespace().next().map(str::to_owned)
     }
 
-    /// The status and the body that it answers; 0 if it does not answer yet.
+    /// Status 0 if the program does not answer yet.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let Some(address) = self.address() else {
             return (0, String::new());
@@ -291,7 +282,6 @@ impl Program {
         .unwrap();
     }
 
-    /// Waits for its end.
     pub(crate) async fn end(&mut self) -> ExitStatus {
         let mut status = None;
         eventually("the end of the program", async || {
@@ -302,7 +292,6 @@ impl Program {
         status.unwrap()
     }
 
-    /// Waits for its end, and for the text with which it ends.
     pub(crate) async fn failure(&mut self) -> (Option<i32>, String) {
         let status = self.end().await;
         eventually("the error", async || self.log().contains("error: ")).await;

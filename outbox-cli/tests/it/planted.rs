@@ -1,9 +1,7 @@
-//! Functions and operators of other schemas do not take the place of PostgreSQL's own in the
-//! statements of the commands.
+//! Statements of commands never call functions or operators of foreign schemas.
 //!
-//! The file `golden/called.txt` lists the functions and operators of the statements, which the test
-//! plants. The log of the server then shows whether the list is complete. `OUTBOX_BLESS=1` adds to
-//! the list.
+//! The test creates every function and operator of `golden/called.txt` in a foreign schema; the
+//! server log then shows whether the list is complete. `OUTBOX_BLESS=1` extends the list.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +11,7 @@ use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 
-/// Tests of commands that read or write the database, and of printed grants.
+/// Tests of commands that use the database, and of printed grants.
 const TESTS: [&str; 10] = [
     "operate::doctor::database",
     "operate::doctor::restore",
@@ -52,7 +50,7 @@ fn listed(called: &Called) -> BTreeSet<String> {
     called.operators.iter().cloned().chain(functions).collect()
 }
 
-/// The functions and operators in a log. Other words before a bracket are tables or keywords.
+/// Other words before a bracket are tables or keywords.
 async fn called(log: &str, db: &DatabaseConnection) -> Called {
     let names = "SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace";
     let names = Statement::from_string(DbBackend::Postgres, names);

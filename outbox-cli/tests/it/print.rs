@@ -1,10 +1,10 @@
-//! The files that `outbox print` prints.
+//! Files of `outbox print`.
 
 use std::process::Command;
 
 use crate::operate::answer::run;
 
-/// `outbox print alerts | head -1` is no failure.
+/// As in `outbox print alerts | head -1`.
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for what in ["alerts", "config"] {

@@ -56,7 +56,7 @@ async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
     place.close().await;
 }
 
-/// A copied configuration names another stream.
+/// A copied configuration with another stream.
 #[tokio::test]
 async fn relay_with_another_stream_is_refused() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -91,8 +91,8 @@ async fn relay_with_another_stream_is_refused() {
     place.close().await;
 }
 
-/// A copied configuration names another server, whose stream has the same name. A new stream on the
-/// same server is no reason to refuse a relay.
+/// A copied configuration with another server and the same stream name. A recreated stream on
+/// the same server is accepted.
 #[tokio::test]
 async fn relay_with_the_same_stream_of_another_server_is_refused() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -139,7 +139,7 @@ async fn relay_with_the_same_stream_of_another_server_is_refused() {
     place.close().await;
 }
 
-/// The relay names the refused login, and commands name what its silence shows.
+/// The relay names the refused login; commands report its missing announcement.
 async fn lost_login_is_named(kind: Kind, refusal: &str) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -166,7 +166,7 @@ async fn lost_login_is_named(kind: Kind, refusal: &str) {
         status == 503 && health.contains(refusal) && program.log().contains(refusal)
     })
     .await;
-    // The announcement of the relay expires by itself, as its leases do.
+    // The announcement expires like a lease.
     eventually("the end of the announcement", async || {
         ask(place, "status").says("stopped announcing itself")
     })
@@ -286,7 +286,7 @@ async fn a_wrong_configuration_ends_it_with_2() {
     }
 }
 
-/// Readiness comes with the servers: until then it is alive, and says what it waits for.
+/// Until its servers answer, the relay is alive and names the server.
 #[tokio::test]
 async fn it_is_alive_and_not_ready_while_it_waits_for_a_server() {
     let servers = [
@@ -329,7 +329,7 @@ async fn a_log_for_machines_has_an_object_per_line_with_the_name_of_the_outbox()
     assert!(lines.iter().any(|line| line["threadName"] == "shop"), "{log}");
 }
 
-/// The second outbox may not make its stream. The first one, which runs, ends with it.
+/// The second outbox may not create its stream, which also ends the first.
 #[tokio::test]
 async fn an_outbox_that_cannot_start_ends_the_others_with_its_error() {
     let Some(place) = Place::open(Kind::Sqlite).await else {

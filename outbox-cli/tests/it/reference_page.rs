@@ -1,4 +1,4 @@
-//! The pages of `docs/reference` are generated from the code. `OUTBOX_BLESS=1` writes them.
+//! Generates the pages of `docs/reference` from the code. `OUTBOX_BLESS=1` writes them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,9 @@ use outbox::core::telemetry::{METRICS, Metric};
 use outbox_admin::rights::{GRANTS, NatsRole, Stream, When, permissions};
 use outbox_cli::Program;
 
-/// An option of at least this many commands is described once.
+/// Options of at least this many commands are documented once.
 const COMMON: usize = 10;
 
-/// Compares a page with its generated text, or writes the page.
 pub(crate) fn compare(name: &str, text: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
     let path = folder.join(name);
@@ -49,7 +48,6 @@ Generated from the table that `outbox print grants` uses. `operator` includes `v
     compare("rights.md", &page);
 }
 
-/// The work for which a user of NATS has a role.
 fn work(role: &str) -> &'static str {
     match role {
         "relay" => "a relay",
@@ -129,7 +127,6 @@ in bytes. Prometheus adds the label `job`, and `outbox relay run` adds the label
     compare("metrics.md", &page);
 }
 
-/// The commands without subcommands, each with its name in full.
 fn leaves<'a>(name: &str, command: &'a Command, found: &mut Vec<(String, &'a Command)>) {
     for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
         leaves(&format!("{name} {}", part.get_name()), part, found);
@@ -139,13 +136,11 @@ fn leaves<'a>(name: &str, command: &'a Command, found: &mut Vec<(String, &'a Com
     }
 }
 
-/// The arguments of a command without `--help` and `--version`.
 fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
     arguments.filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()))
 }
 
-/// The row of an argument.
 fn row(argument: &Arg) -> String {
     let value = match argument.get_action().takes_values() {
         true => argument.get_value_names().unwrap_or_default().join(" "),

@@ -11,14 +11,13 @@ use crate::place::{Kind, Place, Program};
 const OF_DATABASE: &str = "hunter2";
 const OF_NATS: &str = "swordfish";
 
-/// The address with a user and a password.
 fn with_login(address: &str, user: &str, password: &str) -> String {
     let (scheme, rest) = address.split_once("://").unwrap();
     let server = rest.rsplit_once('@').map_or(rest, |(_, server)| server);
     format!("{scheme}://{user}:{password}@{server}")
 }
 
-/// The server does not ask for the password, and gets it all the same.
+/// The server receives the password without requiring it.
 fn servers(place: &Place) -> [(&'static str, String); 3] {
     [
         ("DATABASE_URL", with_login(&place.url, "postgres", OF_DATABASE)),
@@ -41,7 +40,7 @@ async fn a_relay_logs_no_secret_at_level_trace() {
     };
     let variables = servers(&place);
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
-    // The first one makes the tables.
+    // The first run creates the tables.
     for (count, format) in [(1, "text"), (2, "json")] {
         let config = format!("[log]\nformat = \"{format}\"\n{}", place.outbox("shop"));
         let mut program = Program::start(&config, &variables);
@@ -64,7 +63,7 @@ async fn a_relay_logs_no_secret_at_level_trace() {
     place.close().await;
 }
 
-/// async-nats logs the addresses of servers that it does not reach.
+/// async-nats logs the addresses of unreachable servers.
 #[tokio::test]
 async fn a_relay_that_waits_or_is_refused_logs_no_secret() {
     let token = format!("nats://{OF_NATS}@127.0.0.1:1,nats://relay:{OF_NATS}@127.0.0.1:2");

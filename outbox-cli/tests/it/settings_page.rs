@@ -1,5 +1,5 @@
-//! `docs/reference/settings.md` is generated from the file that `outbox print config` prints. `OUTBOX_BLESS=1` writes the
-//! page.
+//! Generates `docs/reference/settings.md` from `outbox print config`. `OUTBOX_BLESS=1` writes
+//! it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,9 +15,8 @@ are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `Pub
 `LogConfig`, `IdempotencyLayer`.
 ";
 
-/// A setting of the printed file.
 struct Setting {
-    /// The line before which its table begins; empty for the file itself.
+    /// Line that starts the table; empty at top level.
     table: &'static str,
     line: &'static str,
     is_commented_out: bool,
@@ -65,7 +64,6 @@ fn settings() -> Vec<Setting> {
     settings
 }
 
-/// The names in an error about an unknown key of this table, without tables within it.
 fn known_keys(table: &str) -> BTreeSet<String> {
     let error = File::parse("", &format!("{table}\nx = 1"))
         .unwrap_err()

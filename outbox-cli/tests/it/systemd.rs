@@ -1,4 +1,4 @@
-//! The unit that `outbox print systemd` prints, judged by systemd's own program, and what the relay tells systemd.
+//! The printed systemd unit, checked by systemd's own tools, and notifications of the relay.
 #![cfg(unix)]
 
 use std::collections::HashSet;
@@ -10,10 +10,9 @@ use outbox::testing::{backend_url, eventually};
 
 use crate::place::{Kind, Place, Program};
 
-/// Above this, `systemd-analyze security` says that a service is more exposed than it need be. In tenths: 1.5, where 10 is a service without any protection.
+/// Maximum exposure of `systemd-analyze security`, in tenths: 1.5 of 10.
 const EXPOSURE_MAX: &str = "--threshold=15";
 
-/// The unit as it is printed.
 fn printed() -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
         .args(["print", "systemd"])
@@ -23,11 +22,10 @@ fn printed() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// systemd's verdict on a unit.
 fn analyze(program: &str, arguments: &[&str], unit: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("outbox-relay.service");
-    // It is checked that the program is there.
+    // `verify` checks that the program exists.
     let unit = unit.replace("/usr/local/bin/outbox", env!("CARGO_BIN_EXE_outbox"));
     std::fs::write(&file, unit).unwrap();
     Command::new(program).args(arguments).arg(&file).output().unwrap()
@@ -41,7 +39,7 @@ fn systemd_finds_nothing_wrong_in_the_unit() {
     let verify = ["verify", "--man=no"];
     let output = analyze(&program, &verify, &printed());
     assert!(output.status.success(), "{output:?}");
-    // About a key that it does not know it only warns.
+    // Unknown keys only cause warnings.
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let misspelt = analyze(
         &program,
@@ -71,8 +69,8 @@ fn the_unit_is_hardly_exposed() {
     );
 }
 
-/// The calls that `SystemCallFilter=` lets through, by systemd's own lists: those of the groups that are named, and of `@default`, without those of the groups
-/// behind a `~`.
+/// System calls permitted by `SystemCallFilter=`: listed groups and `@default`, minus groups
+/// after `~`.
 fn allowed(program: &str, unit: &str) -> HashSet<String> {
     let output = Command::new(program)
         .args(["syscall-filter", "--no-pager"])
@@ -98,7 +96,6 @@ fn allowed(program: &str, unit: &str) -> HashSet<String> {
     allowed
 }
 
-/// The calls of a group, and of the groups in it.
 fn members(lists: &str, group: &str) -> HashSet<String> {
     let from_group = lists.lines().skip_while(|line| *line != group).skip(1);
     let names = from_group
@@ -116,14 +113,14 @@ fn members(lists: &str, group: &str) -> HashSet<String> {
         .collect()
 }
 
-/// The names in the last column of the table that `strace -c` writes.
+/// Last column of `strace -c`.
 fn calls(table: &str) -> Vec<&str> {
     let rows = table.lines().skip(2).take_while(|line| !line.starts_with("---"));
     rows.filter_map(|row| row.split_whitespace().last()).collect()
 }
 
-/// A call that the filter denies fails, so that the relay would work in every test and not as a service. strace notes those of a relay from its start, over some
-/// messages, to its end.
+/// A denied call fails only inside the service, so other tests cannot detect it. strace records
+/// all calls of a relay from start to end.
 #[tokio::test]
 async fn the_unit_lets_through_each_system_call_of_the_relay() {
     let (Some(analyze), Some(strace)) = (
@@ -138,7 +135,7 @@ async fn the_unit_lets_through_each_system_call_of_the_relay() {
     let table = place.folder.path().join("calls");
     let socket = place.folder.path().join("notify");
     let _systemd = UnixDatagram::bind(&socket).unwrap();
-    // A name has to be looked up, as in production.
+    // Names need a lookup, as in production.
     let by_name = |url: &str| url.replace("127.0.0.1", "localhost");
     let (url, nats) = (by_name(&place.url), by_name(&place.nats));
     let variables = [
@@ -146,7 +143,7 @@ async fn the_unit_lets_through_each_system_call_of_the_relay() {
         ("NATS_URL", nats.as_str()),
         ("NOTIFY_SOCKET", socket.to_str().unwrap()),
     ];
-    // It traces from a process of its own, so that the child of this test is the relay.
+    // With `-D`, the child of this test is the relay itself.
     let mut traced = Command::new(strace);
     traced.args(["-D", "-f", "-c", "-o"]).arg(&table);
     traced.arg(env!("CARGO_BIN_EXE_outbox"));
@@ -171,12 +168,11 @@ async fn the_unit_lets_through_each_system_call_of_the_relay() {
     let allowed = allowed(&analyze, &printed());
     let denied: Vec<&&str> = made.iter().filter(|call| !allowed.contains(**call)).collect();
     assert!(denied.is_empty(), "{denied:?}");
-    // The filter does deny something.
+    // Sanity check: the filter denies something.
     assert!(!allowed.contains("mount") && !allowed.contains("setuid"));
     place.close().await;
 }
 
-/// The socket of systemd, and what was heard on it.
 struct Systemd {
     socket: UnixDatagram,
     told: Vec<String>,
@@ -240,7 +236,7 @@ async fn a_stuck_relay_is_alive_for_systemd_and_not_ready() {
     assert_eq!(program.get("/readyz").await.0, 503);
     place.execute(&rename("hidden", "outbox_messages")).await;
     eventually("a relay that is ready", async || {
-        // The socket holds few messages.
+        // The socket buffers few messages.
         systemd.forget();
         program.get("/readyz").await.0 == 200
     })
@@ -251,7 +247,8 @@ async fn a_stuck_relay_is_alive_for_systemd_and_not_ready() {
     place.close().await;
 }
 
-/// A relay that waits for its servers is alive, so that nothing starts it again, and is not ready. A watchdog of another process is none of its affairs.
+/// A waiting relay is alive, so systemd does not restart it, but not ready. The watchdog of
+/// another process is ignored.
 #[tokio::test]
 async fn systemd_is_not_told_that_a_relay_is_ready_which_waits_for_a_server() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `docs/guide/17-to-production.md`: its commands, in its order, on empty servers.
+//! Runs the commands of `docs/guide/17-to-production.md` in order, on empty servers.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use crate::place::{Kind, Place, Program};
 
 const PAGE: &str = include_str!("../../../docs/guide/17-to-production.md");
 
-/// The commands of the page, and its file.
 fn commands() -> impl Iterator<Item = &'static str> {
     let blocks = PAGE.split("```sh\n").skip(1);
     blocks.flat_map(|block| block.split("```").next().unwrap().lines())
@@ -22,14 +21,11 @@ fn file() -> &'static str {
     file.split("```").next().unwrap()
 }
 
-/// Servers without anything of the outbox, and what was done so far.
 struct Empty {
     place: Place,
-    /// The page's file, with the names of the place.
     config: String,
-    /// The login of the next commands.
     database: String,
-    /// The roles that the page makes, by names that no other test has.
+    /// Unique names, because roles are shared by the server.
     roles: [(&'static str, String); 2],
     relay: Option<Program>,
     last: Option<Answer>,
@@ -38,11 +34,11 @@ struct Empty {
 impl Empty {
     async fn open() -> Option<Self> {
         let place = Place::open(Kind::Postgres).await?;
-        // The page makes it.
+        // The page creates the schema.
         place.execute(&format!("DROP SCHEMA {}", place.name)).await;
         let config = file().replace("SHOP", &place.name);
         let config = config.replace("\"shop\"", &format!("\"{}\"", place.name));
-        // The name of an outbox is short, and no name on a server.
+        // Outbox names are short and unknown to servers.
         let config = config.replacen(&format!("name = \"{}\"", place.name), "name = \"shop\"", 1);
         std::fs::write(place.folder.path().join("outbox.toml"), &config).unwrap();
         Some(Self {
@@ -58,7 +54,6 @@ impl Empty {
         })
     }
 
-    /// A text of the page with the names of the place.
     fn named(&self, text: &str) -> String {
         let name = &self.place.name;
         let [(relay, relay_here), (operator, operator_here)] = &self.roles;
@@ -77,7 +72,6 @@ impl Empty {
             .replace('…', "secret")
     }
 
-    /// Carries out a line of the page.
     async fn carry_out(&mut self, line: &str) {
         let (command, comment) = line.split_once(" #").unwrap_or((line, ""));
         let command = command.trim();
@@ -119,7 +113,6 @@ impl Empty {
         }
     }
 
-    /// What `nats stream add` makes of the options of the page.
     async fn add_stream(&self, command: &str) {
         let options = "--subjects 'shop.>' --storage file --discard new --dupe-window 10m --max-age 14d --max-bytes 10GB";
         assert!(command.ends_with(options), "{command}");
@@ -134,14 +127,13 @@ impl Empty {
             discard: stream::DiscardPolicy::New,
             duplicate_window: Duration::from_mins(10),
             max_age: Duration::from_hours(14 * 24),
-            // The test server has less room than the page gives.
+            // The test server has less space than the page assumes.
             max_bytes: 1 << 20,
             ..stream::Config::default()
         };
         jetstream::new(client).create_stream(config).await.unwrap();
     }
 
-    /// Runs a command with the login of this step.
     async fn ask(&mut self, words: &str, code: i32) {
         let (words, target) = words.split_once(" > ").unwrap_or((words, ""));
         let named = self.named(words);
@@ -162,7 +154,7 @@ impl Empty {
         ];
         let mut answer = run(&all, &variables);
         if all[0] == "timeline" {
-            // The relay publishes meanwhile. A command that fails is not asked again.
+            // The relay publishes meanwhile. A failed command is not repeated.
             eventually("the order on the stream", async || {
                 answer = run(&all, &variables);
                 answer.code != Some(code) || answer.out.contains("on the stream: 1")

@@ -1,4 +1,4 @@
-//! Who gets in, and what every answer has.
+//! Access control and response headers.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -1,4 +1,4 @@
-//! Values of the present: read once, however many pages are open.
+//! Sampling: one read for all open pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,6 @@ use outbox_testing::MemoryStore;
 
 use super::get;
 
-/// Counts how often the stream is looked at.
 struct Counted(Arc<AtomicU32>);
 
 #[async_trait]
@@ -44,7 +43,7 @@ async fn a_thousand_open_pages_look_at_the_stream_once() {
     assert_eq!(looks.load(Ordering::Relaxed), 2);
 }
 
-/// Reads of the database for one sample: the backlog, the pauses, and relays and partitions twice.
+/// Backlog, pauses, and relays and partitions twice.
 const READS: u64 = 8;
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The dashboard over an outbox in memory, asked as a browser asks.
+//! The dashboard over an in-memory outbox, with browser requests.
 
 mod access;
 mod live;
@@ -14,7 +14,6 @@ use outbox_admin::web::{Access, Dashboard};
 use outbox_testing::MemoryStore;
 use tower::ServiceExt as _;
 
-/// An answer.
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
@@ -23,7 +22,6 @@ struct Answer {
 }
 
 impl Answer {
-    /// The address of the next page.
     fn next(&self) -> Option<String> {
         let (before, _) = self.body.split_once("\" rel=\"next\"")?;
         let (_, address) = before.rsplit_once("href=\"")?;
@@ -37,7 +35,6 @@ impl Answer {
     }
 }
 
-/// The pages of an outbox, for somebody who may not see payloads.
 fn pages(store: &MemoryStore) -> Router {
     let dashboard = Dashboard::new("orders", store.clone());
     dashboard.router().layer(Extension(Access::new("ada")))

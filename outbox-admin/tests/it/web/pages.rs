@@ -1,4 +1,4 @@
-//! What pages show.
+//! Contents of pages.
 
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard};

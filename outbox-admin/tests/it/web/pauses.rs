@@ -1,4 +1,4 @@
-//! Pauses of publishing and the log of a log relay, on the overview.
+//! Pauses and the log on the overview.
 
 use std::time::Duration;
 
@@ -50,7 +50,6 @@ async fn the_overview_says_first_who_has_paused_publishing_since_when_why_and_un
     }
 }
 
-/// A stream whose log is behind.
 struct Behind;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Pages about the stream, over one that a test describes.
+//! Pages about a simulated stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,6 @@ use outbox_testing::MemoryStore;
 use super::{Answer, get};
 use crate::plant::{noted, published, relay, settle};
 
-/// What the stream answers.
 #[derive(Clone, Default)]
 struct Described {
     last_sequence: Arc<AtomicU64>,

@@ -1,5 +1,5 @@
-//! The ten questions of `docs/guide/16-night.md`: each with its trouble planted on real servers, and the command that answers it. Commands and answers are those
-//! of the page.
+//! The ten questions of `docs/guide/16-night.md`: each problem is produced on real servers, and
+//! commands and output are compared with the page.
 
 mod page;
 mod q01_is_it_us;

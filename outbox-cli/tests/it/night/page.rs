@@ -1,7 +1,5 @@
-//! The page, and what it says of a command.
-//!
-//! Ids, times, durations and names of servers differ in each run, so both sides are compared without them, and without the widths of columns. A line `…` of the
-//! page stands for lines that are left out.
+//! Compares the page with real output, ignoring ids, times, durations, server names and column
+//! widths. A line `…` stands for omitted lines.
 
 use uuid::Uuid;
 
@@ -10,7 +8,6 @@ use crate::operate::plant::Planted;
 
 const PAGE: &str = include_str!("../../../../docs/guide/16-night.md");
 
-/// The commands of the page, each with the lines of its answer.
 fn shown() -> Vec<(String, Vec<String>)> {
     let mut shown: Vec<(String, Vec<String>)> = Vec::new();
     for block in PAGE.split("```text\n").skip(1) {
@@ -27,7 +24,6 @@ fn shown() -> Vec<(String, Vec<String>)> {
     shown
 }
 
-/// A line without what differs in each run.
 fn normal(line: &str) -> String {
     line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -53,7 +49,6 @@ fn word(word: &str) -> String {
     word.replace(core, stands)
 }
 
-/// Runs a command on the outbox, and compares its answer with the page.
 pub(super) fn check(planted: &Planted, command: &str, code: i32) -> Answer {
     let answer = ask(&planted.place, command).expect(code);
     let command = normal(&format!("outbox {command}"));

@@ -1,4 +1,4 @@
-//! Is it us? An order was recorded, and no relay is alive.
+//! Is it us? No relay is alive.
 
 use super::page::check;
 use crate::operate::plant::Planted;

@@ -1,4 +1,4 @@
-//! Is anything lost? The stream has lost one of three messages that were published.
+//! Is anything lost? The stream lost one of three published messages.
 
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;

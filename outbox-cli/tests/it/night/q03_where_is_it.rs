@@ -1,4 +1,4 @@
-//! Where is order 4711? It is published, and a consumer has given it up.
+//! Where is order 4711? It is a dead letter of a consumer.
 
 use super::page::check;
 use crate::operate::plant::Planted;

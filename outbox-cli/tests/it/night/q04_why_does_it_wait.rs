@@ -1,4 +1,4 @@
-//! Why does it wait? Its aggregate is halted by a dead letter.
+//! Why does it wait? A dead letter halts its aggregate.
 
 use outbox::core::Fitness;
 

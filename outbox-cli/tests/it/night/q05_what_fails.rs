@@ -1,4 +1,4 @@
-//! What fails, and since when? A consumer has given up three orders for the same reason.
+//! What fails, and since when? Three orders failed for the same reason.
 
 use super::page::check;
 use crate::operate::answer::ask;

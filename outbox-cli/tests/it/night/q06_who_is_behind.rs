@@ -1,4 +1,4 @@
-//! Who is behind, and will it catch up? A consumer has messages before it: no process asks for them, or one that is slow.
+//! Who is behind, and will it catch up? A consumer without a process, and a slow consumer.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::operate::answer::ask;
 use crate::operate::plant::{OrderPlaced, Planted};
 use crate::place::Kind;
 
-/// The first run of the consumer makes it, with nothing to handle.
+/// The first run creates the consumer.
 async fn with_a_consumer() -> Option<Planted> {
     let planted = Planted::open(Kind::Postgres).await?;
     planted.publish().await;
@@ -31,7 +31,6 @@ async fn lag_says_that_nobody_receives_and_a_forecast_that_it_handles_none() {
     check(&planted, "consumers list", 0);
     let answer = check(&planted, "consumers lag billing", 3);
     assert!(answer.out.contains("no process was seen asking"), "{answer:?}");
-    // The answer names the command that comes now.
     assert!(
         answer.out.contains("next: outbox consumers list --forecast"),
         "{answer:?}"
@@ -44,7 +43,6 @@ async fn lag_says_that_nobody_receives_and_a_forecast_that_it_handles_none() {
     planted.close().await;
 }
 
-/// Takes a message each 50 ms, and acknowledges it.
 async fn read_slowly(consumer: Consumer<pull::Config>) {
     loop {
         let mut batch = consumer.fetch().max_messages(1).messages().await.unwrap();
@@ -55,7 +53,8 @@ async fn read_slowly(consumer: Consumer<pull::Config>) {
     }
 }
 
-/// The work takes more than a minute, and the program looks for two seconds. So some of it is left, also on a slow machine.
+/// The work takes over a minute and the forecast two seconds, so some work is left even on a
+/// slow machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forecast_says_when_a_slow_consumer_has_caught_up() {
     let Some(planted) = with_a_consumer().await else {

@@ -1,4 +1,4 @@
-//! What happens if I press retry? Two dead letters, of which one halts its aggregate.
+//! What would a retry do? One of two dead letters halts its aggregate.
 
 use outbox::core::Fitness;
 
@@ -12,7 +12,7 @@ async fn a_preview_says_how_many_and_what_becomes_of_the_order() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    // The stream is there and takes messages, and so does a consumer.
+    // Ensures that the stream and a consumer exist.
     planted.placed("4710").await;
     planted.publish().await;
     planted.handle().await;

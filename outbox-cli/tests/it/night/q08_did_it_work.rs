@@ -1,4 +1,5 @@
-//! Did my retry work? Three dead letters were retried. Since then a relay has published one, has not come to another one, and has failed on the third.
+//! Did my retry work? Of three retried messages, one is published, one pending and one failed
+//! again.
 
 use outbox::core::{Fitness, Verdict};
 

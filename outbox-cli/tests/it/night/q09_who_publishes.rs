@@ -1,4 +1,4 @@
-//! Is a relay dead? One relay has died, and the other relay has not taken its partitions yet.
+//! Is a relay dead? Its partitions are not taken yet.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn relay_list_names_dead_and_live_relays() {
         return;
     };
     let (place, store) = (&planted.place, &planted.store);
-    // As pods would call themselves. By default it is the host and the process id, which differ in each run.
+    // Pod names; the default (host and process id) differs in each run.
     let named = |name: &str| store.clone().with_relay_name(name);
     let (lives, died) = (OwnerId::fresh(), OwnerId::fresh());
     let announced = named("shop-relay-0")
@@ -43,7 +43,7 @@ async fn relay_list_names_dead_and_live_relays() {
         "{dead}"
     );
     check(&planted, "relay list", 0);
-    // With the other one gone as it should, nobody publishes, and the dead one is named all the same.
+    // After an orderly stop of the other relay, the dead relay is still listed.
     store.leave(lives).await.unwrap();
     let nobody = ask(place, "relay list").expect(4);
     assert!(

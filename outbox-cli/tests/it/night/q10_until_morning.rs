@@ -1,4 +1,4 @@
-//! Can I wait until morning? The stream deletes a message that nobody has read; a setting is wrong for a relay that stays down.
+//! Can I wait until morning? An unread message is about to expire, and the relay is down.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ async fn context(place: &Place) -> Context {
     jetstream::new(client)
 }
 
-/// Changes the stream of a place.
 async fn change(place: &Place, change: impl FnOnce(&mut Config)) {
     let context = context(place).await;
     let stream = context.get_stream(&place.name).await.unwrap();
@@ -26,7 +25,6 @@ async fn change(place: &Place, change: impl FnOnce(&mut Config)) {
     context.update_stream(config).await.unwrap();
 }
 
-/// A consumer has not read its message, and a relay that is alive publishes nothing.
 #[tokio::test]
 async fn a_forecast_names_what_is_deleted_unread_and_what_stands_still() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {

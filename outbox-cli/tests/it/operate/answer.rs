@@ -1,4 +1,4 @@
-//! Runs a command of the program and keeps what it has answered.
+//! Runs a command and captures its output.
 
 use std::process::Command;
 
@@ -7,13 +7,10 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// What a command has answered.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: Option<i32>,
-    /// The data.
     pub(crate) out: String,
-    /// The words.
     pub(crate) said: String,
 }
 
@@ -22,12 +19,11 @@ impl Answer {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Whether the data or the words contain this.
     pub(crate) fn says(&self, words: &str) -> bool {
         self.out.contains(words) || self.said.contains(words)
     }
 
-    /// The answer of a command that ended with this code. Each command that it names runs as printed.
+    /// Checks the exit code, and that every suggested command runs as printed.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -37,7 +33,6 @@ impl Answer {
         self
     }
 
-    /// The commands that come next, of a text or of JSON.
     fn commands(&self) -> Vec<String> {
         let lines = self.out.lines().chain(self.said.lines());
         let lines = lines.filter_map(|line| line.trim_start().strip_prefix("next: "));
@@ -50,7 +45,6 @@ impl Answer {
     }
 }
 
-/// The texts below the keys `next`.
 fn collect(value: &Value, is_next: bool, commands: &mut Vec<String>) {
     match value {
         Value::String(text) if is_next => commands.push(text.clone()),
@@ -64,7 +58,7 @@ fn collect(value: &Value, is_next: bool, commands: &mut Vec<String>) {
     }
 }
 
-/// The words of a command line, as a shell takes it apart.
+/// Splits a command line as a shell does.
 fn words(line: &str) -> Vec<String> {
     let shell = |arguments: &[&str]| Command::new("bash").args(arguments).output().unwrap();
     let checked = shell(&["-n", "-c", line]);
@@ -80,7 +74,7 @@ fn words(line: &str) -> Vec<String> {
     words.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// Whether a command is one, and nothing else. Commands of `outbox` are parsed by the program's own parser.
+/// Commands of `outbox` are checked with the program's own parser.
 #[track_caller]
 pub(crate) fn runs_as_printed(line: &str) {
     assert!(
@@ -128,7 +122,6 @@ fn a_sentence_is_no_next_command() {
     runs_as_printed("nats stream edit SHOP --max-msgs=16");
 }
 
-/// The words of a command, or a text that has them with a space between each two.
 pub(crate) trait Words {
     fn words(&self) -> Vec<&str>;
 }
@@ -163,7 +156,6 @@ impl<const N: usize> Words for [&str; N] {
     }
 }
 
-/// Runs the program with these variables and no others.
 pub(crate) fn run(words: &(impl Words + ?Sized), variables: &[(&str, &str)]) -> Answer {
     let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
         .args(words.words())
@@ -178,12 +170,11 @@ pub(crate) fn run(words: &(impl Words + ?Sized), variables: &[(&str, &str)]) -> 
     }
 }
 
-/// Runs a command on the outbox of a place, with NATS at this address.
 pub(crate) fn at(place: &Place, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     logged_in(place, &place.url, nats, words)
 }
 
-/// Runs a command on the outbox of a place, with these addresses of the database and of NATS. Its answer is without the options that hints repeat.
+/// The output omits the options that suggested commands repeat.
 pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =
@@ -193,14 +184,13 @@ pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl
     let mut all = words.words();
     all.extend(["--config", file.to_str().unwrap()]);
     let mut answer = run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)]);
-    // Commands that are named name the file as well; `hints` is about that.
+    // Options in suggested commands are tested in `hints`.
     let given = format!(" --config {}", file.display());
     answer.out = answer.out.replace(&given, "");
     answer.said = answer.said.replace(&given, "");
     answer
 }
 
-/// Runs a command on the outbox of a place.
 pub(crate) fn ask(place: &Place, words: &(impl Words + ?Sized)) -> Answer {
     at(place, &place.nats, words)
 }

@@ -1,4 +1,4 @@
-//! `outbox audit` on real servers: who has changed what, what became of it, and a change that goes on after its process was killed.
+//! `outbox audit` on real servers, and continuing a change after its process was killed.
 
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
@@ -67,7 +67,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     planted.close().await;
 }
 
-/// The handler of the consumer refuses everything.
+/// The consumer's handler rejects everything.
 async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -106,7 +106,6 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
     planted.close().await;
 }
 
-/// Kills the program as soon as its operation is written down, and goes on with that operation.
 async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -127,7 +126,7 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
         schema.unwrap_or_default()
     );
     place.db.execute_unprepared(&publish).await.unwrap();
-    // Writes the file of the configuration.
+    // Writes the configuration file.
     let said = ask(place, "replay --all -o json").expect(0).json();
     assert_eq!(said["messages"], MESSAGES);
     let file = place.folder.path().join("outbox.toml");

@@ -1,5 +1,5 @@
-//! Every page of the dashboard in a real browser (Debian's chromium, by its driver): axe-core finds nothing that keeps
-//! somebody from using it. `OUTBOX_BLESS=1` keeps the pictures for the documents.
+//! Accessibility of every page in a real browser (Debian's chromium with its driver), checked by
+//! axe-core. `OUTBOX_BLESS=1` saves the pictures of the guide.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,16 +16,15 @@ use super::plant::{Planted, dead, failed};
 use super::serve::Served;
 use crate::place::Kind;
 
-/// Chrome does not start each time that it is asked ("session not created").
+/// Chrome sometimes fails to start ("session not created").
 const STARTS_MAX: u32 = 3;
 
-/// How often a page may load itself anew while it is looked at.
+/// A page may reload itself during a check.
 const ANEW_MAX: u32 = 10;
 
-/// The pages whose pictures the guide shows.
 const SHOWN: [&str; 4] = ["overview", "messages", "aggregate", "dead-letters"];
 
-/// The driver of a browser. Killing it ends the browser.
+/// Killing the driver ends the browser.
 struct Driver {
     child: Child,
     address: String,
@@ -40,7 +39,7 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// `None` if there is no driver, and the test is skipped.
+    /// `None` without a driver; the test is skipped.
     fn start() -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_CHROMEDRIVER_BIN")?;
         let folder = tempfile::tempdir().unwrap();
@@ -67,9 +66,9 @@ impl Driver {
         })
     }
 
-    /// A browser of this width, on a system that is dark or not. A window has a least width, so a narrow one is that of a phone.
+    /// Windows have a minimum width, so a narrow one emulates a phone.
     async fn browser(&self, width: u32, is_dark: bool) -> Client {
-        // A browser of root has no sandbox; what it opens here is only ours.
+        // As root, chromium has no sandbox; it opens only our pages.
         let size = format!("--window-size={width},800");
         let mut words = vec![
             "--headless=new",
@@ -98,8 +97,7 @@ impl Driver {
     }
 }
 
-/// Something of everything: handled, refused by a consumer, in back-off, halted, waiting, skipped by an operator. Returns
-/// the pages with the names of their pictures.
+/// Messages in every state. Returns the pages with their picture names.
 async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
     let handled = planted.placed("4710").await;
     planted.publish().await;
@@ -132,7 +130,6 @@ async fn fill(planted: &Planted) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What axe-core finds wrong with the page: each rule with the elements.
 async fn violations(browser: &Client, axe: &str) -> Vec<String> {
     let script = format!(
         "const done = arguments[arguments.length - 1]; {axe}; axe.run(document, {{ resultTypes: ['violations'] }}).then(\
@@ -142,7 +139,7 @@ async fn violations(browser: &Client, axe: &str) -> Vec<String> {
     let mut anew = 0;
     let found = loop {
         match browser.execute_async(&script, Vec::new()).await {
-            // The overview replaces its values. The driver calls that a timeout at once.
+            // The overview replaces its values, which the driver reports as a timeout.
             Err(error) if error.is_script_timeout() && anew < ANEW_MAX => anew += 1,
             found => break found.unwrap(),
         }
@@ -155,7 +152,7 @@ async fn evaluate(browser: &Client, script: &str) -> Value {
     let mut anew = 0;
     loop {
         match browser.execute(script, Vec::new()).await {
-            // A page that loads itself anew, as above. The driver has several names for that.
+            // The page reloaded itself; the driver reports this with several errors.
             Err(_) if anew < ANEW_MAX => anew += 1,
             value => return value.unwrap(),
         }
@@ -183,7 +180,7 @@ async fn nothing_keeps_anybody_from_using_a_page() {
             for violation in violations(&browser, &axe).await {
                 found.push(format!("{path}, {width} pixels: {violation}"));
             }
-            // One column: nothing but a table, which scrolls by itself, is wider than the window.
+            // Only tables may be wider than the window, because they scroll.
             let wider = "return document.documentElement.scrollWidth - window.innerWidth";
             let wider = evaluate(&browser, wider).await.as_i64().unwrap();
             if wider > 0 {
@@ -200,11 +197,10 @@ async fn nothing_keeps_anybody_from_using_a_page() {
     planted.close().await;
 }
 
-/// Keeps a picture of the page from its beginning to its end.
 async fn keep_picture(browser: &Client, name: &str, width: u32) {
-    // A page is never lower than its window, which is as high as the page before it.
+    // A page is at least as high as the window.
     browser.set_window_size(width, 500).await.unwrap();
-    // The bars of the browser are part of the window.
+    // The browser's bars are part of the window.
     let height = "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight";
     let height = evaluate(browser, height).await;
     let height = u32::try_from(height.as_u64().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Previews say whether the cause of a failure still holds: causes that are planted on real servers, and mended.
+//! Causes in previews: produced on real servers, then fixed.
 
 use outbox::core::{Fitness, MessageId, Verdict};
 use outbox::nats::async_nats::jetstream;
@@ -10,7 +10,6 @@ use super::answer::{Answer, ask, at};
 use super::plant::{LONG, OrderPlaced, Planted};
 use crate::place::{Kind, Place};
 
-/// The stream of a place, with these settings changed.
 pub(super) async fn stream(place: &Place, change: impl FnOnce(&mut Config)) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let mut config = Config {
@@ -31,7 +30,6 @@ fn dead(error: &str) -> Verdict {
     }
 }
 
-/// The causes that a preview names: whether each holds, what it is, and of how many messages.
 fn causes(answer: &Answer) -> Vec<(String, String, u64)> {
     let preview = answer.json();
     let causes = preview["causes"].as_array().unwrap();
@@ -58,7 +56,7 @@ fn retry(place: &Place) -> Answer {
     ask(place, "retry --all -o json").expect(0)
 }
 
-/// A message that the server really refuses: its error has the words by which the cause is known again.
+/// The server must really reject the message, because the stored error identifies the cause.
 async fn refused(planted: &Planted, order_id: &str, email: String) -> MessageId {
     let order_id = order_id.to_owned();
     let id = planted.record([OrderPlaced { order_id, email }]).await;
@@ -72,7 +70,7 @@ async fn a_retry_says_whether_its_cause_still_holds() {
         return;
     };
     let place = &planted.place;
-    // The server refuses a message that is too large for the stream, and the relay makes it a dead letter.
+    // Too large for the stream, so the relay makes it a dead letter.
     stream(place, |config| config.max_message_size = 2_000).await;
     let large = refused(&planted, "1", "a".repeat(5_000)).await;
     let shown = ask(place, &format!("show {large} -o json")).expect(0).json();
@@ -104,7 +102,7 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     let doctor = ask(place, "doctor -o json").expect(4).json();
     let full = "the stream is full (1 of 1 messages): it refuses what does not fit";
     assert_eq!(doctor[0]["findings"][0]["seen"], full, "{doctor}");
-    // Nothing waits for it yet.
+    // Nothing waits for the stream yet.
     let status = ask(place, "status -o json").expect(3).json();
     let reason = &status[0]["reasons"][0];
     assert!(reason["what"].as_str().unwrap().starts_with(full), "{status}");
@@ -137,7 +135,7 @@ async fn what_cannot_be_known_is_said_to_be_unknown() {
     let what = away.json()["causes"][0]["what"].as_str().unwrap().to_owned();
     assert!(what.contains("the stream could not be asked"), "{what}");
 
-    // What would only make it wait holds before what it has failed of.
+    // An obstacle that makes the message wait takes precedence over the failure.
     ask(place, "pause --aggregate-type order --yes").expect(0);
     let one = ["retry", &odd.to_string(), "-o", "json"].map(str::to_owned);
     let one: Vec<&str> = one.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! `outbox retry`, `skip`, `replay` and `resume` on real servers: nothing happens without `--yes`.
+//! `outbox retry`, `replay` and `resume` on real servers: nothing changes without `--yes`.
 
 use outbox::core::{Fitness, MessageId};
 
@@ -6,7 +6,6 @@ use super::answer::ask;
 use super::plant::{Planted, dead, failed};
 use crate::place::{Kind, Place, on_each_database};
 
-/// The status of a message, or `halts` if it halts its aggregate.
 fn status(place: &Place, id: MessageId) -> String {
     let json = ask(place, &format!("show {id} -o json")).expect(0).json();
     match json["halts"].as_bool() {

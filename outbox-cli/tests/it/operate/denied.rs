@@ -1,4 +1,4 @@
-//! A login that lacks a right is told which one, and the command that prints its statement.
+//! A missing right is named, with the command that prints its statement.
 
 use outbox_admin::rights::Role;
 use sea_orm::ConnectionTrait as _;
@@ -8,7 +8,6 @@ use super::plant::Planted;
 use super::rights::Login;
 use crate::place::{Kind, on_both_servers};
 
-/// The command that a text names, without the options that a hint repeats.
 fn printed(text: &str) -> String {
     let at = text
         .find("outbox print grants")
@@ -37,7 +36,7 @@ async fn a_missing_right_is_named_with_the_command_that_prints_it(kind: Kind) {
     );
     let change = ask("retry --skip --all --yes").expect(1);
     assert!(change.said.contains("--role operator"), "{change:?}");
-    // What is printed is enough.
+    // The printed statements suffice.
     for statement in printed(&told).lines().filter(|line| !line.starts_with("--")) {
         place.db.execute_unprepared(statement).await.unwrap();
     }

@@ -1,8 +1,8 @@
-//! Files of databases that are not there, and files that name several outboxes.
+//! Missing SQLite files, and configurations with several outboxes.
 
 use super::answer::run;
 
-/// A typing error in the address must not leave an empty database behind, which the next command would take for the right one.
+/// A misspelt address must not create an empty database.
 #[test]
 fn no_command_but_migrate_makes_a_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +44,6 @@ fn no_command_but_migrate_makes_a_file() {
     assert!(database.exists());
 }
 
-/// What is said of one of several outboxes can be copied as it stands.
 #[test]
 fn commands_about_one_of_several_outboxes_name_it() {
     let folder = tempfile::tempdir().unwrap();

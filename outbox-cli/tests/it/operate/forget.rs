@@ -1,4 +1,4 @@
-//! `outbox purge` on real servers: its preview, what it deletes, and what it leaves.
+//! `outbox purge` on real servers.
 
 use outbox::core::Fitness;
 

@@ -1,4 +1,4 @@
-//! The commands that answers and errors name: they can be copied as they stand.
+//! Suggested commands run as printed.
 
 use std::process::Command;
 
@@ -8,7 +8,6 @@ use super::answer::{Answer, Words as _, run};
 use super::plant::Planted;
 use crate::place::Kind;
 
-/// What a shell makes of a command that was copied.
 fn copied(command: &str, variables: &[(&str, &str)]) -> Option<i32> {
     let program = format!("'{}'", env!("CARGO_BIN_EXE_outbox"));
     let output = Command::new("/bin/sh")
@@ -20,7 +19,6 @@ fn copied(command: &str, variables: &[(&str, &str)]) -> Option<i32> {
     output.status.code()
 }
 
-/// The command behind the first `next: `.
 fn next(text: &str) -> &str {
     let (_, next) = text
         .split_once("next: ")
@@ -28,7 +26,7 @@ fn next(text: &str) -> &str {
     next.lines().next().unwrap()
 }
 
-/// A command without the given file would be about another outbox.
+/// Without the file, the command would address another outbox.
 #[tokio::test]
 async fn a_command_that_is_named_keeps_the_options_that_were_given() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
@@ -52,7 +50,7 @@ async fn a_command_that_is_named_keeps_the_options_that_were_given() {
         let ask = |words: &str| -> Answer { run(&[&words.words()[..], &options].concat(), &variables) };
         let text = ask("timeline order/nobody").expect(5).said;
         assert!(next(&text).contains(" --config "), "{text}");
-        // 2 would be a command line that is wrong.
+        // Exit code 2 would be a malformed command line.
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
         let text = ask(&format!("show {unknown}")).said;
         assert!(next(&text).contains("--outbox shop"), "{text}");

@@ -1,4 +1,5 @@
-//! `outbox dead-letters` and `outbox consumers` on real servers, with a consumer that handles nothing.
+//! `outbox dead-letters` and `outbox consumers` on real servers, with a consumer that handles
+//! nothing.
 
 use outbox::prelude::*;
 
@@ -6,7 +7,7 @@ use super::answer::{Answer, ask};
 use super::plant::{OrderPlaced, Planted};
 use crate::place::{Kind, Place, on_each_database};
 
-/// What it is told comes from outside, and could steer a terminal.
+/// Foreign text that could control a terminal.
 #[idempotent_handler(consumer = "billing")]
 async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     if event.order_id.starts_with("card") {
@@ -18,7 +19,6 @@ async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     )))
 }
 
-/// Records so many orders, publishes them, and lets the consumer fail on each.
 async fn with_dead_letters(kind: Kind, orders: u32) -> Option<Planted> {
     let planted = Planted::open(kind).await?;
     for order in 1..=orders {
@@ -48,7 +48,7 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     ] {
         assert_eq!(keys(place, &filter), all, "{filter:?}");
     }
-    // Orders are handled at once, so their dead letters come in any order.
+    // Orders are handled concurrently, so dead letters have no fixed order.
     let of_one = keys(place, &["--aggregate", "order/1"]);
     assert!(of_one.len() == 1 && all.contains(&of_one[0]), "{of_one:?}");
     ask(place, "dead-letters list --consumer other").expect(5);
@@ -202,7 +202,7 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
     let misspelt = ["consumers", "pause", "biling", "--reason", "the bank is away"];
     let preview = ask(place, &misspelt).expect(0);
     assert!(is_warned(&preview), "{preview:?}");
-    // It is paused all the same: it may be made later.
+    // Paused nevertheless: the consumer may be created later.
     let paused = ask(place, &[&misspelt[..], &["--yes"]].concat()).expect(0);
     assert!(is_warned(&paused), "{paused:?}");
     ask(place, "consumers resume biling --yes").expect(0);
@@ -216,7 +216,7 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
     );
     let lag = ask(place, "consumers lag billing -o json").expect(3).json();
     assert_eq!(lag["paused"], "the bank is away");
-    // What consumers lack counts in the first answer of the night.
+    // Consumer problems are part of `status`.
     let status = ask(place, "status -o json").json();
     assert_eq!(status[0]["consumers"]["all"], 1, "{status}");
     assert_eq!(status[0]["consumers"]["well"], 0, "{status}");

@@ -1,6 +1,6 @@
-//! The keys of the JSON of each command are a promise: they are compared with a file.
+//! JSON keys of every command, compared with a file. `OUTBOX_BLESS=1` rewrites it.
 //!
-//! `OUTBOX_BLESS=1` writes the file anew. A key that goes or changes its type breaks programs that read it, so say it in the changelog.
+//! Invariant: a removed key or a changed type breaks users and needs a changelog entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::answer::{ask, run};
 use super::plant::{Planted, dead, failed};
 use crate::place::Kind;
 
-/// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
+/// Run in this order, so only the last commands may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("status", &["status", "status --forecast=1s"]),
     ("migrate", &["migrate"]),
@@ -110,7 +110,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("migrate with --yes", &["migrate --tables writers --yes"]),
 ];
 
-/// As [`COMMANDS`], on a server whose log can be read.
 const OF_LOG: &[(&str, &[&str])] = &[
     ("relay log init without --yes", &["relay log init"]),
     ("relay log init with --yes", &["relay log init --yes"]),
@@ -118,12 +117,11 @@ const OF_LOG: &[(&str, &[&str])] = &[
     ("relay log drop with --yes", &["relay log drop --yes"]),
 ];
 
-/// Commands without JSON: they run on, draw, or print a file.
+/// Commands without JSON output.
 const WITHOUT_JSON: &[&str] = &["serve", "relay run", "relay check-config", "print"];
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/keys.txt");
 
-/// Each path in a value, with the types that stand there.
 fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static str>>) {
     let kind = match value {
         Value::Null => "null",
@@ -137,7 +135,7 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
             "array"
         }
         Value::Object(values) => {
-            // The keys of these are names from the data, and criteria of which each operation has others.
+            // These keys are data, or criteria that differ per operation.
             let is_map = [".headers", ".event_types", ".scope", ".consumers"]
                 .iter()
                 .any(|map| path.ends_with(map));
@@ -155,7 +153,6 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
     }
 }
 
-/// The part of the file about these answers.
 fn part(title: &str, answers: impl IntoIterator<Item = Value>) -> String {
     let mut found = BTreeMap::new();
     for answer in answers {
@@ -164,17 +161,15 @@ fn part(title: &str, answers: impl IntoIterator<Item = Value>) -> String {
     let mut text = format!("# outbox {title}\n");
     for (path, kinds) in found {
         let path = if path.is_empty() { "." } else { &path };
-        // Writing to a `String` does not fail.
         let _ = writeln!(text, "{path} {}", kinds.join(" or "));
     }
     text.push('\n');
     text
 }
 
-/// A log is set up, and taken down.
 async fn of_log(planted: Planted) -> String {
     let place = &planted.place;
-    // The slots of a server have names of their own.
+    // Slot names are shared by the server.
     let config = format!(
         "{}[outbox.log]\nname = \"{}\"\n",
         place.outbox("shop"),
@@ -196,7 +191,6 @@ async fn of_log(planted: Planted) -> String {
     text
 }
 
-/// The commands without others below them, and those that do something without one, with whether they take `--yes`.
 fn commands(of: &clap::Command, words: &str, found: &mut Vec<(String, bool)>) {
     let takes_yes = of.get_arguments().any(|argument| argument.get_id() == "yes");
     if !words.is_empty() && !of.is_subcommand_required_set() {

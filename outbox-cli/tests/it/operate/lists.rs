@@ -1,4 +1,4 @@
-//! `outbox status`, `list`, `show`, `blocked`, `relays` and `partitions` on real servers.
+//! `outbox status`, `list`, `show` and `relay list` on real servers.
 
 use outbox::core::{Fitness, MessageId};
 

@@ -1,4 +1,4 @@
-//! `outbox migrate` on real databases: what is missing is said, and made when that was asked for.
+//! `outbox migrate` on real databases.
 
 use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration;
@@ -7,7 +7,6 @@ use sea_orm::{ConnectionTrait as _, DbBackend};
 use super::answer::{Answer, ask};
 use crate::place::{Kind, Place, on_each_database};
 
-/// Each part with the states of its migrations; the same state is named once.
 fn states(answer: &Answer) -> Vec<(String, String)> {
     let json = answer.json();
     let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
@@ -60,7 +59,7 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
     );
     assert_eq!(place.count("inbox_messages", "1 = 1").await, 0);
 
-    // As if a SeaORM migrator had made the tables: it notes that elsewhere.
+    // As if a SeaORM migrator had created the tables.
     let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
     let drop = format!("DROP TABLE {}outbox_migrations", schema.unwrap_or_default());
     place.db.execute_unprepared(&drop).await.unwrap();

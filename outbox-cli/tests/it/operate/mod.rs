@@ -1,4 +1,4 @@
-//! The commands of operators on real servers.
+//! Operator commands on real servers.
 
 pub(crate) mod answer;
 mod audit;

@@ -1,5 +1,5 @@
-//! An event with a subject of its own that no stream takes: a relay retries it up to `attempts_max`; status, doctor and
-//! dashboard report the subject and the repair.
+//! An event with a fixed subject that no stream captures. The relay retries up to
+//! `attempts_max`; status, doctor and dashboard report subject and repair.
 
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ async fn failures(planted: &Planted, id: MessageId) -> u32 {
     planted.store.find(id).await.unwrap().unwrap().stored.failures
 }
 
-/// `why` names what the broker refuses, and what mends it.
 fn check_why(place: &Place, id: MessageId, subject: &str) {
     let why = ask(place, &format!("why {id} -o json")).expect(4).json();
     let finding = &why["findings"][0];
@@ -37,17 +36,17 @@ fn check_why(place: &Place, id: MessageId, subject: &str) {
     assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
 }
 
-/// Commands are waited for without the runtime, so the relay has threads of its own.
+/// Commands block the runtime, so the relay needs its own threads.
 async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
     let place = &planted.place;
-    // The stream is there, and takes all other messages.
+    // The stream captures all other messages.
     planted.placed("1").await;
     planted.publish().await;
     let id = planted.placed("2").await;
-    // Streams of one server may not take the same subject, so each test has its own.
+    // Streams of one server cannot share a subject, so each test has its own.
     let subject = format!("nobodys.{}", place.name);
     planted.set_subject("2", &subject).await;
     let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();
@@ -96,7 +95,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     assert!(page.contains(&nobodys), "{page}");
     drop(served);
 
-    // What the doctor says mends it.
+    // The doctor's repair works.
     let context = jetstream::new(client);
     let mut edited = context
         .get_stream(&place.name)
@@ -112,7 +111,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
         found.stored.status == MessageStatus::Published
     })
     .await;
-    // The relay registers its recovery when it renews its leases.
+    // The relay registers its recovery at the next lease renewal.
     eventually("the end of the failure", async || {
         let status = ask(place, "status -o json").json();
         !status[0]["reasons"].to_string().contains("no stream takes")

@@ -1,4 +1,4 @@
-//! `outbox pause` and `outbox resume` on real servers, with a relay that publishes.
+//! `outbox pause` and `outbox resume` with a running relay.
 
 use outbox::core::Fitness;
 
@@ -91,7 +91,6 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
     planted.close().await;
 }
 
-/// The audit has both.
 async fn told(place: &Place) {
     let operations = ask(place, "audit -o json").expect(0).json();
     let told: Vec<_> = operations

@@ -1,6 +1,6 @@
-//! The printed permissions on NATS are enough for each part, and whatever another part does is refused.
+//! The printed NATS permissions suffice for each role, and other requests are denied.
 //!
-//! Method: a server of the test's own, whose users are entries that `outbox print nats-permissions` has printed.
+//! Method: a private server with users printed by `outbox print nats-permissions`.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,9 @@ use super::answer::{Answer, logged_in, run};
 use super::plant::Planted;
 use crate::place::{Kind, Program};
 
-/// A user, and the roles that its entry is printed for.
 const USERS: [(&str, &[&str]); 5] = [
     ("relay", &["relay", "provision"]),
-    // An inbox shows how old its oldest message is.
+    // An inbox reports the age of its oldest message.
     ("billing", &["consumer", "make-consumer", "sequence"]),
     ("viewer", &["viewer"]),
     // Also reads the messages on the stream.
@@ -27,10 +26,8 @@ const USERS: [(&str, &[&str]); 5] = [
     ("reconciler", &["reader", "relay"]),
 ];
 
-/// The log of the server, in its folder.
 const LOG: &str = "nats.log";
 
-/// A nats-server with these users and one that may do everything. It ends with the test.
 pub(super) struct Server {
     process: Child,
     port: u16,
@@ -97,7 +94,6 @@ impl Server {
         format!("nats://{user}:secret@127.0.0.1:{}", self.port)
     }
 
-    /// A connection whose denied requests are collected.
     async fn client(&self, user: &'static str) -> Client {
         let denied = self.denied.clone();
         let options = connect_options()
@@ -117,19 +113,17 @@ impl Server {
         self.denied.lock().unwrap().clone()
     }
 
-    /// The requests that the server has refused so far, also those of commands, as its log tells them.
+    /// From the server log, so requests of child processes are included.
     pub(super) fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap();
         let is_refusal = |line: &&str| line.contains("Violation");
         log.lines().filter(is_refusal).map(str::to_owned).collect()
     }
 
-    /// The answer to a command of a user.
     fn ask(&self, planted: &Planted, user: &str, command: &str) -> Answer {
         logged_in(&planted.place, &planted.place.url, &self.url(user), command)
     }
 
-    /// Waits until the server has refused this user something about a subject.
     async fn refuses(&self, user: &str, what: &str, subject: &str) {
         let refusal = format!("{what} to \"{subject}\"").to_lowercase();
         eventually(&format!("{user}: {refusal}"), async || {
@@ -141,7 +135,6 @@ impl Server {
     }
 }
 
-/// Requests that belong to another part, or to nobody.
 async fn foreign_requests_are_refused(server: &Server, stream: &str) {
     let foreign = [
         ("billing", format!("$JS.API.STREAM.DELETE.{stream}")),
@@ -158,7 +151,7 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
         ("relay", format!("$JS.ACK.{stream}.billing.1")),
         ("operator", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
         ("operator", format!("$JS.API.CONSUMER.CREATE.{stream}.billing")),
-        // What is on the stream, past its consumers.
+        // Messages on the stream, except by the consumer itself.
         ("relay", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
         ("viewer", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
         ("billing", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.other")),
@@ -171,14 +164,13 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
     }
     for (user, _) in USERS {
         let (client, subject) = (server.client(user).await, format!("{stream}.>"));
-        // An open subscription, for it to be refused.
+        // A subscription must be open to be denied.
         let _open = client.subscribe(subject.clone()).await.unwrap();
         client.flush().await.unwrap();
         server.refuses(user, "Subscription", &subject).await;
     }
 }
 
-/// The doctor names what is denied, and the command that prints the permissions for it.
 fn a_denied_look_names_the_command(server: &Server, planted: &Planted, stream: &str) {
     let denied = server.ask(planted, "relay", "doctor").expect(4);
     let subject = format!("nats denies this login to publish on `$JS.API.CONSUMER.LIST.{stream}`");
@@ -194,7 +186,7 @@ fn a_denied_look_names_the_command(server: &Server, planted: &Planted, stream: &
     assert!(!granted.says("denies"), "{granted:?}");
 }
 
-/// An operator sees what the stream has lost. Whoever publishes it again needs the permission to publish, as a relay has it.
+/// An operator sees the loss; publishing again needs a relay's permissions.
 async fn what_is_lost_is_published_again_by_who_may_publish(
     server: &Server,
     planted: &Planted,
@@ -245,7 +237,7 @@ async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
 
     let consumer = server.client("billing").await;
     let events = EventStream::new(&stream).with_prefix(&stream).unwrap();
-    // Its other consumer does not exist yet, and may be asked for.
+    // Another consumer name may be requested before it exists.
     let other = format!("$JS.API.CONSUMER.INFO.{stream}.shipping");
     consumer.request(other, "".into()).await.unwrap();
     planted.make_inbox().await;

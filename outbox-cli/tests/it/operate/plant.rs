@@ -1,4 +1,4 @@
-//! Brings the outbox of a place into a state, as services and relays would.
+//! Brings an outbox into a state, as services and relays would.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::place::{Kind, Place};
 
-/// Longer than any test takes.
+/// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -35,7 +35,6 @@ struct OrderViewed {
     order_id: String,
 }
 
-/// An outbox with its tables, and the store of a relay.
 pub(crate) struct Planted {
     pub(crate) place: Place,
     pub(crate) store: SqlStore,
@@ -44,7 +43,7 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
-    /// `None` if a server is missing, and the test is skipped.
+    /// `None` without the server; the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let place = Place::open(kind).await?;
         let mut names = TableNames::new();
@@ -85,14 +84,14 @@ impl Planted {
         self.record(Events::new().with(message)).await
     }
 
-    /// Announces a relay that owns nothing.
+    /// The relay owns nothing.
     pub(crate) async fn announce(&self, fitness: Fitness) -> OwnerId {
         let owner = OwnerId::fresh();
         self.store.announce(owner, LONG, &fitness.into()).await.unwrap();
         owner
     }
 
-    /// A relay that owns all partitions, and does nothing by itself.
+    /// The relay owns all partitions and does nothing by itself.
     pub(crate) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
         let owner = self.announce(fitness).await;
         let leases = self.store.acquire(owner, LONG, 64).await.unwrap();
@@ -123,7 +122,7 @@ impl Planted {
         fetched.due
     }
 
-    /// Settles a message that is due, and sets aside what waits then.
+    /// Also defers the messages that must wait.
     pub(crate) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
         let rows = self.fetch(leases).await;
         let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
@@ -133,7 +132,6 @@ impl Planted {
         self.fetch(leases).await;
     }
 
-    /// Makes the stream of the place.
     pub(crate) async fn provision(&self) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
@@ -142,13 +140,13 @@ impl Planted {
         stream.provision(&client).await.unwrap();
     }
 
-    /// Publishes all that is due to the stream of the place, by a relay that stops then.
+    /// Publishes all due messages with a temporary relay.
     pub(crate) async fn publish(&self) {
         self.provision().await;
         self.publish_as_it_is().await;
     }
 
-    /// As [`Self::publish`], to a stream that somebody else has made.
+    /// As [`Self::publish`], on an existing stream.
     pub(crate) async fn publish_as_it_is(&self) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
@@ -160,25 +158,24 @@ impl Planted {
             .unwrap();
     }
 
-    /// Makes the tables of an inbox.
     pub(crate) async fn make_inbox(&self) {
         outbox::inbox::migration::migrate_with(&self.place.db, &self.names)
             .await
             .unwrap();
     }
 
-    /// Makes the tables of an inbox, and lets the consumer `billing` handle what is on the stream.
+    /// Creates inbox tables and lets consumer `billing` handle the stream.
     pub(crate) async fn handle(&self) {
         self.make_inbox().await;
         self.handle_as(self.place.db.clone()).await;
     }
 
-    /// As [`Self::handle`], over another connection, and with tables that are there.
+    /// As [`Self::handle`], over another connection and existing tables.
     pub(crate) async fn handle_as(&self, db: DatabaseConnection) {
         self.handle_by("billing", db).await;
     }
 
-    /// As [`Self::handle_as`], by another consumer of this program. The others have nothing to do with the stream.
+    /// As [`Self::handle_as`], by another consumer.
     pub(crate) async fn handle_by(&self, consumer: &str, db: DatabaseConnection) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
@@ -191,18 +188,17 @@ impl Planted {
         inbox.drain().await.unwrap();
     }
 
-    /// As [`Self::publish`], after the relay that owned the partitions has gone.
+    /// As [`Self::publish`], after the owner of the partitions has left.
     pub(crate) async fn publish_after(&self, (owner, _): &(OwnerId, Vec<Lease>)) {
         self.store.leave(*owner).await.unwrap();
         self.publish().await;
     }
 
-    /// Makes the headers of a row unreadable.
     pub(crate) async fn corrupt(&self, order_id: &str) {
         self.set("headers = '[1]'", order_id).await;
     }
 
-    /// Gives an event a subject of its own, as `#[domain_event(subject = "…")]` does.
+    /// As `#[domain_event(subject = "…")]` does.
     pub(crate) async fn set_subject(&self, order_id: &str, subject: &str) {
         self.set(&format!("subject = '{subject}'"), order_id).await;
     }

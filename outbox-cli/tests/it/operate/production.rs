@@ -1,4 +1,4 @@
-//! Confirmation of a change in production, without a terminal and on a pseudo-terminal.
+//! Confirmation of production changes, without a terminal and on a pseudo-terminal.
 
 use outbox::core::Fitness;
 
@@ -6,7 +6,6 @@ use super::answer::{Answer, run};
 use super::plant::{Planted, dead};
 use crate::place::Kind;
 
-/// An outbox with a dead letter, whose file has `production = true`.
 struct Shop {
     planted: Planted,
     file: String,
@@ -65,12 +64,12 @@ async fn production_without_a_terminal_needs_the_number_of_the_preview() {
             .contains("it would change 1, and not 2: nothing was changed"),
         "{refused:?}"
     );
-    // A number alone is no consent.
+    // A count without `--yes` is no consent.
     shop.ask("retry --all --confirm 1").expect(2);
     assert!(shop.is_dead());
     shop.ask("retry --all --yes --confirm 1").expect(0);
     assert!(!shop.is_dead());
-    // Of nothing there is nothing to confirm.
+    // Zero changes need no confirmation.
     shop.ask("retry --all --yes").expect(5);
     shop.planted.close().await;
 }
@@ -92,7 +91,6 @@ async fn production_on_a_terminal_asks_for_the_number() {
     shop.planted.close().await;
 }
 
-/// Runs the program on a pseudo-terminal.
 #[cfg(unix)]
 mod terminal {
     use std::io::Write as _;
@@ -100,10 +98,9 @@ mod terminal {
 
     use crate::operate::pty;
 
-    /// Its exit code, after this was typed.
     pub(super) fn run(words: &str, variables: &[(&str, &str)], typed: &str) -> Option<i32> {
         let (mut keyboard, terminal) = pty::open();
-        // The terminal keeps what is typed until the program reads it.
+        // The terminal buffers the input until the program reads it.
         keyboard.write_all(typed.as_bytes()).unwrap();
         let status = Command::new(env!("CARGO_BIN_EXE_outbox"))
             .args(words.split(' '))

@@ -1,4 +1,4 @@
-//! `outbox prove` on real servers: a healthy span balances, and each planted trouble is named.
+//! `outbox prove` on real servers: a healthy span balances, and each produced problem is named.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -29,7 +29,8 @@ async fn stream(planted: &Planted) -> (jetstream::Context, Stream) {
     (context, stream)
 }
 
-/// Publishes a message of the stream once more by hand, with its headers changed; without a message id, so that the stream takes it.
+/// Publishes a message again with changed headers and without a message id, so the stream stores
+/// it.
 async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut HeaderMap)) {
     let (context, stream) = stream(planted).await;
     let message = stream.get_raw_message(stream_sequence).await.unwrap();
@@ -46,7 +47,7 @@ async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut
     sent.await.unwrap().await.unwrap();
 }
 
-/// Lets the consumer's dead letters count as handled in a first attempt: its handler refuses everything.
+/// The handler rejects everything, so dead letters are rewritten to handled.
 async fn handle(planted: &Planted) {
     planted.handle().await;
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
@@ -63,11 +64,10 @@ async fn handle(planted: &Planted) {
         .await;
 }
 
-/// Deletes a row of an inbox: that of the event with this place in the order of ids.
 async fn forget(planted: &Planted, place: usize) {
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
     let table = format!("{}inbox_messages", schema.unwrap_or_default());
-    // Not a subquery with a limit in the same table, which MariaDB refuses.
+    // MariaDB rejects a subquery with a limit on the same table.
     let sql = format!(
         "DELETE FROM {table} WHERE id IN (SELECT id FROM (SELECT id FROM {table} ORDER BY id LIMIT 1 OFFSET {place}) AS one)"
     );
@@ -187,7 +187,7 @@ async fn dead_letters_of_a_consumer_are_counted_and_balance(kind: Kind) {
     }
     planted.publish().await;
     planted.handle().await;
-    // Given up is known, and nothing is lost by it: it waits for an operator.
+    // A dead letter is no loss: it waits for an operator.
     let books = prove(&planted, &[]).expect(0).json();
     assert_eq!(
         (&books["verdict"], &books["reasons"]),
@@ -219,7 +219,7 @@ async fn ship(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// One consumer handles beside the outbox, and the other one in a database of its own, which the file names with the same stream.
+/// The second consumer has its own database, listed in the file with the same stream.
 #[tokio::test]
 async fn one_ledger_has_inboxes_of_two_databases() {
     let (Some(service), Some(other)) = (
@@ -247,7 +247,7 @@ async fn one_ledger_has_inboxes_of_two_databases() {
     ];
     let words = "prove --since 1h --until 0s --outbox shop -o json --config";
     let words: Vec<&str> = words.split(' ').chain(file.to_str()).collect();
-    // What each consumer has made of the two events: handled, dead letters, passed.
+    // Per consumer: handled, dead letters, passed.
     let books = |ledger: &Value| -> Vec<(String, [u64; 3])> {
         let consumers = ledger["consumers"].as_array().unwrap().iter();
         let of = |books: &Value, key: &str| books[key].as_u64().unwrap();
@@ -267,7 +267,7 @@ async fn one_ledger_has_inboxes_of_two_databases() {
         ]
     );
     assert_eq!(both["verdict"], "balanced");
-    // A file without the other database knows less, and finds fault with nobody.
+    // Without the other database, the proof finds less and reports no fault.
     let one = prove(&service, &[]).expect(0).json();
     assert_eq!(
         books(&one),
@@ -280,7 +280,7 @@ async fn one_ledger_has_inboxes_of_two_databases() {
     other.close().await;
 }
 
-/// Whether the handler of a consumer fails now: the event that asks for it fails in its first attempt.
+/// The marked event fails in its first attempt only.
 fn fails(consumer: &str, event: &OrderPlaced) -> Result<(), HandlerError> {
     static FAILED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let attempt = format!("{consumer} {}", event.order_id);
@@ -316,7 +316,7 @@ async fn by_id(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     fails("by_id", &event)
 }
 
-/// A row that a retry has left shows nothing of the events that were handled at once.
+/// A row left by a retry proves nothing about events handled at once.
 async fn strategies_without_a_row_per_event_miss_nothing(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -388,7 +388,7 @@ async fn what_is_open_or_unknown_is_said() {
     planted.close().await;
 }
 
-/// A reader of a stream that deletes what was acknowledged would change it.
+/// Reading would change a stream that deletes acknowledged messages.
 #[tokio::test]
 async fn a_stream_that_reading_would_change_is_refused() {
     for retention in [RetentionPolicy::Interest, RetentionPolicy::WorkQueue] {
@@ -415,7 +415,7 @@ async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
         .create_stream(config)
         .await
         .unwrap();
-    // Without it, a stream with retention Interest keeps nothing.
+    // Without a consumer, retention Interest keeps nothing.
     let durable = pull::Config {
         durable_name: Some("billing".to_owned()),
         ..pull::Config::default()
@@ -451,7 +451,6 @@ async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
     planted.close().await;
 }
 
-/// What a stream holds, and its consumers.
 async fn held(stream: &Stream) -> (State, Vec<String>) {
     let state = stream.get_info().await.unwrap().state;
     let mut names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();

@@ -1,4 +1,4 @@
-//! A pseudo-terminal: what a program writes to it can be read, and what is typed reaches the program.
+//! A pseudo-terminal.
 #![cfg(unix)]
 
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Both ends: that of a person, who types and reads, and that of the program.
+/// The user's end and the program's end.
 pub(super) fn open() -> (File, File) {
     let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&person).unwrap();

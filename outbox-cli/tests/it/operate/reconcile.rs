@@ -1,4 +1,4 @@
-//! `outbox reconcile` on real servers: what the stream has lost is counted, and published again with `--yes`.
+//! `outbox reconcile` on real servers.
 
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::EventStream;
@@ -13,7 +13,7 @@ fn counts(answer: &Answer) -> [u64; 3] {
     ["compared", "missing", "published"].map(|key| json[key].as_u64().unwrap())
 }
 
-/// Deletes the stream, with what it remembers.
+/// Also deletes the stream's deduplication state.
 async fn lose(place: &Place) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let jetstream = jetstream::new(client);
@@ -41,7 +41,7 @@ async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
     planted.close().await;
 }
 
-/// Writers may choose ids that do not begin with a time.
+/// Writers may choose ids without a time.
 #[tokio::test]
 async fn ids_of_version_4_are_proved_and_restored() {
     for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {
@@ -75,7 +75,7 @@ async fn ids_of_version_4_are_proved_and_restored() {
     }
 }
 
-/// A consumer with strategy `sequence` takes another source for another aggregate.
+/// For strategy `sequence`, another source means another aggregate.
 #[tokio::test]
 async fn republished_messages_keep_their_source() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
@@ -107,7 +107,6 @@ async fn republished_messages_keep_their_source() {
     place.close().await;
 }
 
-/// The sources of the messages on the stream.
 async fn sources(place: &Place) -> Vec<String> {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let Ok(mut stream) = jetstream::new(client).get_stream(&place.name).await else {

@@ -1,6 +1,7 @@
-//! The printed rights of each role are enough for its work, and for nothing else.
+//! The printed database rights of each role suffice for its work and for nothing else.
 //!
-//! Method: logins that have run nothing but what `outbox print grants` prints for them. What each may do is tried right by right, and then by the real parts.
+//! Method: logins with only the statements of `outbox print grants`, tested per right and with
+//! the real components.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use super::answer::{Answer, Words as _, logged_in, run};
 use super::plant::{OrderPlaced, Planted, dead, failed};
 use crate::place::{Kind, Place, Program, on_both_servers};
 
-/// Each table, and a column that a probe may write.
+/// Each table, with a column that a probe may write.
 const TABLES: [(&str, &str); 13] = [
     ("outbox_messages", "status"),
     ("outbox_aggregates", "last_sequence"),
@@ -33,7 +34,6 @@ const TABLES: [(&str, &str); 13] = [
     ("inbox_operations", "changed"),
 ];
 
-/// A login that has run the printed statements.
 pub(crate) struct Login {
     user: String,
     pub(crate) url: String,
@@ -47,7 +47,6 @@ fn database(kind: Kind) -> &'static str {
     }
 }
 
-/// What the program prints for a role, in the schema of a place.
 fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str, more: &[&str]) -> String {
     let (database, schema) = (database(kind), &place.name);
     let mut words = format!("print grants --database {database} --user {user} --schema {schema}");
@@ -101,7 +100,7 @@ impl Login {
         place.db.execute_unprepared(&drop).await.unwrap();
     }
 
-    /// Refuses the login from now on, and ends its sessions. The servers of PostgreSQL ask for no password.
+    /// Needed because the PostgreSQL test servers accept any password.
     pub(crate) async fn lock_out(&self, kind: Kind, place: &Place) {
         let user = &self.user;
         let statements = match kind {
@@ -119,18 +118,18 @@ impl Login {
         }
     }
 
-    /// Whether the database lets it do this. Nothing stays of what it does.
+    /// Rolls back everything.
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();
         let tried = tx.execute_unprepared(sql).await;
-        // After an error the connection has no transaction on some servers.
+        // After an error, some servers have already ended the transaction.
         let _ = tx.rollback().await;
         let Err(error) = tried else { return true };
         let error = error.to_string();
         let is_denied = ["permission denied", "must be owner", "command denied"]
             .iter()
             .any(|words| error.contains(words));
-        // A row without values breaks a constraint, which the server only sees once it may be written.
+        // The server reports an incomplete row only if writing is allowed.
         let is_incomplete = ["null value", "violates", "doesn't have a default"]
             .iter()
             .any(|words| error.contains(words));
@@ -153,7 +152,7 @@ async fn each_role_may_do_what_the_table_says(kind: Kind) {
         .map(|grant| grant.object.name())
         .collect();
     assert_eq!(of_table, TABLES.iter().map(|(table, _)| *table).collect());
-    // The table of the log is made with the log; `log.rs` has a relay of it.
+    // The log table exists only with a log; see `log.rs`.
     let others = [Role::Http, Role::LogRelay];
     for role in Role::ALL.into_iter().filter(|role| !others.contains(role)) {
         let login = Login::new(kind, place, &[role]).await;
@@ -244,7 +243,7 @@ async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Ki
     planted.close().await;
 }
 
-/// The commands that change nothing, with those that say what a change would do.
+/// Read-only commands and previews.
 pub(super) const READS: [&str; 23] = [
     "status",
     "list",
@@ -294,7 +293,7 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
         .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
     for command in reads {
         let answer = ask(&viewer, &command);
-        // Nobody has paused or changed anything yet.
+        // Nothing is paused or changed yet.
         let is_empty = matches!(command.as_str(), "pause --list" | "audit") && answer.code == Some(5);
         let is_well = is_empty || matches!(answer.code, Some(0 | 3 | 4));
         assert!(is_well && !answer.says("denied"), "{command}: {answer:?}");
@@ -313,13 +312,13 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
         "resume --yes".to_owned(),
     ];
     for command in &changes {
-        // Nobody has paused anything, so there is nothing to be refused.
+        // Nothing is paused, so nothing is denied.
         let refused = if command.starts_with("consumers resume") {
             5
         } else {
             1
         };
-        // An operator is asked first where the command needs what stands before it.
+        // The operator runs first if the command needs its result.
         if !command.contains("cancel-retry") {
             let answer = ask(&viewer, command).expect(refused);
             assert!(
@@ -333,7 +332,7 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     }
     let operation = ask(&viewer, "audit --limit 1 -o name").expect(0).out;
     ask(&viewer, &format!("audit show {}", operation.trim_end())).expect(0);
-    // What the replay has recorded would keep it from being forgotten.
+    // Replayed copies would prevent forgetting.
     let copies = format!(
         "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",
         place.name

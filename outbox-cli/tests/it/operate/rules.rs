@@ -1,4 +1,4 @@
-//! The rules of all commands, by one table: data on the standard output in each form, words on the standard error, and the exit codes.
+//! Rules of all commands: data on standard output, messages on standard error, exit codes.
 
 use clap::CommandFactory as _;
 use outbox::core::Fitness;
@@ -9,17 +9,14 @@ use super::answer::{Answer, ask, at};
 use super::plant::{Planted, dead, failed};
 use crate::place::{Kind, Place};
 
-/// What a command prints.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Prints {
-    /// An array.
     List,
-    /// An object.
     One,
 }
 use Prints::{List, One};
 
-/// Commands that read or preview, on an outbox in which `order/1` backs off and `order/2` is halted; their exit codes.
+/// Read-only commands and previews, with `order/1` in back-off and `order/2` halted.
 const COMMANDS: &[(&str, Prints, i32)] = &[
     ("status", List, 3),
     ("migrate", List, 0),
@@ -64,12 +61,12 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("resume", One, 5),
 ];
 
-/// Commands that are no part of the tables above: they run until they are stopped, print a text that is not about an outbox, or need a log.
+/// Commands that run until stopped, print files or need a log.
 const OTHERS: &[&str] = &["print", "relay check-config", "relay log", "relay run", "serve"];
 
 const FORMATS: [&str; 3] = ["table", "json", "name"];
 
-/// The command lines that answer nothing, with their exit codes: nothing is printed but words.
+/// Commands without data, with their exit codes.
 const REFUSED: &[(&str, i32)] = &[
     ("retry", 2),
     ("resume order/1 --aggregate-type order", 2),
@@ -93,7 +90,7 @@ fn lines(answer: &Answer) -> usize {
     answer.out.lines().count()
 }
 
-/// The answers in all forms hold the same things.
+/// Every format contains the same rows.
 fn check(place: &Place, command: &str, prints: Prints, code: i32) {
     let answer = |format: &str| ask(place, &format!("{command} -o {format}"));
     let answers = FORMATS.map(|format| answer(format).expect(code));
@@ -104,7 +101,7 @@ fn check(place: &Place, command: &str, prints: Prints, code: i32) {
         (Value::Object(_), One) => 1,
         other => panic!("{command}: {other:?}"),
     };
-    // A list without rows is a header; one thing is a text or a row.
+    // An empty list prints a header; a single value prints a text or a row.
     assert!(lines(table) >= count, "{command}: {table:?}");
     assert_eq!(lines(name), count, "{command}: {name:?}");
     for answer in &answers {
@@ -112,7 +109,7 @@ fn check(place: &Place, command: &str, prints: Prints, code: i32) {
             !answer.out.contains("repeat it with `--yes`"),
             "{command}: {answer:?}"
         );
-        // Nothing matched is said in words, unless the data says it.
+        // An empty result is explained, unless the data explains it.
         assert!(
             code != 5 || prints == One || !answer.said.is_empty(),
             "{command}: {answer:?}"
@@ -165,7 +162,7 @@ fn the_help_of_each_command_has_the_exit_codes() {
         }
         let counts = subcommands
             .iter()
-            // They print a text, and look at nothing.
+            // These print files.
             .filter(|command| command.get_name() != "print")
             .map(|command| check(command, &format!("{path} {}", command.get_name())));
         counts.sum()

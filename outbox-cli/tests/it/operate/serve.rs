@@ -1,4 +1,4 @@
-//! `outbox serve` on real servers: what the pages show, and that looking changes nothing.
+//! `outbox serve` on real servers: page contents, and reading changes nothing.
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU32;
@@ -16,7 +16,6 @@ use crate::place::{Kind, Place};
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// `outbox serve` as a child process. It is killed when the test ends.
 pub(crate) struct Served {
     child: Child,
     log: Arc<Mutex<String>>,
@@ -31,12 +30,10 @@ impl Drop for Served {
 }
 
 impl Served {
-    /// Serves the outbox of a place on a free port.
     pub(super) fn start(place: &Place, words: &[&str]) -> Self {
         Self::start_over(place, &place.url, words)
     }
 
-    /// The same over another way to the database.
     pub(super) fn start_over(place: &Place, database: &str, words: &[&str]) -> Self {
         let events =
             "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
@@ -44,14 +41,13 @@ impl Served {
         Self::start_with(place, database, &config, words)
     }
 
-    /// The same with a file of this text.
     pub(crate) fn start_with(place: &Place, database: &str, config: &str, words: &[&str]) -> Self {
         let file = place.folder.path().join("outbox.toml");
         std::fs::write(&file, config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
         command
             .args(["serve", "--address", "127.0.0.1:0"])
-            // Longer than a busy machine stands still.
+            // Longer than a busy machine stalls.
             .args(["--timeout", "60s", "--config"])
             .arg(&file)
             .args(words)
@@ -60,7 +56,6 @@ impl Served {
         Self::launch(command)
     }
 
-    /// Starts a program that serves a dashboard, and says where.
     pub(crate) fn launch(mut command: Command) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -72,12 +67,12 @@ impl Served {
             };
             let line = line.unwrap();
             if let Some((_, address)) = line.split_once("the dashboard is on http://") {
-                // Without the path that it may be under.
+                // Without the mount path.
                 break address.split('/').next().unwrap().to_owned();
             }
             said.push_str(&line);
         };
-        // Nobody may stop reading, or the program could not write on.
+        // Keeps reading, or the program would block on a full pipe.
         let log = Arc::new(Mutex::new(String::new()));
         let writes = log.clone();
         std::thread::spawn(move || {
@@ -90,18 +85,16 @@ impl Served {
         Self { child, log, address }
     }
 
-    /// Kills the server and returns its log.
     pub(crate) fn ended(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // The reader ends with the child, and lets go of its half.
+        // The reader thread ends with the child.
         while Arc::strong_count(&self.log) > 1 {
             std::thread::yield_now();
         }
         self.log.lock().unwrap().clone()
     }
 
-    /// The status and the whole answer to a request with these lines of a header.
     pub(crate) async fn get(&self, path: &str, headers: &[&str]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let mut text = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n");
@@ -159,7 +152,7 @@ async fn pages_show_the_outbox_and_change_nothing() {
     planted.close().await;
 }
 
-/// A page of elsewhere may give its own name the address of this machine.
+/// DNS rebinding: a foreign site may resolve its name to this machine.
 #[tokio::test]
 async fn it_answers_on_this_machine_only_and_to_its_own_names() {
     let variables = [
@@ -183,7 +176,6 @@ async fn it_answers_on_this_machine_only_and_to_its_own_names() {
     planted.close().await;
 }
 
-/// The addresses to which a page links and that begin like this, each once.
 fn links(page: &str, beginning: &str) -> Vec<String> {
     let mut found = Vec::new();
     for link in page.split("href=\"").skip(1) {
@@ -206,7 +198,7 @@ async fn dead_letters_are_found_by_what_failed() {
     planted.publish().await;
     planted.handle().await;
     let served = Served::start(&planted.place, &[]);
-    // The orders have other numbers in their errors, and the same cause.
+    // The errors differ only in numbers, so there is one group.
     let (_, page) = served.get("/dead-letters", &[]).await;
     let alike = links(&page, "/dead-letters?");
     assert_eq!(alike.len(), 1, "{page}");
@@ -236,7 +228,7 @@ async fn a_consumer_that_stands_still_is_shown_with_what_it_has_left_and_a_forec
     planted.placed("3").await;
     planted.publish().await;
     let served = Served::start(&planted.place, &[]);
-    // A look each ten seconds, and a forecast from the second one on.
+    // One look every ten seconds; the second gives a forecast.
     let mut page = String::new();
     eventually("a forecast", async || {
         page = served.get("/", &[]).await.1;

@@ -1,6 +1,4 @@
-//! The pages of `outbox serve` under a login of the database that may only look.
-//!
-//! Method: a login that has run nothing but what `outbox print grants` prints for a viewer.
+//! The dashboard with a viewer login that has only the statements of `outbox print grants`.
 
 use outbox::core::Fitness;
 use outbox_admin::rights::Role;
@@ -11,7 +9,6 @@ use super::rights::Login;
 use super::serve::Served;
 use crate::place::{Kind, on_both_servers};
 
-/// Each page.
 async fn pages(planted: &Planted) -> Vec<String> {
     let handled = planted.placed("0").await;
     planted.publish().await;

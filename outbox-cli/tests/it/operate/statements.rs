@@ -1,5 +1,5 @@
-//! How many statements the overview costs a PostgreSQL server, however many people look, and which sessions commands open there: seen between the program and the
-//! server.
+//! Counts statements and sessions of the dashboard and of commands, through a proxy in front of
+//! PostgreSQL.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use super::rights::READS;
 use super::serve::Served;
 use crate::place::Kind;
 
-/// The bound of a sample without a look at the stream: pauses, backlog, waiting messages, and relays, dead relays and partitions for counts and rows.
+/// Pauses, backlog, waiting messages; relays, dead relays and partitions, each for counts and
+/// rows.
 const SAMPLE_MAX: u64 = 8;
-/// What a look at the stream adds, each ten seconds: the consumers and their tables, and the log.
+/// Every ten seconds: consumers with their tables, and the log.
 const LOOK_MAX: u64 = 2 + 4;
 
-/// Passes on what a program and a server of PostgreSQL say, and counts the statements.
 struct Counter {
     address: String,
     statements: Arc<AtomicU64>,
-    /// What each session began with.
+    /// Startup message of each session.
     sessions: Sessions,
 }
 
@@ -59,7 +59,6 @@ impl Counter {
         }
     }
 
-    /// The sessions that have begun since this was asked before.
     fn sessions(&self) -> Vec<String> {
         std::mem::take(&mut *self.sessions.lock().unwrap())
     }
@@ -69,7 +68,7 @@ impl Counter {
     }
 }
 
-/// Passes on the messages of a program. Before the start of a session they have no type; `E` and `Q` let the server execute a statement.
+/// Messages before the session start have no type. `E` and `Q` execute a statement.
 async fn count(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
@@ -87,12 +86,12 @@ async fn count(
         head.extend(length.to_be_bytes());
         let mut body = vec![0; length as usize - 4];
         client.read_exact(&mut body).await?;
-        // The driver asks with an empty statement whether a session is still there.
+        // The driver pings with an empty statement.
         let is_ping = body.starts_with(b"/* SQLx ping */");
         if matches!(head.first(), Some(b'E' | b'Q')) && has_begun && !is_ping {
             statements.fetch_add(1, Ordering::SeqCst);
         }
-        // The server answers a question for TLS with a byte, and the session begins with the next message.
+        // The server answers a TLS request with one byte; the session starts with the next message.
         if !has_begun && !body.starts_with(&SSL_REQUEST.to_be_bytes()) {
             has_begun = true;
             let begin = String::from_utf8_lossy(&body).into_owned();
@@ -109,7 +108,7 @@ async fn overview(served: &Served) -> String {
     page
 }
 
-/// When the values of a page were read. Samples are seconds apart.
+/// Identifies the sample of a page.
 fn read_at(page: &str) -> String {
     let (_, time) = page.split_once("Read at <time>").unwrap();
     time.split('<').next().unwrap().to_owned()
@@ -139,7 +138,7 @@ async fn the_overview_costs_a_few_statements_however_many_people_look() {
     while rounds.len() < 6 {
         let mut now = before;
         eventually("the next sample", async || {
-            // Twenty people look at a time. On a busy machine they may see several samples.
+            // A busy machine may produce several samples.
             let overviews = (0..20).map(|_| overview(&served));
             for shown in futures_util::future::join_all(overviews).await {
                 known.insert(read_at(&shown));
@@ -156,7 +155,7 @@ async fn the_overview_costs_a_few_statements_however_many_people_look() {
         page.contains("<dt>Deferred</dt><dd>1</dd>"),
         "the statement for waiting messages is needed: {page}"
     );
-    // Each sample may be the first after a look at the stream, which comes each ten seconds.
+    // Any sample may include a look at the stream.
     for (samples, statements) in &rounds {
         assert!(*statements <= (SAMPLE_MAX + LOOK_MAX) * samples, "{rounds:?}");
     }
@@ -166,10 +165,10 @@ async fn the_overview_costs_a_few_statements_however_many_people_look() {
     planted.close().await;
 }
 
-/// The program is waited for without the runtime, so what passes on its words has threads of its own.
+/// Commands block the runtime, so the proxy needs its own threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_that_only_read_have_sessions_that_cannot_write() {
-    // What these say, or would do, is read by a session of those that do it; a doctor looks at sessions as relays get them.
+    // Commands that need a session of the changing kind; a doctor uses ordinary sessions.
     const OTHERS: [&str; 8] = [
         "doctor",
         "reconcile",

@@ -1,4 +1,4 @@
-//! `outbox timeline` on real servers: what was recorded, published, handled, given up and not yet read.
+//! `outbox timeline` on real servers.
 
 use outbox::core::{Fitness, MessageId};
 use outbox::nats::EventStream;
@@ -16,7 +16,6 @@ fn timeline(planted: &Planted, more: &[&str]) -> Answer {
     )
 }
 
-/// Each consumer of an event, with what it has made of it.
 fn effects(event: &Value) -> Vec<(&str, &str)> {
     let effects = event["effects"].as_array().unwrap().iter();
     effects
@@ -29,7 +28,6 @@ fn effects(event: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Whether an event is said to be published and not on the stream.
 fn is_told_as_gone(planted: &Planted, id: MessageId) -> bool {
     let text = ask(&planted.place, "timeline order/1").expect(0).out;
     text.contains(&format!("    not on the stream\n      next: outbox why {id}"))
@@ -49,7 +47,7 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
     let dead_letter = planted.placed("1").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, dead_letter, dead(true)).await;
-    // A consumer that has read everything and keeps no rows.
+    // A consumer that has read everything and writes no rows.
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
     let config = pull::Config {
@@ -110,7 +108,7 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
     planted.close().await;
 }
 
-/// The service records in one database, and the consumer handles in another one, which the file names with the same stream.
+/// Service and consumer use different databases, listed in the file with the same stream.
 #[tokio::test]
 async fn a_timeline_reads_inboxes_in_the_databases_of_other_outboxes() {
     let (Some(service), Some(consumer)) = (

@@ -1,7 +1,7 @@
-//! The commands that only look, by somebody who may only look: in the database and on NATS at once.
+//! Read-only commands with viewer rights in the database and on NATS.
 //!
-//! Method: a login of the database and users of NATS with what `outbox print` prints for them. The log of the NATS server must not tell of any request that it has
-//! refused.
+//! Method: logins and users as printed by `outbox print`. The log of the NATS server must show
+//! no denied request.
 
 use outbox::core::Fitness;
 use outbox_admin::rights::Role;
@@ -12,7 +12,7 @@ use super::plant::{Planted, dead, failed};
 use super::rights::{Login, READS};
 use crate::place::{Kind, on_both_servers};
 
-/// What reads messages on the stream, and so needs the permissions of a reader.
+/// Commands that read messages on the stream and need a reader's permissions.
 const READ_THE_STREAM: [&str; 4] = [
     "timeline order/0",
     "prove --since 1h --until 0s",
@@ -20,10 +20,8 @@ const READ_THE_STREAM: [&str; 4] = [
     "why order/0",
 ];
 
-/// What a command says of something that it was not shown.
 const NOT_SHOWN: [&str; 5] = ["denied", "denies", "cannot be", "not seen", "no answer within"];
 
-/// The first line about something that was not shown.
 fn not_shown(answer: &Answer) -> Option<&str> {
     let mut lines = answer.out.lines().chain(answer.said.lines());
     lines.find(|line| NOT_SHOWN.iter().any(|words| line.contains(words)))
@@ -61,7 +59,7 @@ async fn who_may_only_look_sees_everything(kind: Kind) {
     ];
     for command in READS.map(str::to_owned).into_iter().chain(shows) {
         let answer = ask(&command);
-        // Nobody has paused or changed anything.
+        // Nothing is paused or changed.
         let is_empty = matches!(command.as_str(), "pause --list" | "audit") && answer.code == Some(5);
         assert!(
             is_empty || matches!(answer.code, Some(0 | 3 | 4)),
@@ -74,7 +72,7 @@ async fn who_may_only_look_sees_everything(kind: Kind) {
         [""; 0],
         "a request that the printed permissions do not grant"
     );
-    // Without the permissions of a reader, a command says so.
+    // Without a reader's permissions, a command reports the denial.
     let words = ["why", "order/0"];
     let unread = logged_in(place, &viewer.url, &server.url("viewer"), &words);
     assert!(!unread.says("on-stream"), "{unread:?}");

@@ -1,4 +1,5 @@
-//! `outbox why`: each cause is planted on real servers, and named with its next command and its exit code.
+//! `outbox why`: every cause is produced on real servers and named with its next command and
+//! exit code.
 
 mod consumers;
 
@@ -13,7 +14,7 @@ use super::causes::stream;
 use super::plant::{LONG, Planted, dead, failed};
 use crate::place::{Kind, on_each_database};
 
-/// A cause that is not expected below was planted on no server.
+/// Every cause must occur in these files.
 #[test]
 fn each_cause_is_planted() {
     let text = concat!(
@@ -34,7 +35,6 @@ fn each_cause_is_planted() {
     }
 }
 
-/// Asks, and checks the causes, the exit code, and a part of the sentence of the first.
 #[track_caller]
 fn check(answer: Answer, code: i32, causes: &[&str], text: &str) {
     let answer = answer.expect(code);
@@ -121,7 +121,7 @@ async fn what_waits_for_a_time(kind: Kind) {
         "waits behind #1 order.placed",
     );
     let (first, second) = (planted.placed("2").await, planted.placed("2").await);
-    // The relay sets the delayed one aside meanwhile, which changes no answer.
+    // The relay defers the delayed message, which changes no answer.
     planted.settle(&leases, first, failed()).await;
     check(why(&planted, delayed), 0, &["delayed"], "its own time comes in");
     check(
@@ -147,7 +147,6 @@ async fn what_waits_for_a_time(kind: Kind) {
     planted.close().await;
 }
 
-/// `status` and `why` name the stream that is full, and the command that mends it.
 fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
     let place = &planted.place;
     let status = ask(place, "status -o json").expect(4).json();
@@ -164,7 +163,7 @@ fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
     assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
 }
 
-/// A subject that is full, of a stream that is not.
+/// A full subject on a stream with space.
 async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &jetstream::Context) {
     let place = &planted.place;
     let subject = format!("{}.one", place.name);
@@ -186,7 +185,7 @@ async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &
         (&edit.into(), &WITHOUT_LIMIT_PER_SUBJECT.into()),
         "{told}"
     );
-    // What it says can be done in one step, and one of both alone cannot.
+    // The repair works in one step; neither setting can change alone.
     let limit = async |refuses: bool, most: i64| {
         let mut config = context
             .get_stream(&place.name)
@@ -212,7 +211,7 @@ async fn what_the_broker_refuses(kind: Kind) {
     stream(place, |config| config.subjects = vec![other.clone()]).await;
     let (first, second) = (planted.placed("1").await, planted.placed("1").await);
     let (_, leases) = planted.relay(Fitness::Fit).await;
-    // What has not failed yet is left to the relay.
+    // Messages without a failure are left to the relay.
     check(
         why(&planted, first),
         3,
@@ -323,7 +322,8 @@ async fn what_was_published(kind: Kind) {
     planted.close().await;
 }
 
-/// Numbers have no holes, so a deleted row is seen. Whether its event was published is not known.
+/// Sequences have no gaps, so a deleted row is detected. Whether its event was published is
+/// unknown.
 async fn what_was_deleted(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;

@@ -1,4 +1,4 @@
-//! A server that is away: one finding, without a wait for each question.
+//! An unavailable server is one finding and one wait.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::checks;
 use crate::operate::answer::{Answer, logged_in};
 use crate::place::{Kind, Place};
 
-/// With a bound that no test would wait for even once.
+/// With a timeout longer than any test.
 async fn doctor(place: Place, database: &'static str, nats: &'static str) -> Answer {
     let asked = tokio::task::spawn_blocking(move || {
         logged_in(&place, database, nats, "doctor -o json --timeout 10m")
@@ -34,7 +34,7 @@ async fn servers_that_refuse_connections_are_one_finding_each() {
     }
 }
 
-/// The kernel accepts the connections, and no server answers.
+/// The kernel accepts connections, but no server answers.
 #[tokio::test]
 async fn commands_end_within_their_bound_where_nobody_answers() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
@@ -62,7 +62,7 @@ async fn commands_end_within_their_bound_where_nobody_answers() {
             let words: Vec<&str> = command.split(' ').chain(["--timeout", "1s"]).collect();
             let begins = Instant::now();
             let answer = logged_in(&place, &database, &nats, &words);
-            // One second for the database, 5 s for NATS, and time on a busy machine.
+            // 1 s for the database, 5 s for NATS, and a margin for busy machines.
             assert!(begins.elapsed() < Duration::from_secs(30), "{scheme} {command}");
             assert!(
                 !matches!(answer.code, Some(0 | 5)),
@@ -75,8 +75,8 @@ async fn commands_end_within_their_bound_where_nobody_answers() {
     place.close().await;
 }
 
-/// PgBouncer refuses parameters of the program's sessions. The doctor names the pooler, and other
-/// commands name the parameter.
+/// PgBouncer rejects session parameters. The doctor names the pooler, other commands the
+/// parameter.
 #[tokio::test]
 async fn a_pooler_is_named_by_commands() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -96,7 +96,7 @@ async fn a_pooler_is_named_by_commands() {
     for (words, said) in [
         (&["doctor"][..], "through a pooler"),
         (&["status"], "unsupported startup parameter"),
-        // Its sessions have none.
+        // Its sessions have no parameters.
         (&["migrate"], "missing"),
     ] {
         let answer = logged_in(&place, pooler.url(), &place.nats, words);

@@ -1,4 +1,4 @@
-//! Trouble in the database.
+//! Database problems.
 
 use std::path::Path;
 
@@ -38,7 +38,6 @@ async fn what_fits_has_no_finding_and_a_missing_table_is_one(kind: Kind) {
     planted.close().await;
 }
 
-/// The schema with its dot, or nothing.
 fn schema(place: &Place) -> String {
     place
         .schema
@@ -97,12 +96,11 @@ async fn pauses_that_hold_nothing_are_found(kind: Kind) {
     planted.close().await;
 }
 
-/// Runs a command as a person would who copies it.
 async fn run(place: &Place, command: &str) {
     ask(place, command.trim_start_matches("outbox ")).expect(0);
 }
 
-/// Somebody deleted the pause by hand. What it held waits for ever, and nothing else says so.
+/// The pause was deleted by hand, so its messages wait forever. Only the doctor reports it.
 async fn what_is_held_without_a_pause_is_found_and_released_by_the_next_command(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
@@ -144,7 +142,7 @@ async fn a_file_without_a_write_ahead_log_is_found_and_mended_by_the_next_comman
     planted.close().await;
 }
 
-/// `status` and a viewer's `doctor` see a setting of the database that their own sessions override.
+/// `status` and a viewer's `doctor` detect a setting that their own sessions override.
 #[tokio::test]
 async fn a_database_that_only_reads_is_found() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {

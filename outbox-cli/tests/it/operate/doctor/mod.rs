@@ -1,4 +1,4 @@
-//! `outbox doctor`: each trouble is planted on real servers, and found with what was seen, what is needed and what mends it.
+//! `outbox doctor`: each problem is produced on real servers and found with its repair.
 
 mod away;
 mod database;
@@ -16,8 +16,7 @@ use super::answer::{Answer, ask};
 use super::plant::Planted;
 use crate::place::{Kind, Place};
 
-/// The checks that have found something, each with what it is about. Without the settings of the
-/// test servers, which sync nothing.
+/// Ignores settings of the test servers, which do not sync.
 fn found(answer: &Answer) -> Vec<(String, String)> {
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let json = answer.json();
@@ -47,12 +46,10 @@ fn checks(answer: &Answer) -> Vec<String> {
     found(answer).into_iter().map(|(check, _)| check).collect()
 }
 
-/// The command that mends what a check has found.
 fn next(answer: &Answer, check: &str) -> String {
     of_finding(answer, check, "next")
 }
 
-/// The statement in the advice about what a check has found.
 fn statement(answer: &Answer, check: &str) -> String {
     let advice = of_finding(answer, check, "advice");
     let (_, statement) = advice.split_once(": ").unwrap();
@@ -87,7 +84,6 @@ async fn settings(place: &Place) -> Config {
     stream.cached_info().config.clone()
 }
 
-/// An outbox with a relay, a bounded stream, and the tables of an inbox. Nothing is wrong with it.
 async fn sound(kind: Kind) -> Option<Planted> {
     let planted = Planted::open(kind).await?;
     if let Kind::Sqlite = kind {

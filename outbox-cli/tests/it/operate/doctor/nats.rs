@@ -1,4 +1,4 @@
-//! Trouble on NATS, and servers that are away.
+//! NATS problems, and unavailable servers.
 
 use std::time::Duration;
 
@@ -32,7 +32,6 @@ async fn servers_that_are_away_are_found_and_the_others_looked_at() {
     planted.close().await;
 }
 
-/// The stream that a command of the program `nats` makes.
 fn added(command: &str) -> Config {
     let command = command.split("; ").next().unwrap();
     let mut words = command.strip_prefix("nats stream add ").unwrap().split(' ');
@@ -49,7 +48,7 @@ fn added(command: &str) -> Config {
             }
             ("--dupe-window", _) => config.duplicate_window = Duration::from_secs(number()),
             ("--max-age", _) => config.max_age = Duration::from_secs(number()),
-            // A server reserves them, and the tests' one may not have as many.
+            // The server reserves these bytes, and the test server has little space.
             ("--max-bytes", _) => config.max_bytes = number().min(1 << 20).try_into().unwrap(),
             ("--replicas", _) => config.num_replicas = number().try_into().unwrap(),
             ("--discard", "new") => config.discard = DiscardPolicy::New,
@@ -73,7 +72,7 @@ async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
     context.delete_stream(&place.name).await.unwrap();
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["stream"]);
-    // The command is for people, who may not know the library, and makes a stream in which nothing is found.
+    // The command must not mention the library, and the created stream must have no findings.
     assert!(!answer.out.contains("EventStream"), "{answer:?}");
     context
         .create_stream(added(&next(&answer, "stream")))
@@ -212,7 +211,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
             .map(|(check, _)| check)
             .collect::<Vec<_>>()
     };
-    // The handler has failed, and its dead letter waits for a decision.
+    // The failed event is an open dead letter.
     assert_eq!(names(&doctor(place, &[]).expect(3)), ["consumer-dead-letters"]);
     ask(place, "dead-letters discard --all --yes").expect(0);
     assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
@@ -240,7 +239,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     );
     context(place).await.update_stream(good.clone()).await.unwrap();
 
-    // The event that is published now waits for a process of the consumer.
+    // This event waits for a consumer process.
     planted.placed("2").await;
     planted.publish().await;
     planted.announce(Fitness::Fit).await;
@@ -252,7 +251,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
         ..good
     };
     context(place).await.update_stream(short).await.unwrap();
-    // Half of the age passes before it is in danger.
+    // The warning starts at half of `max_age`.
     eventually("a message that is nearly too old", async || {
         doctor(place, &[]).code == Some(4)
     })

@@ -1,4 +1,4 @@
-//! One table of the outbox was restored alone, or its clock was set back.
+//! One table restored alone, or a clock set back.
 
 use sea_orm::ConnectionTrait as _;
 
@@ -10,7 +10,6 @@ async fn execute(place: &Place, sql: &str) {
     place.db.execute_unprepared(sql).await.unwrap();
 }
 
-/// A table as SQL writes it.
 fn table(place: &Place, name: &str) -> String {
     let schema = place.schema.as_ref();
     schema.map_or(name.to_owned(), |schema| format!("{schema}.{name}"))

@@ -1,4 +1,4 @@
-//! `outbox why` about consumers: what keeps a message that is on the stream from its effect.
+//! `outbox why` about consumers of a message on the stream.
 
 use futures_util::StreamExt as _;
 use outbox::core::MessageId;
@@ -12,7 +12,6 @@ use crate::operate::answer::ask;
 use crate::operate::plant::{OrderPlaced, Planted};
 use crate::place::{Kind, on_each_database};
 
-/// Changes all rows of a table of the inboxes.
 async fn set(planted: &Planted, table: &str, what: &str) {
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
     let schema = schema.unwrap_or_default();
@@ -20,7 +19,6 @@ async fn set(planted: &Planted, table: &str, what: &str) {
     planted.place.execute(&sql).await;
 }
 
-/// Lets the inboxes say of all that they know that it has this status.
 async fn set_effects(planted: &Planted, status: u8) {
     set(planted, "inbox_messages", &format!("status = {status}")).await;
 }
@@ -82,7 +80,7 @@ async fn what_has_no_effect(kind: Kind) {
     planted.close().await;
 }
 
-/// A process has taken the second message and is at work; the first one has failed.
+/// The first message has failed and the second is in progress.
 async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: MessageId) {
     let place = &planted.place;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
@@ -130,7 +128,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
     };
     let place = &planted.place;
     planted.placed("1").await;
-    // Of the same aggregate, so that it comes second on the stream.
+    // The same aggregate, so the message is second on the stream.
     let second = planted.placed("1").await;
     planted.publish().await;
     planted.make_inbox().await;
@@ -151,7 +149,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
         "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
     );
     what_is_said_of_a_full_consumer(&planted);
-    // Once it goes on, the server has something for it.
+    // After the acknowledgement, the server can deliver again.
     taken.double_ack().await.unwrap();
     check(
         why(&planted, second),
@@ -162,7 +160,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
     planted.close().await;
 }
 
-/// The command that `why` names, and `doctor`, say the same as it.
+/// `consumers lag` and `doctor` agree with `why`.
 fn what_is_said_of_a_full_consumer(planted: &Planted) {
     let words = ["consumers", "lag", "narrow", "-o", "json"];
     let lag = ask(&planted.place, &words).expect(3).json();
@@ -181,7 +179,7 @@ async fn count(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// The second event has left the stream, and a process holds the third one.
+/// The second event has left the stream, and a process holds the third.
 async fn what_waits_for_an_earlier_number(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -220,7 +218,7 @@ async fn what_waits_for_an_earlier_number(kind: Kind) {
         &["consumer-gap", "on-stream"],
         "#2 has failed there and is tried again, and this one waits for it",
     );
-    // Its turn has come.
+    // The event is next.
     set(&planted, "inbox_sequences", "failing = NULL, last_sequence = 2").await;
     check(
         why(&planted, third),
@@ -228,7 +226,7 @@ async fn what_waits_for_an_earlier_number(kind: Kind) {
         &["on-stream"],
         "has not said what became of it",
     );
-    // The numbers of another service say nothing of this event.
+    // Sequences of another service are irrelevant.
     set(&planted, "inbox_sequences", "last_sequence = 1, source = 'till'").await;
     check(
         why(&planted, third),
