@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::change::Change;
 use crate::serial;
 
-/// Messages per call of the store. Each call may scan the whole table, so the step is large.
+/// Large, because each call may scan the whole table.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 /// Result of a change.
@@ -23,23 +23,23 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 pub struct Applied {
     /// The change.
     pub change: Change,
-    /// Number of messages changed, copied or deleted.
+    /// Messages changed, copied or deleted.
     pub messages: u64,
-    /// The recorded operation; `None` if nothing changed.
+    /// The operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// Runs an operation of [`Change::operation`] until nothing is left, or continues an interrupted
-/// one. Each transaction changes at most 1,000 messages and updates the operation.
+/// Runs an operation of [`Change::operation`] to its end, or continues it. Commits at most 1,000
+/// messages at a time, with the operation.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. A second call with the same operation continues; no message is changed twice.
+/// [`StoreError`]. Call again with the same operation to continue; no message changes twice.
 ///
 /// # Cancellation
 ///
-/// Same as after an error.
+/// As after an error.
 pub async fn carry_out(
     store: &impl OutboxAudit,
     change: Change,
@@ -56,13 +56,12 @@ pub async fn carry_out(
     })
 }
 
-/// Forgets aggregates and records the operation in one transaction. Returns the id of the
-/// operation, or `None` if nothing was forgotten.
+/// Forgets aggregates and records the operation, in one transaction. Returns the operation id,
+/// or `None` if nothing was forgotten.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. After a crash, either all aggregates are forgotten and the operation is
-/// recorded, or nothing has changed.
+/// [`StoreError`].
 pub async fn apply_forget(
     store: &impl OutboxAudit,
     aggregates: &[Aggregate],
@@ -78,8 +77,8 @@ pub async fn apply_forget(
     Ok((forgotten, is_written.then_some(operation.id)))
 }
 
-/// Ends the back-off of a blocked aggregate now and records the operation in one transaction.
-/// Returns the id of the operation, or `None` if the aggregate is not blocked or is halted.
+/// Ends the back-off of an aggregate and records the operation, in one transaction. Returns the
+/// operation id, or `None` if the aggregate is not blocked or is halted.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Reads recorded operations and the present state of their messages.
+//! Reads recorded operations and the state of their messages.
 //!
 //! Invariant: reads only.
 
@@ -31,7 +31,7 @@ pub struct OperationRow {
     /// Kind: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`,
     /// `reconcile`, `init-log`, `drop-log`, or a kind of the inbox.
     pub kind: String,
-    /// Whether the operation has finished. If not, it is running or was interrupted.
+    /// Whether finished. Otherwise running or interrupted.
     pub is_finished: bool,
     /// Who started the operation.
     pub actor: String,
@@ -39,8 +39,7 @@ pub struct OperationRow {
     pub reason: Option<String>,
     /// Selection criteria by name. Empty: everything.
     pub scope: Value,
-    /// Exact number of messages (or other objects) changed or copied, counted in the transactions
-    /// of the change.
+    /// Exact number of messages or other objects changed.
     pub changed: u64,
     /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time_if_any")]
@@ -66,31 +65,29 @@ impl From<&Operation> for OperationRow {
     }
 }
 
-/// One operation with the present state of its messages.
+/// An operation with its messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OperationDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: OperationRow,
-    /// Number of recorded message ids: the first 1,000 messages changed or created. The counts
-    /// below cover only these.
+    /// Number of recorded message ids, at most the first 1,000. The counts below cover these.
     pub named: u64,
-    /// Whether all changed messages have a recorded id.
+    /// Whether every changed message has a recorded id.
     pub names_all: bool,
     /// Published and still in the outbox.
     pub published: u64,
-    /// Still to be published: pending, waiting or logged. Consumer dead letters: marked for retry.
+    /// Pending, waiting or logged. Consumer dead letters: marked for retry.
     pub pending: u64,
-    /// Dead letters now: failed again after a retry, or skipped as requested. Consumer dead
-    /// letters: open because the retry failed again, is running or was cancelled.
+    /// Dead letters now: failed again, or skipped. Consumer dead letters: open, being retried or
+    /// cancelled.
     pub dead: u64,
-    /// No longer in the outbox: deleted after publishing, or forgotten. Consumer dead letters:
-    /// handled or discarded.
+    /// Deleted after publishing, or forgotten. Consumer dead letters: handled or discarded.
     pub gone: u64,
-    /// Most frequent errors of the dead letters.
+    /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Number of dead letters whose error is not listed.
+    /// Dead letters with other errors.
     pub errors_unlisted: u64,
     /// Outcome, in one sentence.
     pub outcome: String,
@@ -112,8 +109,7 @@ pub async fn list_operations(
     Ok(operations.iter().map(OperationRow::from).collect())
 }
 
-/// One operation with the state of its messages; `None` if the id is unknown. Reads at most
-/// 1,000 messages by id.
+/// One operation; `None` if unknown. Reads at most 1,000 messages by id.
 ///
 /// # Errors
 ///
@@ -129,8 +125,8 @@ pub async fn show_operation(
     Ok(Some(detail(&operation, found.named, &found.messages)))
 }
 
-/// At most `limit` operations on consumers and their dead letters, newest first. A database
-/// without inbox tables has none.
+/// At most `limit` operations on consumers and dead letters, newest first; none without inbox
+/// tables.
 ///
 /// # Errors
 ///
@@ -150,8 +146,7 @@ fn has_no_inbox(error: &DbErr) -> bool {
     DatabaseAnswer::is_table_missing(error, "inbox_operations")
 }
 
-/// One operation on consumers or their dead letters; `None` if the id is unknown. Counts: marked
-/// for retry = pending, open = dead, absent = gone (handled or discarded).
+/// One operation on consumers or dead letters; `None` if unknown.
 ///
 /// # Errors
 ///
@@ -203,7 +198,6 @@ pub async fn show_inbox_operation(
     }))
 }
 
-/// A dead letter that is being retried counts as open until the retry has ended.
 fn became(operation: &Operation, gone: u64, marked: u64, open: u64) -> String {
     let why = if operation.kind == OperationKind::RetryLetters && open > 0 {
         ": failed again, being tried, or cancelled"

@@ -18,7 +18,7 @@ use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
 use crate::words::{count, counted};
 
-/// Maximum number of messages a preview counts. Changes have no such bound.
+/// Maximum number of messages counted by a preview.
 pub const PREVIEW_MAX: u32 = 100_000;
 
 const ERRORS_MAX: usize = 10;
@@ -30,7 +30,7 @@ const ERRORS_MAX: usize = 10;
 pub enum Change {
     /// Makes dead letters pending again.
     Retry,
-    /// Releases halted aggregates and leaves their dead letters behind.
+    /// Releases halted aggregates without their dead letters.
     Skip,
     /// Records copies of published messages and dead letters.
     Replay,
@@ -63,7 +63,7 @@ impl Change {
         }
     }
 
-    /// The change of an operation; `None` for other kinds of operation.
+    /// The change of an operation; `None` for other kinds.
     #[must_use]
     pub fn of(operation: &Operation) -> Option<Self> {
         Self::ALL
@@ -71,8 +71,8 @@ impl Change {
             .find(|change| change.kind() == operation.kind)
     }
 
-    /// A new operation for [`carry_out`](crate::carry_out), on the first `first` messages of the
-    /// selection, or on all.
+    /// A new operation for [`carry_out`](crate::carry_out), on all selected messages or the first
+    /// ones.
     #[must_use]
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
         let scope = OperationScope::messages(self.narrow(selection)).first(first);
@@ -108,7 +108,7 @@ pub struct Preview {
     pub change: Change,
     /// Messages to be changed or copied.
     pub messages: u64,
-    /// Whether the counts are complete. Counting stops after [`PREVIEW_MAX`] selected messages.
+    /// Whether complete: counting stops after [`PREVIEW_MAX`] messages.
     pub is_complete: bool,
     /// Number of aggregates of these messages.
     pub aggregates: u64,
@@ -116,43 +116,40 @@ pub struct Preview {
     pub halts_ended: u64,
     /// Messages published in order, or unsequenced.
     pub in_order: u64,
-    /// Messages that may follow later ones of their aggregate, or leave a gap in its sequence.
+    /// Messages published out of order, or left as a gap.
     pub out_of_order: u64,
-    /// When the oldest of these messages was recorded.
+    /// Oldest recording time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_from: Option<OffsetDateTime>,
-    /// When the newest of these messages was recorded.
+    /// Newest recording time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_until: Option<OffsetDateTime>,
     /// Number of messages per event type.
     pub event_types: BTreeMap<String, u64>,
-    /// Most frequent errors. While the cause holds, a retry fails again.
+    /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Number of messages whose error is not listed.
+    /// Messages with other errors.
     pub errors_unlisted: u64,
-    /// Whether the causes still hold. Filled by [`look_ahead`](crate::look_ahead).
+    /// State of the causes, from [`look_ahead`](crate::look_ahead).
     pub causes: Vec<CauseNow>,
-    /// Effects on order and on consumers, one sentence each.
+    /// Effects, one sentence each.
     pub effects: Vec<String>,
-    /// Retry and replay: the first messages of the change, at most 100.
-    /// [`look_ahead`](crate::look_ahead) checks their causes.
+    /// First messages of a retry or replay, at most 100, for [`look_ahead`](crate::look_ahead).
     #[serde(skip)]
     pub first: Vec<MessageId>,
 }
 
-/// An error and its number of messages. Errors that differ only in numbers, ids or quoted parts
-/// count as one.
+/// Messages with the same error, apart from numbers, ids and quoted parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ErrorCount {
-    /// Error text, with `<n>` in place of the parts that differ.
+    /// Error, with `<n>` for parts that differ.
     pub error: String,
     /// Number of messages with this error.
     pub messages: u64,
 }
 
-/// Previews a change to the selected messages. Reads up to [`PREVIEW_MAX`] messages, without
-/// payloads.
+/// Previews a change. Reads up to [`PREVIEW_MAX`] messages, without payloads.
 ///
 /// # Errors
 ///
@@ -166,8 +163,7 @@ pub async fn preview(
     read(store, change, selection, first, None).await
 }
 
-/// Previews the remainder of an interrupted operation, as [`preview`] does; `None` if the
-/// operation does not change messages.
+/// Previews the rest of an operation; `None` if it changes no messages.
 ///
 /// # Errors
 ///

@@ -11,8 +11,8 @@ use crate::serial;
 use crate::verdict::{Reason, State};
 use crate::words::{at_least, counted, in_words};
 
-/// Age of the oldest unacknowledged message from which a consumer is behind. The alert in
-/// `docs/monitoring` uses the same value.
+/// Age of the oldest unacknowledged message from which a consumer is behind, as in the alert of
+/// `docs/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
@@ -28,25 +28,24 @@ pub struct ConsumerRow {
     pub state: State,
     /// Problems, worst first.
     pub reasons: Vec<Reason>,
-    /// Messages not yet delivered; `None` if the broker has no such consumer.
+    /// Undelivered messages; `None` without such a consumer.
     pub undelivered: Option<u64>,
     /// Messages delivered but not acknowledged.
     pub unacknowledged: Option<u64>,
-    /// Age on the stream of the oldest message that is undelivered or unacknowledged.
+    /// Age of the oldest undelivered or unacknowledged message.
     #[serde(rename = "oldest_seconds", serialize_with = "serial::seconds_if_any")]
     pub oldest: Option<Duration>,
-    /// Ack floor: the stream sequence up to which every message is acknowledged.
+    /// Ack floor, as a stream sequence.
     pub floor: Option<u64>,
-    /// Whether a process has an open pull request right now.
+    /// Whether a process has an open pull request.
     pub is_receiving: Option<bool>,
-    /// Open dead letters, counted up to 10,000. `None`: see `unseen`.
+    /// Open dead letters, at most 10,000. `None`: see `unseen`.
     pub dead_letters_open: Option<u64>,
-    /// Dead letters marked for retry, counted up to 10,000 together with the open ones. `None`: see
-    /// `unseen`.
+    /// Dead letters marked for retry, at most 10,000 with the open ones. `None`: see `unseen`.
     pub dead_letters_marked: Option<u64>,
-    /// Reason of the pause; `None` if not paused or not known, see `unseen`.
+    /// Reason of a pause; `None` without one, or see `unseen`.
     pub paused: Option<String>,
-    /// Why dead letters and pauses are unknown; `None` if they are known.
+    /// Why dead letters and pauses are unknown.
     pub unseen: Option<String>,
     #[serde(skip)]
     max_unacknowledged: Option<u64>,
@@ -54,15 +53,13 @@ pub struct ConsumerRow {
     watched: Option<Watched>,
 }
 
-/// Summary of several observations of one consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watched {
     over: Duration,
-    /// At least one observation saw an open pull request.
     asked: bool,
-    /// The ack floor rose, or the number of unacknowledged messages fell.
+    /// The ack floor rose, or fewer messages were unacknowledged.
     advanced: bool,
-    /// Messages were unacknowledged, so a process may be busy with them.
+    /// A process may be busy with unacknowledged messages.
     busy: bool,
 }
 
@@ -76,9 +73,9 @@ pub enum ConsumerTrouble {
     Paused,
     /// Unacknowledged messages have reached `max_ack_pending`.
     Full,
-    /// The oldest message is old and the ack floor did not move between observations.
+    /// The oldest message is old and the ack floor is stuck.
     Hanging,
-    /// Messages are undelivered and no observation saw an open pull request.
+    /// Messages are undelivered and no observation saw a pull request.
     Idle,
     /// The oldest message is old.
     Behind,
@@ -123,7 +120,7 @@ impl ConsumerRow {
         row
     }
 
-    /// Whether another observation could settle if a process pulls messages or the ack floor moves.
+    /// Whether another observation could show a pull request or progress.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let watched = self.watched.unwrap_or(Watched {
@@ -159,7 +156,7 @@ impl ConsumerRow {
         self.judge();
     }
 
-    /// Adds an earlier observation of the same consumer, made `over` ago.
+    /// Adds an observation made `over` ago.
     pub fn look_back(&mut self, earlier: &Self, over: Duration) {
         self.watched = Some(Watched {
             over,
@@ -176,7 +173,7 @@ impl ConsumerRow {
         self.state = self.reasons.first().map_or(State::Well, |reason| reason.state);
     }
 
-    /// Problems of the consumer, each with a sentence.
+    /// Problems, each with a sentence.
     #[must_use]
     pub fn troubles(&self) -> Vec<(ConsumerTrouble, Reason)> {
         let mut troubles: Vec<_> = self.of_stream().into_iter().collect();
@@ -257,8 +254,6 @@ impl ConsumerRow {
     }
 }
 
-/// The sentence for [`ConsumerTrouble::Full`]; `None` if nothing is undelivered or the limit is
-/// not reached.
 pub(crate) fn handed_no_more(undelivered: u64, unacknowledged: u64, max: Option<u64>) -> Option<String> {
     let max = max.filter(|max| undelivered > 0 && unacknowledged >= *max)?;
     Some(format!(
@@ -281,8 +276,7 @@ pub async fn consumer<S: Subscriber>(
     Ok(ConsumerRow::of_lag(name, lag))
 }
 
-/// State of the named consumers and of every paused consumer, sorted by name. Needs two database
-/// queries.
+/// State of the named consumers and all paused ones, by name. Two database queries.
 ///
 /// # Errors
 ///
@@ -298,8 +292,8 @@ pub async fn consumers<S: Subscriber>(
         .collect())
 }
 
-/// State on the stream of the named consumers, in the given order. The inbox database is not
-/// read, so dead letters and pauses are unknown.
+/// State of the named consumers on the stream, in this order. Dead letters and pauses stay
+/// unknown.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
-//! Finds messages that keep failing while the relays reach the broker.
+//! Finds messages that keep failing although the broker is reachable.
 //!
-//! NATS gives the same answer for a subject without a stream and for a stream without a leader,
-//! so the relay retries both. A message with its own subject becomes a dead letter at
-//! `attempts_max`; all other messages are retried forever.
+//! NATS answers alike for a missing stream and a missing leader, so the relay retries. With a
+//! fixed subject, the message is dead after `attempts_max`; all others are retried forever.
 
 use std::num::NonZeroU32;
 
@@ -12,27 +11,26 @@ use outbox_core::{
 
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// With the default back-off, eight failures take 13 seconds: longer than a leader election.
+/// With the default back-off about 13 seconds, longer than a leader election.
 const FAILURES_MIN: u32 = 8;
 
 /// Messages that keep failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failing {
-    /// Number of such messages among the first 1,000 waiting ones.
+    /// Number among the first 1,000 waiting messages.
     pub messages: u64,
-    /// The message with the most failures. Messages whose subject has no stream take precedence.
+    /// The message with most failures, uncaptured subjects first.
     pub id: MessageId,
     /// Failures of this message.
     pub failures: u32,
     /// Last error of this message.
     pub error: String,
-    /// The subject of this message, if no stream captures it.
+    /// Its subject, if no stream captures it.
     pub subject: Option<String>,
 }
 
-/// Searches the first 1,000 waiting messages for messages that keep failing. Needs one indexed
-/// query, and a second one to read the subject.
+/// Searches the first 1,000 waiting messages, in one or two indexed queries.
 ///
 /// # Errors
 ///

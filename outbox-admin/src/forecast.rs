@@ -1,7 +1,6 @@
-//! Extrapolates backlog, consumer lag and stream expiry from two observations.
+//! Extrapolates backlog, consumer lag and expiry from two observations.
 //!
-//! Invariant: a forecast is linear and states the time between the observations. Without a
-//! change it names no end.
+//! Invariant: linear, and names the time between the observations.
 
 mod full;
 
@@ -19,10 +18,10 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, in_words, yes};
 
-/// Use of a stream, as the broker reports it.
+/// Use of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamUse {
-    /// Stream name, for commands; empty if unknown.
+    /// Stream name; empty if unknown.
     pub name: String,
     /// Messages on the stream.
     pub messages: u64,
@@ -34,9 +33,9 @@ pub struct StreamUse {
     pub max_messages: Option<u64>,
     /// Size limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
-    /// Age at which messages are deleted; `None`: never.
+    /// Maximum age; `None`: unlimited.
     pub max_age: Option<Duration>,
-    /// Whether a full stream drops its oldest messages instead of rejecting new ones.
+    /// Whether a full stream drops old messages instead of rejecting new ones.
     pub drops_oldest: bool,
 }
 
@@ -49,12 +48,12 @@ pub struct ConsumerSeen {
     pub left: u64,
     /// Ack floor, as a stream sequence.
     pub floor: u64,
-    /// Age on the stream of the oldest message not acknowledged.
+    /// Age of the oldest unacknowledged message.
     pub oldest: Option<Duration>,
 }
 
 impl ConsumerSeen {
-    /// Progress from a row; `None` if the broker has no such consumer.
+    /// Progress from a row; `None` without such a consumer.
     #[must_use]
     pub fn of(row: &ConsumerRow) -> Option<Self> {
         Some(Self {
@@ -66,10 +65,10 @@ impl ConsumerSeen {
     }
 }
 
-/// One observation of an outbox, its stream and its consumers.
+/// An observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Messages to be published, and whether the number is exact (`true`) or an estimate.
+    /// Messages to be published, and whether exact.
     pub pending: Option<(u64, bool)>,
     /// Use of the stream; `None` if unknown.
     pub stream: Option<StreamUse>,
@@ -77,7 +76,7 @@ pub struct Seen {
     pub consumers: Vec<ConsumerSeen>,
 }
 
-/// What happens if the rates of two observations continue.
+/// Future at the present rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Forecast {
@@ -97,7 +96,7 @@ pub enum Subject {
     Backlog,
     /// Messages left to a consumer.
     Consumer,
-    /// Messages the stream deletes before a consumer has read them.
+    /// Messages deleted before a consumer reads them.
     Expiry,
 }
 
@@ -112,7 +111,7 @@ pub enum Outlook {
     Ends,
     /// Never ends at this rate.
     Never,
-    /// Ends badly after a time, if the time is known.
+    /// Ends badly, if known with a time.
     Runs,
 }
 
@@ -142,7 +141,7 @@ pub struct Prospect {
     pub outlook: Outlook,
     /// Change in messages per second.
     pub per_second: f64,
-    /// Time until the end; `None` if it never ends or the time is unknown.
+    /// Time until the end, if known.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
     pub within: Option<Duration>,
     /// The prospect as a sentence.
@@ -152,8 +151,7 @@ pub struct Prospect {
     pub next: Next,
 }
 
-/// Extrapolates two observations made `between` apart. A value missing in either one gives no
-/// prospect.
+/// Extrapolates observations made `between` apart. Unknown values give no prospect.
 #[must_use]
 pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
     let mut prospects = Vec::new();

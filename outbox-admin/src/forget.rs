@@ -15,7 +15,7 @@ const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 pub struct ForgetPreview {
     /// The aggregates.
     pub aggregates: Vec<ForgetRow>,
-    /// Effects on consumers and remaining copies, one sentence each.
+    /// Effects, one sentence each.
     pub effects: Vec<String>,
 }
 
@@ -27,19 +27,18 @@ pub struct ForgetRow {
     pub aggregate_type: String,
     /// Aggregate id.
     pub aggregate_id: String,
-    /// Last sequence; `None` if the aggregate has no sequenced event or was forgotten.
+    /// Last sequence, if any.
     pub last_sequence: Option<u64>,
     /// Messages in the outbox, dead letters included.
     pub messages: u64,
-    /// Whether the count is complete. Counting stops at 10,000.
+    /// Whether complete: counting stops at 10,000.
     pub is_complete: bool,
-    /// Whether the aggregate would be skipped: one of its messages is pending, waiting or logged,
-    /// or halts it.
+    /// Whether skipped: a message is pending, waiting or logged, or halts the aggregate.
     pub is_left: bool,
 }
 
 impl ForgetRow {
-    /// Whether the outbox has a message or a sequence of the aggregate.
+    /// Whether the outbox has anything of the aggregate.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.last_sequence.is_some() || self.messages > 0

@@ -1,8 +1,7 @@
 //! Finds sequences of an aggregate without a row.
 //!
-//! Writers assign sequences without gaps, so a missing row was deleted after `retention` or by
-//! hand. Whether the event was published first is unknown. For the gaps of a time span see
-//! [`prove`](fn@crate::prove).
+//! Sequences have no gaps, so a missing row was deleted; whether its event was published is
+//! unknown. For spans see [`prove`](fn@crate::prove).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -28,7 +27,7 @@ const SEARCHES_MAX: u32 = 5;
 pub(crate) const NOT_KNOWN: &str =
     "missing numbers: too many rows were recorded at the time of the aggregate's events";
 
-/// Consecutive sequences of an aggregate without a row, after a sequence with a row.
+/// Consecutive missing sequences, after a sequence with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Hole {
@@ -36,7 +35,7 @@ pub struct Hole {
     pub first: u64,
     /// Last missing sequence.
     pub last: u64,
-    /// When the row before the hole was recorded. The missing events were recorded later.
+    /// When the row before the hole was recorded.
     #[serde(serialize_with = "serial::time")]
     pub recorded_after: OffsetDateTime,
 }
@@ -52,8 +51,8 @@ impl Hole {
     }
 }
 
-/// The holes between `rows` and after the last one. `rows` may be incomplete, so each hole is
-/// confirmed by a search of its time span. `None`: too many rows in that span.
+/// `rows` may be incomplete, so each hole is confirmed by a search of its time. `None`: too many
+/// rows.
 pub(crate) async fn of_rows(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -80,13 +79,13 @@ pub(crate) async fn of_rows(
     Ok(Some(between(&all, head)))
 }
 
-/// Rows of an aggregate recorded within a span; `None` if there are too many.
+/// `None` if there are too many rows.
 async fn of_span(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
 ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
-    // A row may be published during the search, so unpublished rows are read before and after it.
+    // Read before and after the search, because rows may be published meanwhile.
     let Some(mut rows) = unpublished(store, aggregate, (from, until)).await? else {
         return Ok(None);
     };

@@ -1,5 +1,4 @@
-//! Parses operator input for the command line and the dashboard. Each error states the expected
-//! form.
+//! Parses operator input. Errors state the expected form.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * 1000),
 ];
 
-/// Parses a whole number and a unit: `500ms`, `15s`, `10m`, `2h` or `7d`.
+/// A number and a unit: `500ms`, `15s`, `10m`, `2h` or `7d`.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
@@ -27,7 +26,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(milliseconds))
 }
 
-/// Parses an age such as `2h`, a UTC date, or an RFC 3339 time.
+/// An age such as `2h`, a UTC date, or an RFC 3339 time.
 ///
 /// # Errors
 ///
@@ -48,11 +47,11 @@ pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     })
 }
 
-/// Parses an aggregate: type and id, such as `order/4711`.
+/// Type and id, such as `order/4711`.
 ///
 /// # Errors
 ///
-/// If the type or the id is missing.
+/// If one is missing.
 pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     match text.split_once('/') {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
@@ -62,7 +61,7 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     }
 }
 
-/// Parses a message id.
+/// A message id.
 ///
 /// # Errors
 ///
@@ -72,7 +71,7 @@ pub fn message_id(text: &str) -> Result<MessageId, String> {
     id.map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
 }
 
-/// Parses an operation id.
+/// An operation id.
 ///
 /// # Errors
 ///
@@ -82,7 +81,7 @@ pub fn operation_id(text: &str) -> Result<OperationId, String> {
     id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
 }
 
-/// Parses the key of a consumer's dead letter.
+/// A dead letter key.
 ///
 /// # Errors
 ///
@@ -93,11 +92,11 @@ pub fn letter_id(text: &str) -> Result<Uuid, String> {
     })
 }
 
-/// Parses a list position: a row id, a dot and a message id.
+/// A list position: row id, dot, message id.
 ///
 /// # Errors
 ///
-/// If the text is malformed.
+/// If malformed.
 pub fn place(text: &str) -> Result<Place, String> {
     let malformed = || "no place in a list; it is a row id, a dot and the id of a message".to_owned();
     let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;

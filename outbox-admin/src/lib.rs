@@ -1,37 +1,36 @@
 //! Operator queries and changes for an outbox, its consumers and its stream.
 //!
-//! All results are values: `outbox` prints them and other programs can serve them as JSON. Field
+//! Results are values: `outbox` prints them, and other programs can serve them as JSON. Field
 //! names are the JSON keys; changes of keys are listed in the changelog.
 //!
-//! | question | see |
+//! | task | see |
 //! |---|---|
-//! | Is the outbox healthy? | [`status`](fn@status) |
-//! | Which messages keep failing? | [`failing`](fn@failing), included in [`status`](fn@status) |
-//! | Which messages exist, and what do they contain? | [`list`], [`show`] |
-//! | Which relays publish? | [`relays`](fn@relays) |
-//! | Why is a message not delivered? | [`Question`] |
-//! | What happened to the events of an aggregate? | [`Timeline`], [`effects`] |
-//! | Are events lost, invented, out of order or without effect? | [`prove`](fn@prove) |
-//! | When does the backlog end? | [`forecast`](fn@forecast) |
-//! | What is paused, and what would a pause do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
-//! | What would retry, skip, replay or resume do? | [`preview`], [`preview_resume`] |
-//! | Does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
-//! | Who changed what, and why? | [`list_operations`], [`show_operation`], [`carry_out`] |
-//! | What would forgetting aggregates delete? | [`preview_forget`] |
-//! | How far behind is a consumer? | [`consumer`], [`consumers`](fn@consumers) |
-//! | Do database, stream, consumers and settings fit together? | [`doctor`] |
-//! | Which rights does each component need? | [`rights`] |
-//! | Which messages did consumers fail to handle? | [`group_letters`], [`read_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
+//! | health | [`status`](fn@status), [`failing`](fn@failing) |
+//! | messages | [`list`], [`show`] |
+//! | relays | [`relays`](fn@relays) |
+//! | missing deliveries | [`Question`] |
+//! | history of an aggregate | [`Timeline`], [`effects`] |
+//! | loss, order and effects of a span | [`prove`](fn@prove) |
+//! | end of a backlog | [`forecast`](fn@forecast) |
+//! | previews of pauses | [`pauses`], [`preview_pause`], [`preview_unpause`] |
+//! | changes of pauses | [`apply_pause`], [`apply_unpause`] |
+//! | previews of changes | [`preview`], [`preview_resume`], [`preview_forget`] |
+//! | causes of failures | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
+//! | operations | [`list_operations`], [`show_operation`], [`carry_out`] |
+//! | lag of consumers | [`consumer`], [`consumers`](fn@consumers) |
+//! | consistency of the set-up | [`doctor`] |
+//! | rights of each component | [`rights`] |
+//! | dead letters of consumers | [`group_letters`], [`read_letters`], [`show_letter`] |
+//! | changes of dead letters | [`LetterPreview`], [`carry_out_letters`] |
 //!
 //! Invariant: only [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`],
 //! [`apply_unpause`], [`carry_out_letters`] and [`carry_out_by_key`] change an outbox, an inbox
 //! or a stream. No value contains an unmasked payload or a server address.
 //!
-//! Results are not snapshots: several reads make up one result while relays continue to work.
+//! Results are not snapshots: relays continue to work between the reads.
 //!
-//! The crate works with every store that implements [`OutboxReader`](outbox_core::OutboxReader)
-//! and with the tables of `outbox-inbox`. Feature `web` adds a dashboard. The command line is in
-//! `outbox-cli`.
+//! The crate works with every [`OutboxReader`](outbox_core::OutboxReader) and the tables of
+//! `outbox-inbox`. Feature `web` adds a dashboard. The command line is in `outbox-cli`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,6 +1,6 @@
-//! Messages in lists and detail views.
+//! Messages for lists and details.
 //!
-//! Invariant: payloads and application headers are masked in every value.
+//! Invariant: payloads and application headers are masked.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -27,7 +27,7 @@ pub struct MessageRow {
     /// Message id.
     #[serde(serialize_with = "serial::text")]
     pub id: MessageId,
-    /// Event id. Differs from the message id only for a replayed copy.
+    /// Event id. A replayed copy has another message id.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
     /// Row id, used for paging.
@@ -39,7 +39,7 @@ pub struct MessageRow {
     pub aggregate_type: String,
     /// Aggregate id.
     pub aggregate_id: String,
-    /// Sequence within the aggregate; `None` for unsequenced events.
+    /// Sequence; `None` if unsequenced.
     pub sequence: Option<u64>,
     /// Event type.
     pub event_type: String,
@@ -89,10 +89,10 @@ pub struct MessageDetail {
     pub row: MessageRow,
     /// Partition.
     pub partition: u16,
-    /// Time until a delayed message may be published.
+    /// Remaining delay.
     #[serde(rename = "delayed_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub delayed_for: Option<Duration>,
-    /// Content; `None` if the row cannot be decoded.
+    /// Content, unless the row is damaged.
     pub content: Option<PayloadView>,
     /// Why the row cannot be decoded.
     pub damage: Option<String>,
@@ -104,13 +104,13 @@ pub struct MessageDetail {
 pub struct PayloadView {
     /// Version of the payload schema.
     pub event_version: u32,
-    /// Fixed subject, if the event has one.
+    /// Fixed subject.
     pub subject: Option<String>,
     /// Content type of the payload.
     pub content_type: String,
     /// Payload size in bytes.
     pub payload_bytes: usize,
-    /// Headers by name, with the values of application headers masked.
+    /// Headers, with application values masked.
     pub headers: BTreeMap<String, String>,
     /// Masked payload, if requested.
     pub payload: Option<String>,
@@ -130,7 +130,7 @@ impl PayloadView {
     }
 }
 
-/// Tracing and correlation ids are shown. All other headers may hold personal data.
+/// Only these headers are known to hold no personal data.
 fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
     let is_own = |name: &str| [CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE].contains(&name);
     headers
@@ -156,7 +156,7 @@ pub async fn list(
     Ok(listed.into_iter().map(MessageRow::from).collect())
 }
 
-/// One page of messages, read through an index. See [`PageFrom`](outbox_core::PageFrom).
+/// A page of messages, see [`PageFrom`](outbox_core::PageFrom).
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub async fn page(
 }
 
 impl MessageRow {
-    /// Position of the row, for the next page.
+    /// Position, for the next page.
     #[must_use]
     pub fn place(&self) -> Place {
         Place {
@@ -182,8 +182,7 @@ impl MessageRow {
     }
 }
 
-/// One message; `None` if the outbox does not have it. With `shown`, the payload is included:
-/// events known to `shown`, with sensitive fields masked.
+/// One message, if it exists. `shown`: events with a visible, masked payload.
 ///
 /// # Errors
 ///

@@ -1,7 +1,6 @@
-//! The next step of a finding: a runnable command, advice in words, or both.
+//! The next step: a command, advice, or both.
 //!
-//! Invariant: a [`Command`] contains no placeholders. The printing program substitutes its own
-//! name and options.
+//! Invariant: a [`Command`] runs as printed, without placeholders.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +11,7 @@ use crate::words::quoted;
 
 const OUTBOX: &str = "outbox";
 
-/// A command: literal words such as `outbox why`, then arguments. Printing quotes the arguments
-/// for a shell.
+/// Literal words, then arguments that are quoted when printed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command {
     literal: Cow<'static, str>,
@@ -21,7 +19,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command from literal words, which are not quoted.
+    /// A command from unquoted words.
     pub fn new(literal: impl Into<Cow<'static, str>>) -> Self {
         Self {
             literal: literal.into(),
@@ -43,7 +41,7 @@ impl Command {
         self
     }
 
-    /// Adds an option with a value, such as `--outbox shop`.
+    /// Adds an option, such as `--outbox shop`.
     #[must_use]
     pub fn option(mut self, name: &'static str, value: impl ToString) -> Self {
         self.arguments.push((Some(name), value.to_string()));
@@ -56,13 +54,13 @@ impl Command {
         &self.literal
     }
 
-    /// The arguments. Values of options come with the option name.
+    /// Arguments, with option names.
     #[must_use]
     pub fn arguments(&self) -> &[(Option<&'static str>, String)] {
         &self.arguments
     }
 
-    /// Subcommands and flags after `outbox`; `None` for commands of other programs.
+    /// Words after `outbox`; `None` for other programs.
     pub fn words_of_outbox(&self) -> Option<impl Iterator<Item = &str>> {
         let mut words = self.literal.split(' ');
         (words.next() == Some(OUTBOX)).then_some(words)
@@ -129,10 +127,10 @@ impl PartialEq<String> for Command {
 /// The next step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Next {
-    /// A command that the current login may run.
+    /// A command for the current login.
     #[serde(rename = "next")]
     pub command: Option<Command>,
-    /// Advice for steps that no command performs.
+    /// Advice beyond commands.
     pub advice: Option<String>,
 }
 
@@ -155,7 +153,7 @@ impl Next {
         }
     }
 
-    /// The next step if no relay is alive. The login may lack the rights of a relay.
+    /// Next step without a live relay. The login may lack a relay's rights.
     #[must_use]
     pub fn start_relay() -> Self {
         Self::and_advice(
@@ -164,13 +162,13 @@ impl Next {
         )
     }
 
-    /// Whether there is neither a command nor advice.
+    /// Whether there is no step.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.command.is_none() && self.advice.is_none()
     }
 
-    /// The command line; empty without a command.
+    /// Command line, or empty.
     #[must_use]
     pub fn line(&self) -> String {
         self.command.as_ref().map(Command::to_string).unwrap_or_default()

@@ -1,9 +1,8 @@
-//! Reads the messages of one aggregate with bounded cost, independent of the size of the outbox.
+//! Reads one aggregate's messages with bounded cost.
 //!
-//! Unpublished messages have small indexes. Published messages have only the index on ids, which
-//! rise with time. So the search covers a bounded number of rows before the aggregate's last
-//! recording, and the newest rows, which may be replayed copies. Invariant: the result names
-//! every time span that was not searched.
+//! Unpublished messages have small indexes. Published ones are only indexed by id, which rises
+//! with time. The search covers a bounded number of rows before the aggregate's last recording,
+//! and the newest rows for copies. Invariant: spans not searched are named.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -16,13 +15,12 @@ use time::{Duration, OffsetDateTime};
 
 use crate::serial::rfc3339;
 
-/// Rows of all aggregates read per search: about 0.2 s of database CPU.
+/// Rows of all aggregates per search: about 0.2 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 
-/// Published messages of the aggregate returned per search.
 const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// Maximum difference between the clocks of writers, which create the ids, and of the database.
+/// Maximum difference between clocks.
 const CLOCKS_APART: Duration = Duration::minutes(5);
 
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -37,13 +35,11 @@ pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
 pub(crate) struct OfAggregate {
     /// Oldest first.
     pub(crate) messages: Vec<StoredMessage>,
-    /// Whether more messages were found than returned.
     pub(crate) has_more: bool,
     /// Spans that were not searched.
     pub(crate) unseen: Vec<String>,
 }
 
-/// At most `limit` messages of an aggregate that match a selection, oldest first.
 pub(crate) async fn of_aggregate(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -60,8 +56,7 @@ pub(crate) async fn of_aggregate(
         found.extend(listed.into_iter().map(|message| (message.row_id, message)));
     }
     let mut unseen = Vec::new();
-    // Published messages are read last, so a message published meanwhile replaces its unpublished
-    // version.
+    // Last, so a message published meanwhile replaces its unpublished version.
     if is_asked(MessageStatus::Published) || is_asked(MessageStatus::Logged) {
         let mut searched = Vec::new();
         for (from, until) in spans(head, selection.recorded_from) {
@@ -96,12 +91,11 @@ pub(crate) async fn of_aggregate(
     })
 }
 
-/// Two spans: up to the aggregate's last recording, and after it.
 fn spans(
     head: Option<&AggregateHead>,
     recorded_from: Option<OffsetDateTime>,
 ) -> Vec<(Option<OffsetDateTime>, Option<OffsetDateTime>)> {
-    // Only damaged rows have a time near the end of the calendar.
+    // Only damaged rows have such a time.
     let from = recorded_from.and_then(|from| from.checked_sub(CLOCKS_APART));
     let last = head.and_then(|head| head.recorded_at.checked_add(CLOCKS_APART));
     match last {
@@ -133,7 +127,6 @@ fn matches(selection: &Selection, stored: &StoredMessage) -> bool {
         && selection.after.is_none_or(|after| stored.row_id > after)
 }
 
-/// Pending and waiting messages of an aggregate, in order.
 pub(crate) async fn unpublished(
     store: &impl OutboxReader,
     aggregate: &Aggregate,

@@ -1,7 +1,6 @@
-//! Pauses of publishing: list, preview, begin and end.
+//! Pauses of publishing, see [`Pause`]. Pauses of consumers are in `outbox-inbox`.
 //!
-//! Invariant: a preview only reads. For the guarantees of a pause see [`Pause`]; pauses of
-//! consumers are in `outbox-inbox`.
+//! Invariant: previews only read.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, utc};
 
-/// Maximum number of unpublished messages per type and status that a preview counts.
 const COUNTED_MAX: u32 = 10_000;
 
 /// An active pause.
@@ -34,7 +32,7 @@ pub struct PauseRow {
     /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time")]
     pub since: OffsetDateTime,
-    /// Time until the pause expires; `None`: only an operator ends it.
+    /// Time until expiry; `None`: until ended.
     #[serde(rename = "ends_in_seconds", serialize_with = "serial::seconds_if_any")]
     pub ends_in: Option<Duration>,
 }
@@ -80,7 +78,7 @@ impl PauseRow {
     }
 }
 
-/// Scope of a pause, in words: all messages, or one aggregate type.
+/// Scope in words.
 #[must_use]
 pub fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
@@ -96,7 +94,7 @@ pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> Command {
     }
 }
 
-/// What beginning or ending a pause would do.
+/// Preview of a pause or its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PausePreview {
@@ -106,16 +104,15 @@ pub struct PausePreview {
     pub aggregate_type: Option<String>,
     /// Unpublished messages in the scope.
     pub unpublished: u64,
-    /// Whether the count is complete. Counting stops at 10,000 messages of a type, or 100,000
-    /// without a type.
+    /// Whether complete: counting stops at 10,000 messages of a type, or 100,000.
     pub is_complete: bool,
-    /// The active pause with the same scope.
+    /// Active pause of this scope.
     pub present: Option<PauseRow>,
     /// Effects, one sentence each.
     pub effects: Vec<String>,
 }
 
-/// Active pauses: the pause of all messages first, then by aggregate type.
+/// Active pauses, the general one first.
 ///
 /// # Errors
 ///
@@ -129,7 +126,7 @@ pub async fn pauses(store: &impl OutboxReader) -> Result<Vec<PauseRow>, StoreErr
         .collect())
 }
 
-/// Previews a pause of an aggregate type, or of everything with `None`.
+/// Previews a pause of a type, or of everything.
 ///
 /// # Errors
 ///
@@ -228,7 +225,7 @@ async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64,
     Ok(count)
 }
 
-/// Result of beginning or ending a pause.
+/// Result of a pause or its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PauseChanged {
@@ -236,15 +233,14 @@ pub struct PauseChanged {
     pub change: &'static str,
     /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
-    /// Whether anything changed: a pause existed to be ended, and the operation was not recorded
-    /// before.
+    /// Whether a pause changed. A repeated operation changes nothing.
     pub changed: bool,
     /// The operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// A new operation for [`apply_pause`] on an aggregate type, or on everything with `None`.
+/// A new operation for [`apply_pause`], on a type or on everything.
 #[must_use]
 pub fn pause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
     Operation::new(
@@ -264,13 +260,12 @@ pub fn unpause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operat
     )
 }
 
-/// Begins a pause or replaces the one with the same scope, and records the operation in the same
-/// transaction. If the operation is already recorded, nothing changes, so the call is safe to
-/// repeat.
+/// Begins or replaces a pause and records the operation, in one transaction. Safe to repeat with
+/// the same operation.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. The outcome is then unknown: repeat the call with the same operation.
+/// [`StoreError`]. The outcome is unknown: repeat with the same operation.
 pub async fn apply_pause(
     store: &impl OutboxAudit,
     request: &PauseRequest,
@@ -285,14 +280,12 @@ pub async fn apply_pause(
     })
 }
 
-/// Ends a pause, records the operation in the same transaction, then releases the held messages.
-///
-/// After a crash between the two steps, relays release the messages at their next lease renewal.
-/// The call is safe to repeat.
+/// Ends a pause and records the operation in one transaction, then releases held messages. After
+/// a crash in between, relays release them. Safe to repeat.
 ///
 /// # Errors
 ///
-/// [`StoreError`]. The outcome is then unknown: repeat the call with the same operation.
+/// [`StoreError`]. The outcome is unknown: repeat with the same operation.
 pub async fn apply_unpause(
     store: &impl OutboxAudit,
     aggregate_type: Option<&str>,

@@ -1,8 +1,7 @@
-//! Checks whether the cause of a failure still holds, before a retry.
+//! Checks whether the cause of a failure still holds.
 //!
-//! Invariant: reads only. [`Holds::Still`] needs a fact that proves failure or waiting;
-//! [`Holds::Gone`] needs a known cause that no longer holds. Everything else is
-//! [`Holds::Unknown`]. For causes in handlers see `letters::causes`.
+//! Invariant: reads only. [`Holds::Still`] and [`Holds::Gone`] need proof; everything else is
+//! [`Holds::Unknown`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +16,7 @@ use crate::next::{Command, Next};
 use crate::of_aggregate::unpublished;
 use crate::pause::{PauseRow, pauses};
 
-/// Maximum number of messages whose causes a preview checks.
+/// Maximum messages checked per preview.
 pub const RECHECKED_MAX: usize = 100;
 
 /// Whether a cause holds.
@@ -25,7 +24,7 @@ pub const RECHECKED_MAX: usize = 100;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Holds {
-    /// Holds: a retry would fail or wait again.
+    /// A retry would fail or wait.
     Still,
     /// Unknown until a retry.
     Unknown,
@@ -46,38 +45,37 @@ impl fmt::Display for Holds {
 pub enum Obstacle {
     /// The row cannot be decoded.
     Unreadable,
-    /// The message cannot be sent because of its subject, a header or, for a stored error, its
-    /// size.
+    /// Wrong subject, header or (stored errors) size.
     Unsendable,
     /// The stream does not exist.
     NoStream,
-    /// The stream does not capture the subject.
+    /// No stream captures the subject.
     NotCaptured,
     /// The stream is sealed.
     Sealed,
-    /// The stream sends no acknowledgements (`no_ack`).
+    /// The stream does not acknowledge (`no_ack`).
     Unconfirmed,
     /// The stream is full.
     Full,
     /// The message is too large.
     TooLarge,
-    /// Publishing of the aggregate type, or of everything, is paused.
+    /// Publishing is paused.
     Paused,
     /// No relay is alive.
     NoRelay,
-    /// The relay of the partition cannot reach the broker, fetch or settle.
+    /// The relay cannot reach the broker, fetch or settle.
     RelayAiling,
     /// The broker has no such consumer.
     ConsumerAbsent,
     /// The consumer is paused.
     ConsumerPaused,
-    /// A single observation saw no open pull request of the consumer.
+    /// No open pull request was observed.
     ConsumerIdle,
     /// A handler failed.
     Handler,
 }
 
-/// Why the broker would reject a message, determined without publishing.
+/// Why the broker would reject a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Obstacle.
@@ -88,7 +86,7 @@ pub struct Refused {
     pub next: Next,
 }
 
-/// State of a cause that several messages share.
+/// A cause shared by messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CauseNow {
@@ -96,20 +94,18 @@ pub struct CauseNow {
     pub holds: Holds,
     /// The cause; `None` if unknown.
     pub obstacle: Option<Obstacle>,
-    /// Number of messages with this cause, among the first [`RECHECKED_MAX`].
+    /// Messages with it, among the first [`RECHECKED_MAX`].
     pub messages: u64,
-    /// Description of the first message's cause, one sentence.
+    /// Description, of the first message.
     pub what: String,
     /// Next step.
     #[serde(flatten)]
     pub next: Next,
 }
 
-/// Checks the causes of the first [`RECHECKED_MAX`] messages; causes that still hold come first.
-/// Published messages are listed only if the broker would reject them now.
-///
-/// `broker` returns why it would reject a message, or `None`; an error text means the broker
-/// could not be read. Reads each message by id, and pauses, relays and partitions once.
+/// Checks the causes of the first [`RECHECKED_MAX`] messages, persistent causes first. Published
+/// messages are listed only if they would be rejected now. `broker` returns why it would reject
+/// a message; an error means it is unreadable.
 ///
 /// # Errors
 ///
@@ -138,7 +134,7 @@ pub async fn causes(
     Ok(found.into_values().collect())
 }
 
-/// Checks the cause for the first unpublished message of a blocked aggregate, as [`causes`].
+/// As [`causes`], for the first unpublished message of an aggregate.
 ///
 /// # Errors
 ///
@@ -156,7 +152,6 @@ pub async fn causes_of_aggregate(
 struct Surroundings {
     pauses: Vec<PauseRow>,
     relays: usize,
-    /// Fitness reported by the owner of each partition.
     fitness: BTreeMap<u16, Fitness>,
 }
 
@@ -237,7 +232,6 @@ fn judge(
         .then(|| recorded(stored.error.as_deref(), fitness == Some(&Fitness::Fit)))
 }
 
-/// Judges a stored error if no present obstacle was found.
 fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     let Some(error) = error else {
         let what = "no error was kept, and nothing stands in the way now".to_owned();
@@ -251,7 +245,7 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
             );
             cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, Next::default())
         }
-        // The stream has room. Limits of the account and full server disks show only on publishing.
+        // Account limits and full disks show only on publishing.
         Some(Obstacle::Full) => {
             let what = format!(
                 "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
@@ -269,7 +263,6 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     }
 }
 
-/// The obstacle behind a stored error, from the failure class it starts with.
 pub(crate) fn obstacle_of(error: &str) -> Option<Obstacle> {
     match FailureClass::of_stored(error)? {
         FailureClass::Unknown => Some(Obstacle::RelayAiling),

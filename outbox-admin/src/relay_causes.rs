@@ -1,6 +1,4 @@
-//! Explains missing, failing and disagreeing relays from the relay registry.
-//!
-//! Invariant: every statement follows from a relay's registration or its expiry. Pure functions.
+//! Explains missing, failing and disagreeing relays, from registrations and expiry only.
 
 use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, RelayTrouble, TroubleClass};
 
@@ -35,8 +33,7 @@ pub(crate) struct Failing {
     pub(crate) what: String,
 }
 
-/// The failure of relays that cannot work, or else the last failure of a working relay; `None`
-/// without failures.
+/// Relays that cannot work, else the last failure of a working relay.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
     let fails =
@@ -101,7 +98,7 @@ fn fails_at(relay: &LiveRelay, trouble: &RelayTrouble) -> String {
     )
 }
 
-/// Two live relays with different destinations or sources; `None` if all agree.
+/// `None` if all destinations and sources agree.
 pub(crate) fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
     let mut registered = relays
         .iter()

@@ -22,20 +22,19 @@ pub struct RelayRow {
     /// Owner id, new at each start.
     #[serde(serialize_with = "serial::text")]
     pub owner: OwnerId,
-    /// Name: configured, or host and process id. For a dead relay, known until another relay
-    /// registers.
+    /// Name. For a dead relay, known until another registers.
     pub name: Option<String>,
-    /// Whether the relay is alive. The registration or the leases of a dead relay have expired.
+    /// Whether alive. Registration or leases of a dead relay have expired.
     pub is_alive: bool,
-    /// Reported fitness: `fit`, `unproven`, `trying` or `ailing`; `None` for a dead relay.
+    /// Fitness: `fit`, `unproven`, `trying` or `ailing`; `None` if dead.
     #[serde(serialize_with = "fitness")]
     pub fitness: Option<Fitness>,
-    /// Partitions owned; for a dead relay, partitions not yet taken by another relay.
+    /// Partitions owned, or left by a dead relay.
     pub partitions: u16,
     /// Start time, by the clock of the relay.
     #[serde(serialize_with = "serial::time_if_any")]
     pub started_at: Option<OffsetDateTime>,
-    /// Time until the registration expires; zero for a dead relay.
+    /// Time until expiry; zero if dead.
     #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
     pub expires_in: Duration,
     /// `polling` or `log`; `None` if unknown.
@@ -46,13 +45,11 @@ pub struct RelayRow {
     pub subjects: Option<String>,
     /// Source of its messages (`ce-source`); `None` if unknown.
     pub source: Option<String>,
-    /// Retention of published messages: `keep`, `delete` or a time such as `604800s`; `None` if
-    /// unknown.
+    /// Retention: `keep`, `delete` or a time such as `604800s`; `None` if unknown.
     pub retention: Option<String>,
     /// Version of `outbox-core`; `None` if unknown.
     pub version: Option<String>,
-    /// Class of the current failure: `database` or a failure class of the broker; `None` without a
-    /// failure.
+    /// Class of the current failure: `database` or a broker class.
     pub error_class: Option<&'static str>,
     /// Current failure, from the last registration.
     pub error: Option<String>,
@@ -62,7 +59,6 @@ pub struct RelayRow {
 }
 
 impl RelayRow {
-    /// A dead relay known only by its leases.
     fn dead(owner: OwnerId, partitions: u16) -> Self {
         Self {
             owner,
@@ -105,7 +101,7 @@ impl RelayRow {
         self
     }
 
-    /// The reported fitness as a word, or `dead`.
+    /// Fitness, or `dead`.
     #[must_use]
     pub fn says(&self) -> &'static str {
         self.fitness.map_or("dead", Fitness::as_str)
@@ -119,8 +115,8 @@ fn fitness<S: Serializer>(fitness: &Option<Fitness>, to: S) -> Result<S::Ok, S::
     }
 }
 
-/// Live relays in order of their start, then dead relays. A dead relay is listed until another
-/// relay registers (expired registration) or takes its partitions (expired leases).
+/// Live relays by start, then dead relays: expired registrations and expired leases, until
+/// replaced.
 ///
 /// # Errors
 ///
@@ -141,7 +137,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     for relay in &expired {
         left.entry(relay.owner).or_default();
     }
-    // A relay that was suspended registers again before it acquires leases.
+    // A resumed relay registers before it acquires leases.
     left.retain(|owner, _| alive.iter().all(|relay| relay.owner != *owner));
     let row = |relay: LiveRelay| RelayRow {
         name: relay.name,
@@ -167,7 +163,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     Ok(rows)
 }
 
-/// The first 48 bits of a UUID v7 are milliseconds since 1970.
+/// UUID v7 starts with 48 bits of milliseconds.
 fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     let id = owner.as_uuid();
     if id.get_version_num() != 7 {
@@ -177,7 +173,7 @@ fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).ok()
 }
 
-/// The dead letter of an aggregate with this row id; `None` if it was retried meanwhile.
+/// `None` if the dead letter was retried meanwhile.
 pub(crate) async fn dead_letter(
     store: &impl OutboxReader,
     block: &BlockedAggregate,

@@ -11,7 +11,7 @@ use crate::recheck::CauseNow;
 use crate::relays::dead_letter;
 use crate::serial;
 
-/// What `resume` would do to an aggregate.
+/// Preview of `resume`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ResumePreview {
@@ -21,7 +21,7 @@ pub struct ResumePreview {
     pub aggregate_id: String,
     /// Whether a back-off can be ended.
     pub can_resume: bool,
-    /// The dead letter that halts the aggregate.
+    /// Halting dead letter.
     #[serde(serialize_with = "serial::text_if_any")]
     pub halted_by: Option<MessageId>,
     /// Time until the back-off ends.
@@ -29,7 +29,7 @@ pub struct ResumePreview {
     pub blocked_for: Option<Duration>,
     /// Effect, one sentence.
     pub effect: String,
-    /// Whether the cause of the first message still holds. Filled by [`Self::recheck`].
+    /// State of the cause, from [`Self::recheck`].
     pub causes: Vec<CauseNow>,
 }
 

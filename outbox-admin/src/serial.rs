@@ -50,7 +50,7 @@ fn in_seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// Falls back to another format for years outside RFC 3339, which occur only in damaged rows.
+/// Years outside RFC 3339 occur only in damaged rows.
 pub(crate) fn rfc3339(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
     text.unwrap_or_else(|_| time.to_string())

@@ -1,6 +1,6 @@
-//! Health of an outbox: backlog, relays, partitions, stream and consumers.
+//! Health of an outbox.
 //!
-//! Invariant: every reason has a next step. The judgement is a pure function of facts.
+//! Invariant: every reason has a next step.
 
 mod relays;
 
@@ -41,21 +41,21 @@ pub struct Status {
 }
 
 impl Status {
-    /// Adds a reason that causes others, before reasons of the same state.
+    /// Adds a cause, before reasons of its state.
     pub fn add_cause(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.insert(0, Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
     }
 
-    /// Adds a reason, after others of the same state.
+    /// Adds a reason.
     pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
     }
 
-    /// Adds the consumers of the stream and their problems.
+    /// Adds consumers and their problems.
     pub fn see_consumers(&mut self, rows: &[ConsumerRow]) {
         let none = rows.is_empty().then_some(0);
         let mut counts = ConsumerCounts {
@@ -80,27 +80,25 @@ impl Status {
     }
 }
 
-/// Counts of unpublished messages. Each count stops at 100,000.
+/// Counts, each at most 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BacklogCounts {
-    /// Messages to be published, waiting ones included, without dead letters.
+    /// Messages to be published, waiting ones included.
     pub pending: u64,
-    /// Whether `pending` is exact. If not, it is a lower bound.
+    /// Whether `pending` is exact, else a lower bound.
     pub pending_is_exact: bool,
-    /// `pending` if exact. Otherwise an estimate from row ids, which may include published
-    /// messages.
+    /// `pending`, or an estimate that may include published messages.
     pub pending_estimate: u64,
-    /// Pending messages that wait for their aggregate or for their own time.
+    /// Pending messages that wait.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
     /// Aggregates halted by a dead letter.
     pub halted_aggregates: u64,
-    /// Aggregates with an active block, halted ones included.
+    /// Blocked aggregates, halted ones included.
     pub blocked_aggregates: u64,
-    /// How long the oldest unpublished message has been due. Failed messages count; delayed, paused
-    /// and halted messages do not.
+    /// How long the oldest message has been due, without delayed, paused and halted ones.
     #[serde(
         rename = "oldest_unpublished_seconds",
         serialize_with = "serial::seconds_if_any"
@@ -124,7 +122,7 @@ impl From<Backlog> for BacklogCounts {
 }
 
 impl BacklogCounts {
-    /// Pending messages for people: `12`, or `100,000+ (about 2,000,000)`.
+    /// For people: `12`, or `100,000+ (about 2,000,000)`.
     #[must_use]
     pub fn pending_text(&self) -> String {
         match self.pending_is_exact {
@@ -184,14 +182,13 @@ impl RelayCounts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ConsumerCounts {
-    /// All consumers, including paused ones that the stream does not have.
+    /// All, including paused ones missing on the stream.
     pub all: u32,
     /// Consumers without problems.
     pub well: u32,
-    /// Paused consumers; `None` if no pause could be read.
+    /// Paused consumers; `None` if unreadable.
     pub paused: Option<u32>,
-    /// Open dead letters, at most 10,000 per consumer; `None` if none could be read. Consumers with
-    /// unreadable dead letters are not included.
+    /// Open dead letters, at most 10,000 per consumer; `None` if all are unreadable.
     pub dead_letters_open: Option<u64>,
 }
 
@@ -210,14 +207,13 @@ pub struct PartitionCounts {
 pub enum BrokerCheck {
     /// Not checked.
     NotAsked,
-    /// The stream accepts messages. The texts are warnings about its settings.
+    /// Usable, with warnings.
     Checked(Vec<String>),
-    /// The broker is unreachable or the stream cannot accept messages.
+    /// Unreachable or unusable.
     Failed(String),
 }
 
-/// Reads the health of an outbox with four database reads, plus one if messages wait. `broker`
-/// is the caller's check of the stream.
+/// Reads the health, in four or five database reads. `broker` is the caller's stream check.
 ///
 /// # Errors
 ///
@@ -284,7 +280,7 @@ fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
 }
 
 impl Failing {
-    /// Stuck only if no stream captures the subject; other failures may end by themselves.
+    /// Other failures may end by themselves.
     pub(crate) fn reason(&self) -> Reason {
         let messages = counted(
             self.messages,

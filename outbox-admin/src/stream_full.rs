@@ -1,7 +1,6 @@
 //! Status reason for a full stream.
 //!
-//! A relay reports a full stream late and cannot distinguish a full stream from a throttling
-//! one. The broker's stream information shows it at once.
+//! Relays report this late, and cannot tell a full stream from a throttling one.
 
 use std::cmp::Reverse;
 
@@ -14,9 +13,8 @@ use crate::verdict::{Reason, State};
 use crate::words::{counted, quoted};
 
 impl Status {
-    /// If the stream is full, adds a reason before others of the same state, because it is their
-    /// cause. The state is stuck if the stream rejects messages while some are unpublished, else
-    /// degraded.
+    /// Adds a full stream, before reasons of its state. Stuck if it rejects unpublished messages,
+    /// else degraded.
     pub fn see_stream(&mut self, stream: &StreamUse) {
         let Some(reason) = reason(stream, self.backlog.pending) else {
             return;
@@ -27,7 +25,6 @@ impl Status {
     }
 }
 
-/// `pending`: unpublished messages, waiting ones included.
 fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
     let (holds, flag) = stream.reached()?;
     let edit = |flags: &str| match stream.name.as_str() {

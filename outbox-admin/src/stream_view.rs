@@ -1,7 +1,6 @@
-//! Access to the stream of an outbox for operator programs, and stream checks in previews.
+//! Read access to an outbox's stream.
 //!
-//! Invariant: nothing is published, consumed or changed. An answer that times out is reported as
-//! missing.
+//! Invariant: nothing is published, consumed or changed. Timeouts are reported.
 
 use std::time::Duration;
 
@@ -10,71 +9,66 @@ use outbox_core::{EventId, Message, OutboxReader, describe};
 
 use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept, StreamUse};
 
-/// Inbox rows of the stream's consumers for a set of events.
+/// Inbox rows for some events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InboxView {
     /// Rows of the inboxes.
     pub rows: Vec<EffectRow>,
-    /// Consumers of the stream with their ack floors.
+    /// Consumers with their ack floors.
     pub floors: Vec<(String, u64)>,
-    /// Parts that could not be read, for people.
+    /// Unreadable parts, for people.
     pub unseen: Vec<String>,
 }
 
-/// Returns why the broker would reject a message now, or `None`.
+/// Why the broker would reject a message now.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
 
-/// Read access to the stream of a dashboard's outbox. The implementation bounds the time of each
-/// answer; the dashboard adds its own timeout.
+/// Access to a dashboard's stream. Implementations bound the time of answers. Errors are for
+/// people.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
-    /// Whether the stream exists and accepts messages.
+    /// State of the stream.
     async fn broker(&self) -> BrokerCheck {
         BrokerCheck::NotAsked
     }
 
-    /// Stream sequence of a published message; `None` if absent from the stream. The error is for
-    /// people.
+    /// Stream sequence of a published message, if on the stream.
     async fn locate(&self, _message: &Message) -> Result<Option<u64>, String> {
         Err("this dashboard does not know the stream".to_owned())
     }
 
-    /// A function that returns why the stream would reject a message now, for previews of retries.
-    /// Nothing is published. The error is for people.
+    /// Why the stream would reject messages now. Publishes nothing.
     async fn refuses(&self) -> Result<Refuses, String> {
         Err("this dashboard does not know the stream".to_owned())
     }
 
-    /// Since when the outbox keeps rows of published messages; missing rows of that time are
-    /// reported. Default: [`RowsKept::Nothing`], so none is reported.
+    /// Retention of published rows; missing rows are reported. Default: [`RowsKept::Nothing`], so
+    /// none.
     fn rows_kept(&self) -> RowsKept {
         RowsKept::Nothing
     }
 
-    /// Consumers of the stream. The error is for people.
+    /// Consumers of the stream.
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         Ok(Vec::new())
     }
 
-    /// Use of the stream, read every two seconds while a page is open; `None` if unknown. The error
-    /// is for people.
+    /// Use of the stream, read every two seconds for open pages; `None` if unknown.
     async fn filled(&self) -> Result<Option<StreamUse>, String> {
         Ok(None)
     }
 
-    /// Inbox rows of the stream's consumers for these events. The error is for people.
+    /// Inbox rows for these events.
     async fn inboxes(&self, _events: &[EventId]) -> Result<InboxView, String> {
         Err("this dashboard does not know the inboxes".to_owned())
     }
 
-    /// Consumers of a message on the stream, with their inbox rows for its event. The error is for
-    /// people.
+    /// Consumers of a message on the stream, with inbox rows.
     async fn readers(&self, _message: &Message, _stream_sequence: u64) -> Result<Readers, String> {
         Err("this dashboard does not know the consumers".to_owned())
     }
 
-    /// Problem of the log of a log relay, read every ten seconds while a page is open; `None`
-    /// without a log or a problem. The error is for people.
+    /// Problem of the log, read every ten seconds for open pages.
     async fn log(&self) -> Result<Option<Reason>, String> {
         Ok(None)
     }
@@ -86,7 +80,6 @@ pub struct NoStream;
 
 impl StreamView for NoStream {}
 
-/// Bounds the wait for an optional answer. The error is for people.
 pub(crate) async fn answered<T>(
     patience: Duration,
     question: impl Future<Output = Result<T, String>>,
@@ -95,15 +88,15 @@ pub(crate) async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to a preview of a retry or replay whether the causes still hold. Waits up to `patience`
-/// for each answer. Returns the part that could not be checked, for people.
+/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns what
+/// could not be checked, for people.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,
     preview: &mut Preview,
     patience: Duration,
 ) -> Option<String> {
-    // A change that publishes nothing lists no messages.
+    // Nothing is published.
     if preview.first.is_empty() {
         return None;
     }

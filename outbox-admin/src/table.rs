@@ -1,15 +1,15 @@
-//! Columns of values, shared by the terminal tables and the dashboard.
+//! Columns shared by terminal tables and the dashboard.
 
 use crate::next::Command;
 
-/// A column of a table, or a line of a detail view.
+/// A column.
 #[derive(Debug)]
 pub struct Column<T> {
     /// Name, in lower case with underscores.
     pub name: &'static str,
-    /// Text of a value; empty if absent. Not escaped for terminals or HTML.
+    /// Text; empty if absent. Not escaped.
     pub text: fn(&T) -> String,
-    /// Command that shows details of the value.
+    /// Command for details.
     pub shows: Option<fn(&T) -> Option<Command>>,
 }
 
@@ -23,7 +23,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// A column with a command that shows details of the value.
+    /// A column with a command for details.
     pub const fn linked(
         name: &'static str,
         text: fn(&T) -> String,

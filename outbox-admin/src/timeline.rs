@@ -1,7 +1,7 @@
-//! History of the events of an aggregate: recording, publishing, stream and consumers.
+//! History of an aggregate's events.
 //!
-//! Invariant: cost is bounded by the number of requested events; inbox rows are read by key. For
-//! the cause of a missing delivery see [`Question`](crate::Question).
+//! Invariant: cost is bounded by the requested events. For causes see
+//! [`Question`](crate::Question).
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -29,30 +29,29 @@ pub struct Timeline {
     pub aggregate_type: String,
     /// Aggregate id.
     pub aggregate_id: String,
-    /// Last sequence; `None` if the aggregate has no sequenced event or was forgotten.
+    /// Last sequence, if any.
     pub last_sequence: Option<u64>,
-    /// Events in the outbox. Published events are deleted after their retention.
+    /// Events in the outbox.
     pub events: Vec<TimelineEvent>,
     /// Whether all events found are listed.
     pub is_complete: bool,
-    /// Missing sequences after the first listed event. Their rows were deleted; whether their
-    /// events were published first is unknown.
+    /// Missing sequences after the first event. Whether their events were published is unknown.
     pub holes: Vec<Hole>,
     /// Parts that could not be read.
     pub unseen: Vec<String>,
 }
 
-/// An event or a replayed copy, with its history.
+/// An event or a copy, with its history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimelineEvent {
     /// Message id.
     #[serde(serialize_with = "serial::text")]
     pub id: MessageId,
-    /// Event id. A copy has the same event id.
+    /// Event id, shared by copies.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// Position in lists: later rows have larger ids.
+    /// Row id.
     pub row_id: i64,
     /// Sequence within the aggregate.
     pub sequence: Option<u64>,
@@ -71,15 +70,14 @@ pub struct TimelineEvent {
     pub published_at: Option<OffsetDateTime>,
     /// Stream sequence, if on the stream.
     pub stream_sequence: Option<u64>,
-    /// Whether a lookup did not find the message on the stream although it was published, or may
-    /// have been published from the log.
+    /// Whether a published or logged message was not found on the stream.
     #[serde(skip)]
     pub is_not_on_stream: bool,
     /// Results per consumer.
     pub effects: Vec<Effect>,
 }
 
-/// Result of one consumer for an event.
+/// Result at a consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Effect {
@@ -96,21 +94,20 @@ pub struct Effect {
     pub error: Option<String>,
 }
 
-/// Outcome of an event at a consumer.
+/// Outcome at a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EffectOutcome {
     /// The event took effect.
     Handled,
-    /// The event failed and will be retried.
+    /// Failed, to be retried.
     Failed,
-    /// The event is a dead letter of the consumer.
+    /// A dead letter.
     DeadLetter,
-    /// The ack floor has passed the event without a row: no handler, a strategy without rows, or a
-    /// deleted row.
+    /// Acknowledged without a row: no handler, a strategy without rows, or deleted.
     Passed,
-    /// The consumer has not reached the event, or its filters exclude it.
+    /// Not reached, or excluded by filters.
     Open,
 }
 
@@ -131,7 +128,7 @@ pub struct EffectRow {
 }
 
 impl Timeline {
-    /// Up to `limit` events of an aggregate from the outbox.
+    /// Up to `limit` events of an aggregate.
     ///
     /// # Errors
     ///
@@ -168,10 +165,10 @@ impl Timeline {
         })
     }
 
-    /// Adds stream sequences and consumer results of published events. Waits up to `patience` for
-    /// each answer; missing answers are listed in [`unseen`](Self::unseen).
+    /// Adds stream sequences and consumer results. Waits up to `patience` per answer; missing
+    /// answers go to [`unseen`](Self::unseen).
     pub async fn follow(&mut self, store: &impl OutboxReader, stream: &dyn StreamView, patience: Duration) {
-        // One error is enough to report the stream.
+        // One error suffices.
         if let Err(error) = self.locate(store, stream, patience).await {
             self.unseen.push(format!("the stream: {error}"));
         }
@@ -234,7 +231,6 @@ impl TimelineEvent {
 }
 
 impl Timeline {
-    /// Adds inbox rows. `floors`: consumers of the stream with their ack floors.
     pub(crate) fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
         for event in &mut self.events {
             let known = rows.iter().filter(|row| row.event_id == event.event_id);
@@ -271,8 +267,7 @@ impl Timeline {
 
 const IDS_MAX: usize = 200;
 
-/// Reads consumer results for events. `table` is the quoted name of the table of inbox messages.
-/// Rows of strategies with their own key have another id and are not found.
+/// Reads consumer results from a quoted table. Rows under a strategy's own key are not found.
 ///
 /// # Errors
 ///
@@ -319,7 +314,7 @@ fn is_same(event: EventId, text: &str) -> bool {
     Uuid::parse_str(text).is_ok_and(|id| id == event.as_uuid())
 }
 
-/// Reads by the primary key (consumer, id).
+/// By primary key.
 fn read_effects(backend: DbBackend, table: &str, consumers: &[String], events: &[EventId]) -> Statement {
     let columns = match backend {
         DbBackend::Postgres => {

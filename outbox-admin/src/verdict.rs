@@ -13,9 +13,9 @@ use crate::next::Next;
 pub enum State {
     /// No problem.
     Well,
-    /// Work continues or will resume by itself, but an operator should look.
+    /// Continues or will resume, but needs a look.
     Degraded,
-    /// Work stops until an operator acts.
+    /// Stopped until an operator acts.
     Stuck,
 }
 
@@ -39,7 +39,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A problem with its severity, description and next step.
+    /// A problem.
     #[must_use]
     pub fn new(state: State, what: impl Into<String>, next: impl Into<Next>) -> Self {
         Self {

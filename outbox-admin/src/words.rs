@@ -1,4 +1,4 @@
-//! Formats numbers, times and names for sentences, columns and commands.
+//! Formats numbers, times and names.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A duration with one unit, for sentences.
+/// A duration for sentences.
 #[must_use]
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -44,7 +44,7 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// A duration with one unit and no space, for columns.
+/// A duration for columns.
 #[must_use]
 pub fn compact(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -57,7 +57,7 @@ pub fn compact(duration: Duration) -> String {
     }
 }
 
-/// A time in UTC, to the second.
+/// UTC, to the second.
 #[must_use]
 pub fn utc(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
@@ -66,7 +66,7 @@ pub fn utc(time: OffsetDateTime) -> String {
     text.unwrap_or_else(|_| time.to_string())
 }
 
-/// The value as text; empty for `None`.
+/// Text, or empty.
 pub fn any(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -77,7 +77,7 @@ pub fn yes(is_so: bool) -> String {
     if is_so { "yes".to_owned() } else { String::new() }
 }
 
-/// Quotes a name for a shell, unless every shell reads it literally.
+/// Quotes a name for a shell, if needed.
 #[must_use]
 pub fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
@@ -85,8 +85,7 @@ pub fn quoted(name: &str) -> String {
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
         return name.to_owned();
     }
-    // Control characters do not survive copying from a terminal, so they become escapes of bash,
-    // ksh and zsh.
+    // Terminals do not copy control characters; bash, ksh and zsh read these escapes.
     if name.chars().any(is_hidden) {
         let mut text = "$'".to_owned();
         for character in name.chars() {
@@ -94,7 +93,6 @@ pub fn quoted(name: &str) -> String {
                 '\'' | '\\' => text.extend(['\\', character]),
                 _ if is_hidden(character) => {
                     for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                        // Writing to a `String` cannot fail.
                         let _ = write!(text, "\\x{byte:02x}");
                     }
                 }
@@ -107,7 +105,6 @@ pub fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// Control characters, and characters that change the text direction.
 fn is_hidden(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -13,27 +13,27 @@ use crate::words::quoted;
 
 /// Covers a usual outage plus a relay crash.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
-/// The stream and the inbox use clocks of different servers.
+/// Stream and inbox use different clocks.
 const MEMORY_MARGIN: Duration = Duration::from_hours(1);
-/// Default limit of an outbox for payload plus headers.
+/// Default limit of payload plus headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// Settings and state of a durable consumer, from the broker and its inbox database.
+/// Facts about a durable consumer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConsumerFacts {
     /// Consumer name.
     pub name: String,
-    /// Settings that an inbox would change or reject, each as (seen, needed).
+    /// Settings an inbox would change or reject, as (seen, needed).
     pub unfit: Vec<(String, String)>,
     /// State; `None` if not examined.
     pub row: Option<ConsumerRow>,
-    /// Reason of the pause; `None` if not paused.
+    /// Reason of a pause.
     pub paused: Option<String>,
-    /// How long the inbox remembers handled messages; `None` if not known.
+    /// How long the inbox remembers messages; `None` if unknown.
     pub memory: Option<Duration>,
 }
 
-/// Default `max_bytes` of a stream created by a command: 10 GB.
+/// Default `max_bytes` of new streams: 10 GB.
 pub const MAX_BYTES: u64 = 10_000_000_000;
 
 /// Findings about a stream.
@@ -169,7 +169,7 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
     found
 }
 
-/// Findings about a consumer of the stream.
+/// Findings about a consumer.
 #[must_use]
 pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
     let (name, mut found) = (&consumer.name, Vec::new());
@@ -218,7 +218,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
             next,
         ))
     };
-    // Half of `max_age` is the warning limit: the other half is left for the repair.
+    // Warns at half of `max_age`, to leave time for a repair.
     let oldest = consumer.row.as_ref().and_then(|row| row.oldest);
     if let (Some(oldest), Some(max_age)) = (oldest, stream.max_age)
         && oldest > max_age / 2

@@ -1,7 +1,7 @@
-//! Reads facts for the database rules of the doctor.
+//! Reads facts for the database rules.
 //!
-//! Invariant: reads at most 1,000 outbox rows, through an index, and locks none. Facts that the
-//! login may not read are listed as unseen.
+//! Invariant: at most 1,000 indexed outbox rows, no locks. Unreadable facts are listed as
+//! unseen.
 
 use std::time::Duration;
 
@@ -14,25 +14,24 @@ use super::Check;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DatabaseFacts {
-    /// Seconds by which the database clock is ahead of the local clock; negative if behind.
+    /// Seconds the database clock is ahead; negative if behind.
     pub clock_ahead: f64,
-    /// Uncertainty of `clock_ahead` in seconds: half of the query's round trip.
+    /// Uncertainty of `clock_ahead` in seconds.
     pub clock_error: f64,
-    /// Number of the newest messages whose sequence exceeds the last one in `outbox_aggregates`.
+    /// Newest messages with a sequence beyond `outbox_aggregates`.
     pub ahead_of_aggregates: u64,
-    /// SQL that raises `outbox_aggregates` to the highest sequences.
     pub(super) raise_numbers: String,
-    /// Facts that the login may not read.
+    /// Unreadable facts.
     pub unseen: Vec<String>,
-    /// Checks skipped for lack of these facts.
+    /// Checks skipped for lack of facts.
     pub not_checked: Vec<Check>,
 }
 
-/// Reads the facts. `messages` and `aggregates` are quoted table names.
+/// Reads the facts, from quoted table names.
 ///
 /// # Errors
 ///
-/// The error of the database. Missing rights on the tables are no error: see `unseen`.
+/// The error of the database. Missing rights on tables go to `unseen`.
 pub async fn database_facts(
     db: &DatabaseConnection,
     messages: &str,
@@ -46,11 +45,10 @@ pub async fn database_facts(
 
 const NEWEST: u32 = 1_000;
 
-/// Detects that `outbox_aggregates` alone was restored from a backup: writers would then assign
-/// sequences twice.
+/// After a restore of `outbox_aggregates` alone, writers would assign sequences twice.
 async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str, facts: &mut DatabaseFacts) {
-    // Each order has an index. A subquery hides the limit from PostgreSQL's planner, which would
-    // sort all rows if its statistics are outdated.
+    // Each order has an index. The subquery hides the limit from PostgreSQL's planner, which may
+    // otherwise sort all rows.
     let (order, limit, on_conflict, alias) = match db.get_database_backend() {
         DbBackend::Postgres => (
             "id",
@@ -96,9 +94,9 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
     );
 }
 
-/// Whether a setting of the server or the database makes every new session read-only, so that no
-/// relay can renew its leases. Settings of the login and standbys do not count. If the session
-/// itself was opened with the setting, only a setting of the database is detected.
+/// Whether server or database settings make every new session read-only, so relays cannot renew
+/// leases. Ignores settings of the login, and standbys. A session opened with the setting detects
+/// only that of the database.
 ///
 /// # Errors
 ///
@@ -106,7 +104,7 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
 pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
-            // A setting of the database overrides the setting for all databases.
+            // The database setting takes precedence.
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_settings \
              WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source IN \
              ('command line', 'configuration file', 'environment variable', 'global', 'database')) \
@@ -154,8 +152,8 @@ async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, 
         .await
 }
 
-/// How long an inbox remembers handled messages, from the newest row of the consumer; `None`
-/// without rows. `table` is the quoted name of the table of inbox messages.
+/// How long an inbox remembers messages, from its newest row; `None` without rows. `table` is a
+/// quoted name.
 ///
 /// # Errors
 ///
@@ -177,7 +175,6 @@ pub async fn inbox_memory(
         ),
         _ => ("CAST(expires_at - processed_at AS REAL) / 1000000", "?"),
     };
-    // Reads the last entry of the index on `expires_at`.
     let sql = format!(
         "SELECT {seconds} AS seconds FROM {table} WHERE consumer = {name} ORDER BY expires_at DESC LIMIT 1"
     );

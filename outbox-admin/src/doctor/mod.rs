@@ -1,8 +1,6 @@
 //! Checks whether database, stream, consumers and settings fit together.
 //!
-//! Rules are pure functions over facts. Invariant: checks only read, and every finding has a
-//! seen value, a needed value and a repair. For the progress of the work see
-//! [`status`](fn@crate::status).
+//! Invariant: reads only; rules are pure functions over facts.
 
 mod broker;
 mod database;
@@ -29,61 +27,61 @@ use crate::words::{count, counted};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Check {
-    /// The database answers and accepts the login.
+    /// Database reachable.
     Database,
-    /// The version of the database server is supported.
+    /// Supported database version.
     DatabaseVersion,
-    /// The tables exist and have this version.
+    /// Tables of this version.
     Tables,
-    /// The login has the rights of a relay.
+    /// Rights of a relay.
     Rights,
-    /// No database setting delays or loses messages.
+    /// Database settings that delay or lose messages.
     DatabaseSetting,
-    /// The database clock and the local clock agree.
+    /// Database clock against the local clock.
     Clock,
-    /// `outbox_aggregates` covers the sequences of the newest messages.
+    /// `outbox_aggregates` against the newest messages.
     Numbers,
-    /// A relay is alive, live relays work, and all publish to one destination.
+    /// Live, working relays with one destination.
     Relays,
-    /// Every partition has a lease row, and no lease exceeds the maximum lease time.
+    /// A row per partition, with a valid end.
     Leases,
-    /// No row-level security hides rows.
+    /// Hidden rows.
     RowSecurity,
-    /// No pause is old or matches nothing, and every held message has a pause.
+    /// Forgotten pauses, and held messages without one.
     Pauses,
-    /// The log of the database is set up and read by a relay, if the outbox uses one.
+    /// Set-up and reader of the log.
     Log,
-    /// NATS answers, accepts the login and grants the rights needed by the checks.
+    /// NATS reachable with sufficient rights.
     Nats,
-    /// The stream exists, captures this outbox's subjects and has room.
+    /// A stream with this outbox's subjects and room.
     Stream,
-    /// The duplicate window is long enough.
+    /// Length of the duplicate window.
     DuplicateWindow,
-    /// The stream keeps messages at least as long as the outbox.
+    /// Stream retention against outbox retention.
     MaxAge,
-    /// A full stream rejects new messages instead of dropping old ones.
+    /// Discard policy of a full stream.
     Discard,
-    /// The stream has a size limit.
+    /// Size limit of the stream.
     MaxBytes,
-    /// The stream keeps messages after they were read.
+    /// Retention policy of the stream.
     StreamRetention,
-    /// Confirmed messages survive the loss of a server.
+    /// Replicas and storage.
     Replicas,
-    /// The stream has no limit per subject.
+    /// Limit per subject.
     MaxMessagesPerSubject,
-    /// The stream accepts messages of every permitted size.
+    /// Size limit of messages.
     PayloadLimit,
-    /// The version of nats-server is supported.
+    /// Supported nats-server version.
     NatsVersion,
-    /// A durable consumer has the settings an inbox needs.
+    /// Settings of durable consumers.
     ConsumerSettings,
-    /// No consumer is paused.
+    /// Paused consumers.
     ConsumerPaused,
-    /// Consumers read messages before the stream deletes them.
+    /// Consumers behind the stream's expiry.
     ConsumerBehind,
-    /// No consumer has open dead letters.
+    /// Open dead letters.
     ConsumerDeadLetters,
-    /// Inboxes remember messages longer than the stream keeps them.
+    /// Inbox retention against stream retention.
     InboxMemory,
 }
 
@@ -135,7 +133,7 @@ pub struct Diagnosis {
     pub check: Check,
     /// Severity.
     pub state: State,
-    /// Subject, such as a consumer or a table; empty if the check names it.
+    /// Consumer or table; empty if implied by the check.
     pub subject: String,
     /// Value or error seen.
     pub seen: String,
@@ -147,13 +145,13 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// A finding of state [`State::Stuck`] for a check that failed with an error.
+    /// A [`State::Stuck`] finding for an error.
     #[must_use]
     pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: impl Into<Next>) -> Self {
         Self::new(check, State::Stuck, ("", seen), needed, next)
     }
 
-    /// A finding with its subject, the seen value, the needed value and the repair.
+    /// A finding.
     #[must_use]
     pub fn new(
         check: Check,
@@ -179,7 +177,7 @@ impl Diagnosis {
 pub struct Examination {
     /// Findings.
     pub findings: Vec<Diagnosis>,
-    /// Facts that could not be read, for people.
+    /// Unreadable facts, for people.
     pub unseen: Vec<String>,
     made: BTreeSet<Check>,
 }
@@ -190,7 +188,7 @@ impl Examination {
         self.made.extend(checks);
     }
 
-    /// Checks that neither ran nor have a finding.
+    /// Checks without a result.
     #[must_use]
     pub fn not_checked(&self) -> Vec<Check> {
         let has_finding = |check: &Check| self.findings.iter().any(|finding| finding.check == *check);
@@ -198,8 +196,7 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// Number of checks and findings: `28 checks, 1 finding`, or `27 of 28 checks, 1 finding; 1
-    /// check was not made`.
+    /// For example `28 checks, 1 finding`, or `27 of 28 checks, 1 finding; 1 check was not made`.
     #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());

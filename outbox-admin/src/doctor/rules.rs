@@ -108,7 +108,7 @@ pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
             State::Stuck,
             ("", seen),
             "the number of the last message of each aggregate: the next messages get numbers of earlier ones",
-            // The statement is SQL, not a shell command.
+            // SQL, not a shell command.
             Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
     }
@@ -145,7 +145,7 @@ fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
     ))
 }
 
-/// Findings about the relays. `as_relay`: whether the login has the rights of a relay.
+/// Findings about relays. `as_relay`: the login has a relay's rights.
 #[must_use]
 pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
     if relays.is_empty() {
@@ -212,18 +212,18 @@ pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
     }
 }
 
-/// Pauses of publishing and the messages they hold.
+/// Pauses and held messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PauseFacts {
-    /// The pauses, as listed by the store.
+    /// All pauses.
     pub pauses: Vec<Pause>,
-    /// Paused aggregate types without any aggregate or message.
+    /// Paused aggregate types without aggregates or messages.
     pub unknown_types: Vec<String>,
-    /// Aggregate types with held messages but without a pause that would release them.
+    /// Aggregate types with held messages but no pause.
     pub without_pause: Vec<String>,
 }
 
-/// Findings about pauses and held messages. `now` determines the age of a pause.
+/// Findings about pauses, by their age at `now`.
 #[must_use]
 pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
     let standing = held.pauses.iter().filter(|pause| pause.stands());
@@ -277,7 +277,6 @@ fn unpause(aggregate_type: Option<&str>) -> Command {
     unpause_command(aggregate_type).flag("--yes")
 }
 
-/// Formats a duration for the `nats` commands, without loss.
 pub(super) fn span(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     match (seconds, millis) {
@@ -290,7 +289,7 @@ pub(super) fn span(duration: Duration) -> String {
 }
 
 impl Failing {
-    /// The finding of `doctor`; `None` if a stream captures the subject.
+    /// The finding; `None` if a stream captures the subject.
     #[must_use]
     pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
         let subject = self.subject.as_deref()?;

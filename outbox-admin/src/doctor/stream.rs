@@ -5,15 +5,14 @@ use std::time::Duration;
 use crate::next::{Command, Next};
 use crate::words::quoted;
 
-/// Advice for removing a limit per subject that rejects messages. The server rejects a change of
-/// only one of the two settings.
+/// Advice for removing a limit per subject. The server rejects one setting alone.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
 
 /// Settings of the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// How long published messages are kept; `None`: forever.
+    /// Retention of published messages; `None`: forever.
     pub retention: Option<Duration>,
 }
 
@@ -22,11 +21,11 @@ pub struct Wanted {
 pub struct StreamFacts {
     /// Stream name.
     pub name: String,
-    /// Whether messages stay after they were read (retention policy `limits`).
+    /// Whether the retention policy is `limits`.
     pub keeps_what_was_read: bool,
-    /// Duplicate window: second copies within this time are dropped.
+    /// Duplicate window.
     pub duplicate_window: Duration,
-    /// Age at which messages are deleted; `None`: never.
+    /// Maximum age; `None`: unlimited.
     pub max_age: Option<Duration>,
     /// Size limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
@@ -36,11 +35,11 @@ pub struct StreamFacts {
     pub messages: u64,
     /// Size of the messages in bytes.
     pub bytes: u64,
-    /// Whether a full stream drops its oldest messages instead of rejecting new ones.
+    /// Whether a full stream drops old messages instead of rejecting new ones.
     pub drops_oldest: bool,
     /// Limit of messages per subject; `None`: no limit.
     pub max_messages_per_subject: Option<u64>,
-    /// Whether the limit per subject rejects new messages instead of dropping the oldest.
+    /// Whether that limit rejects new messages instead of dropping old ones.
     pub refuses_per_subject: bool,
     /// Whether the stream is in memory only.
     pub is_in_memory: bool,
@@ -48,7 +47,7 @@ pub struct StreamFacts {
     pub replicas: usize,
     /// Whether the server is part of a cluster.
     pub is_clustered: bool,
-    /// Largest message the server and the stream accept, in bytes with headers.
+    /// Largest accepted message in bytes, with headers.
     pub message_bytes: usize,
     /// Server version.
     pub version: String,

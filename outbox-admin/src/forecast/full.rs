@@ -10,20 +10,19 @@ fn is_full_of_messages(used: u64, most: u64) -> bool {
     used >= most
 }
 
-/// A stream is full of bytes if a message of average size does not fit.
+/// Full if a message of average size does not fit.
 pub(super) fn is_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
     let room = most.saturating_sub(used);
     used.checked_div(messages).is_some_and(|size| room < size)
 }
 
-/// The `nats stream edit` flag that doubles a limit: `doubled("max-msgs", 5)` is
-/// `--max-msgs=10`.
+/// The `nats stream edit` flag for a doubled limit: `doubled("max-msgs", 5)` is `--max-msgs=10`.
 #[must_use]
 pub fn doubled(option: &str, most: u64) -> String {
     format!("--{option}={}", most.saturating_mul(2))
 }
 
-/// The limit reached (as text) and the flag that doubles it. Each argument is (used, limit).
+/// The reached limit and the flag that doubles it, from (used, limit).
 pub(crate) fn reached(
     (messages, max_messages): (u64, Option<u64>),
     (bytes, max_bytes): (u64, Option<u64>),
@@ -63,8 +62,7 @@ pub(super) fn of_drops(
     if !now.drops_oldest || !now.is_full() {
         return None;
     }
-    // Time to drop every message now on the stream, which is how long the stream keeps each
-    // message.
+    // How long the stream keeps each message.
     let kept = time_for(now.messages, rate(earlier.gone(), now.gone(), between))?;
     let within = kept.saturating_sub(oldest);
     if caught_up.is_some_and(|caught_up| caught_up < within) {

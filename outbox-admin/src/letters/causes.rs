@@ -1,7 +1,6 @@
-//! Checks whether the causes of consumer dead letters still hold.
+//! Checks causes of consumer dead letters.
 //!
-//! Invariant: reads only, and runs no handler. Whether a handler would fail again is always
-//! [`Holds::Unknown`].
+//! Invariant: reads only, and runs no handler, so handler failures stay [`Holds::Unknown`].
 
 use std::collections::HashSet;
 
@@ -22,7 +21,7 @@ const GROUPS_MAX: usize = 10;
 
 const SINCE_MAX: usize = 1_000;
 
-/// Whether the cause of a group of dead letters still holds.
+/// State of a group's cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterCause {
@@ -30,11 +29,10 @@ pub struct LetterCause {
     pub holds: Holds,
     /// The cause.
     pub obstacle: Obstacle,
-    /// The group, as `outbox dead-letters groups` shows it.
+    /// The group.
     #[serde(flatten)]
     pub group: LetterGroup,
-    /// Other dead letters with the same failure since the group's last one, among at most 1,000 of
-    /// the consumer.
+    /// Later dead letters with the same failure, at most 1,000.
     pub failed_since: u64,
     /// When the last of these failed.
     #[serde(serialize_with = "serial::time_if_any")]
@@ -45,8 +43,8 @@ pub struct LetterCause {
     pub next: Option<Command>,
 }
 
-/// Checks the causes of the 10 largest groups of dead letters. `consumers` are their consumers,
-/// or an error text if the broker could not be read.
+/// Checks the causes of the 10 largest groups. `consumers` are their consumers, or why the
+/// broker is unreadable.
 ///
 /// # Errors
 ///

@@ -13,29 +13,26 @@ use super::causes::LetterCause;
 use super::groups::GroupFingerprint;
 use crate::serial;
 
-/// Maximum number of keys stored in an operation's scope.
 const KEYS_MAX: usize = 1_000;
 
-/// Maximum number of keys per selection.
 const SELECTED_MAX: usize = 10_000;
 
-/// What a change to dead letters would do.
+/// Preview of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterPreview {
     /// The change.
     pub change: LetterChange,
-    /// Number of dead letters to be changed.
+    /// Number of dead letters.
     pub dead_letters: u64,
     /// Effects, one sentence each.
     pub effects: Vec<String>,
-    /// Retry: whether the causes still hold. Filled by the caller with
-    /// [`letter_causes`](crate::letter_causes).
+    /// State of the causes, from [`letter_causes`](crate::letter_causes).
     pub causes: Vec<LetterCause>,
 }
 
 impl LetterPreview {
-    /// The preview for a number of dead letters.
+    /// A preview.
     #[must_use]
     pub fn of(change: LetterChange, dead_letters: u64) -> Self {
         Self {
@@ -60,7 +57,7 @@ pub enum LetterChange {
     Retry,
     /// Reopens dead letters marked for retry.
     CancelRetry,
-    /// Deletes dead letters: the only copy of their bytes outside the stream.
+    /// Deletes dead letters, the last copy outside the stream.
     Discard,
 }
 
@@ -77,7 +74,7 @@ impl LetterChange {
         Operation::new(self.kind(), scope(selection), intent)
     }
 
-    /// A new operation on the dead letters of a group, as [`Self::operation`].
+    /// As [`Self::operation`], on a group.
     #[must_use]
     pub fn operation_on_group(
         self,
@@ -98,7 +95,7 @@ impl LetterChange {
         }
     }
 
-    /// Narrows a selection to the dead letters that the change applies to.
+    /// Narrows a selection to the affected dead letters.
     #[must_use]
     pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
@@ -129,7 +126,7 @@ impl LetterChange {
     }
 }
 
-/// Result of a change to dead letters.
+/// Result of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LettersChanged {
@@ -137,18 +134,17 @@ pub struct LettersChanged {
     pub change: LetterChange,
     /// Number of dead letters changed.
     pub dead_letters: u64,
-    /// The recorded operation; `None` if nothing changed.
+    /// The operation; `None` if nothing changed.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
 }
 
-/// Applies a change. Each transaction changes at most 1,000 dead letters and updates the
-/// operation.
+/// Applies a change, at most 1,000 dead letters per transaction, with the operation.
 ///
 /// # Errors
 ///
-/// The error of the database. After an error or a crash, committed transactions stay. A second
-/// call continues, as another operation.
+/// The error of the database. Committed transactions stay; a second call continues, as another
+/// operation.
 pub async fn carry_out_letters(
     letters: &DeadLetters,
     change: LetterChange,
@@ -168,8 +164,7 @@ pub async fn carry_out_letters(
     })
 }
 
-/// Applies a change to the dead letters with these keys, without a limit, as
-/// [`carry_out_letters`].
+/// As [`carry_out_letters`], by key and without a limit.
 ///
 /// # Errors
 ///
@@ -198,7 +193,6 @@ fn scope(selection: &DeadLetterSelection) -> OperationScope {
     OperationScope::names(scope_names(selection))
 }
 
-/// The selection criteria stored with an operation, with at most `KEYS_MAX` keys.
 fn scope_names(selection: &DeadLetterSelection) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut note =

@@ -1,5 +1,4 @@
-//! Groups consumer dead letters by consumer, event type and error without its numbers, ids and
-//! quoted parts.
+//! Groups dead letters by consumer, event type and normalised error.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +15,7 @@ use crate::serial;
 /// Dead letters per statement.
 const PAGE: u32 = 10_000;
 
-/// Fingerprint of a group: 16 hexadecimal digits, stable within one version of this library.
+/// Fingerprint of a group: 16 hexadecimal digits, stable within one library version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupFingerprint(u64);
 
@@ -32,7 +31,7 @@ impl Serialize for GroupFingerprint {
     }
 }
 
-/// The text is not the fingerprint of a group.
+/// Malformed fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
 pub struct GroupFingerprintError;
@@ -55,9 +54,9 @@ pub struct LetterGroup {
     pub fingerprint: GroupFingerprint,
     /// Consumer that failed.
     pub consumer: String,
-    /// Event type; `None` if the bytes are not a message of an outbox.
+    /// Event type; `None` if not a message.
     pub event_type: Option<String>,
-    /// Error, with `<n>` in place of the parts that differ.
+    /// Error, with `<n>` for parts that differ.
     pub error: String,
     /// Number of dead letters.
     pub dead_letters: u64,
@@ -70,7 +69,7 @@ pub struct LetterGroup {
 }
 
 impl LetterGroup {
-    /// Fingerprint of the group of a dead letter.
+    /// Fingerprint of a dead letter's group.
     #[must_use]
     pub fn fingerprint_of(letter: &LetterRow) -> GroupFingerprint {
         fingerprint(letter, &without_particulars(&letter.error))
@@ -106,8 +105,8 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
-/// At most `most` selected dead letters without payloads, oldest first, and whether the list is
-/// complete. With `group`, reads the selection until `most` members are found.
+/// At most `most` dead letters, oldest first, without payloads, and whether complete. With
+/// `group`, reads the selection until enough members are found.
 ///
 /// # Errors
 ///
@@ -136,12 +135,12 @@ pub async fn read_letters(
     }
 }
 
-/// FNV-1a, 64 bits: stable across programs. On a collision, two groups are shown as one.
+/// FNV-1a, stable across programs. A collision merges two groups.
 fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     let event_type = letter.event_type.as_deref().unwrap_or_default();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in [&letter.consumer, event_type, error] {
-        // This byte never occurs in UTF-8, so it separates the parts.
+        // Never occurs in UTF-8, so it separates the parts.
         for byte in part.bytes().chain([0xff]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -176,7 +175,6 @@ pub(crate) fn without_particulars(error: &str) -> String {
     text
 }
 
-/// A word with a digit is a number, an id or a part of a time.
 fn push_word(text: &mut String, word: &mut String) {
     if word.chars().any(|character| character.is_numeric()) {
         text.push_str("<n>");

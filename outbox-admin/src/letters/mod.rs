@@ -1,6 +1,6 @@
-//! Consumer dead letters: lists, groups, causes and changes.
+//! Consumer dead letters.
 //!
-//! Invariant: payloads and application headers are masked in every value.
+//! Invariant: payloads and application headers are masked.
 
 mod causes;
 mod change;
@@ -27,7 +27,7 @@ pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, 
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
-/// A consumer dead letter in a list.
+/// A dead letter in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterRow {
@@ -36,16 +36,16 @@ pub struct LetterRow {
     pub id: Uuid,
     /// Consumer that failed.
     pub consumer: String,
-    /// `open`, or `retry` if marked for retry.
+    /// `open` or `retry`.
     pub status: &'static str,
-    /// Event id; `None` if the bytes are not a message of an outbox.
+    /// Event id; `None` if not a message.
     #[serde(serialize_with = "serial::text_if_any")]
     pub event_id: Option<EventId>,
-    /// Event type; `None` if the bytes are not a message.
+    /// Event type; `None` if not a message.
     pub event_type: Option<String>,
-    /// Aggregate type; `None` if the bytes are not a message.
+    /// Aggregate type; `None` if not a message.
     pub aggregate_type: Option<String>,
-    /// Aggregate id; `None` if the bytes are not a message.
+    /// Aggregate id; `None` if not a message.
     pub aggregate_id: Option<String>,
     /// Sequence within the aggregate.
     pub sequence: Option<u64>,
@@ -86,21 +86,20 @@ impl From<&DeadLetter> for LetterRow {
     }
 }
 
-/// A dead letter with its headers and masked payload.
+/// A dead letter with its content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: LetterRow,
-    /// Headers by name, with the values of application headers masked.
+    /// Headers, with application values masked.
     pub headers: BTreeMap<String, String>,
     /// Masked payload, if requested.
     pub payload: Option<String>,
 }
 
-/// One dead letter; `None` if it no longer exists. With `shown`, the payload is included: events
-/// known to `shown`, with sensitive fields masked.
+/// One dead letter, if it exists. `shown`: events with a visible, masked payload.
 ///
 /// # Errors
 ///
@@ -118,8 +117,7 @@ pub async fn show_letter(
     }))
 }
 
-/// Headers of CloudEvents, NATS, W3C and this library hold no personal data. All other headers
-/// may.
+/// Only these headers are known to hold no personal data.
 fn masked_header((name, value): &(String, String)) -> (String, String) {
     let plain = name.to_ascii_lowercase();
     let is_own = ["ce-", "nats-", "outbox-"]

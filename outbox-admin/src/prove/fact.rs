@@ -1,12 +1,11 @@
-//! Facts read from outbox, stream and inboxes. Their sort order groups everything known about an
-//! event.
+//! Facts from outbox, stream and inboxes, sorted by event.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use outbox_core::Aggregate;
 
-/// Source of a fact. The order of the variants is part of the sort order.
+/// The order of variants is part of the sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Row,
@@ -14,7 +13,7 @@ pub(super) enum Kind {
     Outcome,
 }
 
-/// Sorts by event, message, kind and stream sequence, in the order of the fields.
+/// The order of fields is the sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fact {
     pub(super) event: u128,
@@ -66,7 +65,7 @@ pub(super) struct Numbered {
     /// First place on the stream; 0 if absent or excluded from the order check.
     pub(super) position: u64,
     pub(super) event: u128,
-    /// Whether the event has a row and the outbox keeps all rows recorded later.
+    /// Row: the outbox keeps all later rows.
     pub(super) is_kept: bool,
 }
 
@@ -78,7 +77,7 @@ impl Numbered {
     }
 }
 
-/// 128 bits; among 10^9 aggregates, the chance of a collision is about 10^-19.
+/// 128 bits: collisions are negligible.
 pub(super) fn hash(aggregate: &Aggregate) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();

@@ -1,46 +1,42 @@
 //! Compares outbox, stream and inboxes over a span of recording times.
 //!
-//! Invariant: everything committed in the span is on the stream, in order, and took effect or
-//! became a dead letter. The ledger counts each deviation:
+//! Terms, for the events of the span:
 //!
-//! | word | meaning |
-//! |---|---|
-//! | committed | a row of the outbox that is not a replayed copy |
-//! | on the stream | a committed event with a message on the stream, stored at most an hour before the span or later; further messages are copies |
-//! | lost | the row is published, but the stream does not have the message |
-//! | expired | as lost, but the stream has removed messages stored up to an hour after the publishing: by limits, by a purge or by a loss |
-//! | ghost | a message on the stream without a row, although the outbox keeps all rows of that time, or with another aggregate or sequence than the row |
-//! | hole | a sequence with neither a row nor a message. It lies between two sequences with rows that the outbox keeps, or after the last row of an aggregate that has recorded nothing since. At most 10,000 aggregates are compared with their last sequence |
-//! | inversion | an event stored on the stream after a later sequence of its aggregate |
-//! | effect | an inbox row with status handled |
-//! | missing | an acknowledged event without a row, between two events of the same type with rows of first attempts |
-//! | passed | an acknowledged event without a row: its effect is unknown |
-//! | open | an event neither acknowledged nor in the inbox |
+//! - **committed**: a row that is no replayed copy.
+//! - **on the stream**: committed, with a message stored an hour before the span or later.
+//!   Further messages are copies.
+//! - **lost**: published, but missing on the stream.
+//! - **expired**: as lost, but published before messages that the stream has removed since: by
+//!   limits, a purge or a loss.
+//! - **ghost**: a message without a row although the outbox keeps that time, or with another
+//!   aggregate or sequence than its row.
+//! - **hole**: a sequence without row and message: between two kept rows, or after the last row
+//!   of an idle aggregate (at most 10,000 aggregates).
+//! - **inversion**: stored after a later sequence of its aggregate.
+//! - **effect**: an inbox row with status handled.
+//! - **missing**: acknowledged without a row, between events of its type with rows of first
+//!   attempts.
+//! - **passed**: acknowledged without a row, effect unknown.
+//! - **open**: neither acknowledged nor in the inbox.
 //!
-//! The proof cannot know:
+//! Unknown to the proof:
 //!
-//! - whether the event of a hole was published before its row was deleted;
-//! - events with rows that were purged, forgotten or deleted after publishing (`unrecorded`
-//!   counts those still on the stream);
-//! - whether an absent message for a log relay was published, because its row does not record
-//!   publishing;
-//! - effects without a row under the event id, which count as `passed`: strategies `natural`,
-//!   `external`, `sequence` and `constraint`, business keys, missing handlers, and rows deleted
-//!   by the inbox.
+//! - whether a hole's event was published;
+//! - events with rows purged, forgotten or deleted after publishing (`unrecorded` counts those
+//!   still on the stream);
+//! - whether a missing logged message was published;
+//! - effects without a row under the event id: strategies `natural`, `external`, `sequence` and
+//!   `constraint`, business keys, missing handlers, deleted rows.
 //!
-//! Rows written only after a failure or redelivery count as effects, but prove nothing about
-//! other events. Strategy `message_id` writes such rows too. Missing effects after the last row
-//! of a first attempt are `passed`, because the handler or its strategy may have changed.
-//! Sequences that restart after an aggregate was forgotten look like inversions. A message
-//! belongs to this outbox if its source and aggregate type match a committed event of the span.
+//! Rows written only after a failure or redelivery count as effects and prove nothing about
+//! other events. Sequences that restart after a purge look like inversions. A message belongs to
+//! this outbox if its source and aggregate type match a committed event.
 //!
-//! The result is not a snapshot. Outbox, stream, consumer floors and inboxes are read in this
-//! order, so concurrent progress is not reported as a fault. A suspected ghost is looked up in
-//! the outbox again. Transactions that stay open past the end of the reading are not seen.
-//! Clocks of writers, database and broker may differ by an hour.
+//! Not a snapshot: outbox, stream, floors and inboxes are read in this order, so progress is no
+//! fault. Transactions still open are not seen. Clocks may differ by an hour.
 //!
-//! Invariant: memory is bounded; a span with more than [`FACTS_MAX`] facts is rejected. Nothing
-//! is changed. For single aggregates see [`Timeline`](crate::Timeline).
+//! Invariant: reads only, with bounded memory: more than [`FACTS_MAX`] facts are rejected. For
+//! single aggregates see [`Timeline`](crate::Timeline).
 
 mod fact;
 mod read;
@@ -54,29 +50,29 @@ use time::OffsetDateTime;
 
 pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, StreamBooks, Verdict};
 
-/// Maximum number of rows and messages of a span. Each takes about 150 bytes of memory.
+/// Maximum number of facts, each about 150 bytes of memory.
 pub const FACTS_MAX: usize = 1 << 22;
 
 /// Input of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProofRequest {
-    /// Start of the span, inclusive, by recording time.
+    /// Start of the span, inclusive.
     pub since: OffsetDateTime,
     /// End of the span, exclusive.
     pub until: OffsetDateTime,
-    /// Since when the outbox keeps all rows. Default: [`RowsKept::All`].
+    /// Retention of rows. Default: [`RowsKept::All`].
     pub rows_kept: RowsKept,
-    /// Number of findings listed per kind. Default: 20.
+    /// Findings listed per kind. Default: 20.
     pub shown: usize,
-    /// Stream name, for suggested commands. Default: none.
+    /// Stream name for commands. Default: none.
     pub stream: Option<String>,
-    /// Maximum number of rows and messages. Default: [`FACTS_MAX`].
+    /// Maximum facts. Default: [`FACTS_MAX`].
     pub facts_max: usize,
 }
 
 impl ProofRequest {
-    /// A request for a span, with defaults.
+    /// A request with defaults.
     #[must_use]
     pub fn new(since: OffsetDateTime, until: OffsetDateTime) -> Self {
         Self {
@@ -89,28 +85,28 @@ impl ProofRequest {
         }
     }
 
-    /// Sets the stream name for suggested commands.
+    /// Sets the stream name.
     #[must_use]
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = Some(name.into());
         self
     }
 
-    /// Sets the maximum number of rows and messages.
+    /// Sets the maximum number of facts.
     #[must_use]
     pub fn facts_max(mut self, facts_max: usize) -> Self {
         self.facts_max = facts_max;
         self
     }
 
-    /// Sets since when the outbox keeps all rows.
+    /// Sets the retention of rows.
     #[must_use]
     pub fn rows_kept(mut self, rows_kept: RowsKept) -> Self {
         self.rows_kept = rows_kept;
         self
     }
 
-    /// Sets the number of findings listed per kind.
+    /// Sets the findings listed per kind.
     #[must_use]
     pub fn shown(mut self, shown: usize) -> Self {
         self.shown = shown;
@@ -118,20 +114,20 @@ impl ProofRequest {
     }
 }
 
-/// Since when the outbox keeps all rows of published messages.
+/// Retention of rows of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowsKept {
     /// No rows are deleted.
     All,
-    /// All rows recorded at this time or later are kept.
+    /// Rows recorded since this time are kept.
     Since(OffsetDateTime),
     /// Rows are deleted on publishing.
     Nothing,
 }
 
 impl RowsKept {
-    /// The shortest of this value and the retentions registered by live and dead relays.
+    /// The shortest of this and the retentions registered by relays.
     ///
     /// # Errors
     ///
@@ -166,7 +162,7 @@ impl RowsKept {
         }
     }
 
-    /// Whether rows of published messages recorded at this time are kept.
+    /// Whether rows of this time are kept.
     #[must_use]
     pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {
         match self {
@@ -182,11 +178,11 @@ impl RowsKept {
 pub struct ConsumerFloor {
     /// Consumer name.
     pub consumer: String,
-    /// Stream sequence up to which the consumer has acknowledged every message of its filters.
+    /// Ack floor of the consumer's messages.
     pub floor: u64,
 }
 
-/// Why no proof was possible. Nothing has changed.
+/// Why there is no proof. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofError {
@@ -214,9 +210,8 @@ pub enum ProofError {
     },
 }
 
-/// Creates the ledger of a span. `inboxes` are all databases with inbox tables of the stream's
-/// consumers. `floors` is called after the stream was read; its error text is added as a reason
-/// why the proof cannot tell.
+/// Proves a span. `inboxes` are all databases with inboxes of the stream. `floors` runs after
+/// the stream was read; its error becomes a reason of the proof.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! Reads outbox, stream and inboxes into one list of facts.
+//! Reads outbox, stream and inboxes into facts.
 //!
-//! Invariant: reading follows the way of a message, so a concurrent change is seen late, never
-//! early. Each source is read once, in pages.
+//! Invariant: reads in the order of a message's way, so concurrent changes are seen late, never
+//! early.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,12 +16,10 @@ use uuid::Uuid;
 use super::fact::{Fact, Kind, hash};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 
-/// Maximum difference between the clocks of writers, database and broker.
 pub(super) const CLOCKS_APART: Duration = Duration::HOUR;
 
 const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
-/// Maximum number of distinct names per kind in memory.
 const NAMES_MAX: usize = 4096;
 
 /// Interns names as numbers.
@@ -55,7 +53,7 @@ pub(super) struct Reading<'a> {
     facts: Vec<Fact>,
     types: Names<String>,
     senders: Names<(String, String)>,
-    /// Ids without a time exist: a writer supplied ids other than UUID v7.
+    /// A writer supplied ids other than UUID v7.
     has_foreign_ids: bool,
 }
 
@@ -77,7 +75,7 @@ pub(super) const LOGGED: u8 = 3;
 
 pub(super) const FAILED: u8 = 0;
 pub(super) const HANDLED: u8 = 1;
-/// Handled, in a row that every strategy writes after a failure or redelivery.
+/// Handled, in a row written only after a failure or redelivery.
 pub(super) const HANDLED_LATER: u8 = 4;
 
 impl<'a> Reading<'a> {
@@ -185,8 +183,7 @@ impl<'a> Reading<'a> {
         self.push(fact)
     }
 
-    /// Reads the rows of each consumer in each database. Returns whether any database has inbox
-    /// tables.
+    /// Returns whether any database has inbox tables.
     pub(super) async fn inboxes(
         &mut self,
         inboxes: &[EventOutcomes],
@@ -198,7 +195,7 @@ impl<'a> Reading<'a> {
                 let consumer = &floor.consumer;
                 match self.inbox(inbox, consumer, label).await {
                     Ok(()) => has_inbox = true,
-                    // The database of a service without consumers.
+                    // A service without consumers.
                     Err(InboxFailure::Database(error))
                         if DatabaseAnswer::is_table_missing(&error, "inbox_messages") =>
                     {

@@ -1,6 +1,6 @@
-//! The ledger of a span, for display and reports.
+//! The ledger of a span.
 //!
-//! Invariant: the verdict follows from the counts and the parts that could not be read.
+//! Invariant: the verdict follows from counts and unread parts.
 
 use outbox_core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::words::counted;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Proof {
-    /// Start of the span, inclusive, by recording time.
+    /// Start of the span, inclusive.
     #[serde(serialize_with = "serial::time")]
     pub since: OffsetDateTime,
     /// End of the span, exclusive.
@@ -24,7 +24,7 @@ pub struct Proof {
     pub until: OffsetDateTime,
     /// Verdict.
     pub verdict: Verdict,
-    /// Reasons for a verdict other than balanced, worst first, each with the next command.
+    /// Reasons, worst first, with commands.
     pub reasons: Vec<Reason>,
     /// Counts from the outbox.
     pub outbox: OutboxBooks,
@@ -32,13 +32,13 @@ pub struct Proof {
     pub stream: StreamBooks,
     /// Counts per consumer.
     pub consumers: Vec<ConsumerBooks>,
-    /// Published messages that the stream does not have.
+    /// Published messages missing on the stream.
     pub lost: Findings,
-    /// Messages on the stream without a row, or that differ from the row.
+    /// Messages on the stream without a matching row.
     pub ghosts: Findings,
-    /// Sequences without a row and without a message on the stream.
+    /// Sequences without row and message.
     pub holes: Holes,
-    /// Events on the stream after a later event of their aggregate.
+    /// Events stored after a later one of their aggregate.
     pub inversions: Findings,
     /// Number of rows and messages read.
     pub facts: u64,
@@ -49,10 +49,10 @@ pub struct Proof {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Every committed event is on the stream in order, and every consumer has handled,
-    /// dead-lettered or skipped it.
+    /// Every event is on the stream in order, and handled, dead-lettered or skipped by every
+    /// consumer.
     Balanced,
-    /// No fault was found, but something is unfinished or unknown.
+    /// No fault, but something unfinished or unknown.
     CannotTell,
     /// Something is lost, unrecorded, out of order or without effect.
     NotBalanced,
@@ -78,11 +78,11 @@ pub struct OutboxBooks {
     pub committed: u64,
     /// Published events.
     pub published: u64,
-    /// Events still to be published, waiting ones included.
+    /// Events to be published.
     pub unpublished: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Events for a log relay, which does not record publishing in the row.
+    /// Events for a log relay.
     pub logged: u64,
     /// Messages created by replays.
     pub replayed: u64,
@@ -94,17 +94,17 @@ pub struct OutboxBooks {
 pub struct StreamBooks {
     /// Committed events on the stream.
     pub events: u64,
-    /// Further messages of these events: replays and duplicates.
+    /// Replays and duplicates of these events.
     pub copies: u64,
-    /// Published messages possibly removed by the limits of the stream.
+    /// Messages possibly removed by stream limits.
     pub expired: u64,
-    /// Logged messages that are not on the stream: not read yet by the log relay, or lost.
+    /// Logged messages not on the stream: unread by the log relay, or lost.
     pub logged_absent: u64,
-    /// Messages without a row that are older than the rows of the outbox, so they cannot be judged.
+    /// Messages older than the rows of the outbox.
     pub unrecorded: u64,
     /// Messages of other outboxes.
     pub of_others: u64,
-    /// Entries since the start of the span that are not messages of an outbox.
+    /// Entries that are no messages, since the start of the span.
     pub foreign: u64,
     /// First stream sequence when reading began.
     pub first_stream_sequence: u64,
@@ -112,7 +112,7 @@ pub struct StreamBooks {
     pub last_stream_sequence: u64,
 }
 
-/// Counts of one consumer for the committed events of a span.
+/// Counts of one consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ConsumerBooks {
@@ -126,10 +126,9 @@ pub struct ConsumerBooks {
     pub failed: u64,
     /// Events the consumer has not reached.
     pub open: u64,
-    /// Acknowledged events without a row. The effect is unknown: no handler, a strategy without
-    /// rows, or rows deleted by the inbox.
+    /// Acknowledged without a row, effect unknown.
     pub passed: u64,
-    /// Acknowledged events without a row, between events of the same type with rows.
+    /// Acknowledged without a row, between events of the type with rows.
     pub missing: Findings,
 }
 
@@ -150,11 +149,11 @@ pub struct Found {
     /// Event id.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// First stream sequence of the event, if it is on the stream.
+    /// First stream sequence, if any.
     pub stream_sequence: Option<u64>,
 }
 
-/// Sequences without a row, with the first holes.
+/// Missing sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holes {
@@ -162,7 +161,7 @@ pub struct Holes {
     pub count: u64,
     /// First holes.
     pub first: Vec<HoleOf>,
-    /// Sequences not checked: too many rows of that time, or a failed read.
+    /// Sequences not checked: too many rows, or unreadable.
     pub unknown: u64,
 }
 
@@ -180,7 +179,7 @@ pub struct HoleOf {
 }
 
 impl HoleOf {
-    /// Type and id of the aggregate: `order/4711`.
+    /// For example `order/4711`.
     #[must_use]
     pub fn aggregate(&self) -> String {
         format!("{}/{}", self.aggregate_type, self.aggregate_id)
@@ -210,7 +209,7 @@ impl Findings {
         }
     }
 
-    /// Shows the first finding on the stream, because the outbox may have no row for it.
+    /// On the stream, because the outbox may have no row.
     fn look(&self, stream: Option<&str>) -> Next {
         let advice = "compare its headers with the outbox; `outbox why` says what the outbox has of an event";
         let first = self.first.first().and_then(|found| found.stream_sequence);
@@ -258,13 +257,12 @@ impl Proof {
         self.stream.foreign = extent.foreign;
     }
 
-    /// Adds a part that could not be read, and updates the verdict.
+    /// Adds an unread part and updates the verdict.
     pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(State::Degraded, what, next));
         self.settle();
     }
 
-    /// Derives reasons and verdict from the counts. `stream` is the stream name, if known.
     pub(super) fn conclude(&mut self, stream: Option<&str>) {
         self.judge_findings(stream);
         for consumer in self.consumers.clone() {

@@ -15,7 +15,7 @@ use super::report::{Findings, Holes, Proof};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes::{self, Hole};
 
-/// Bound on aggregates compared with their last sequence; each needs two statements.
+/// Each aggregate needs two statements.
 const ENDS_MAX: u32 = 10_000;
 
 #[derive(Debug, Default)]
@@ -27,14 +27,14 @@ struct Event {
     /// First place on the stream.
     first: Option<Fact>,
     places: u64,
-    /// Published messages that are not on the stream.
+    /// Published but missing on the stream.
     lost: u64,
     expired: u64,
     logged_absent: u64,
     replayed: u64,
     /// Best outcome per consumer.
     outcomes: BTreeMap<u16, u8>,
-    /// The current message, if it has a row, with its number of places.
+    /// The current message and its number of places.
     message: Option<(Fact, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Event {
         }
     }
 
-    /// `horizon`: the stream may have removed everything stored before this time.
+    /// The stream may have removed everything stored before `horizon`.
     fn end_message(&mut self, horizon: Option<i64>) {
         let Some((row, 0)) = self.message.take() else {
             return;
@@ -85,7 +85,6 @@ impl Event {
         }
     }
 
-    /// Whether the first place differs from the row in aggregate or sequence.
     fn is_altered(&self) -> bool {
         match (&self.row, &self.first) {
             (Some(row), Some(first)) => row.aggregate != first.aggregate || row.sequence != first.sequence,
@@ -103,7 +102,6 @@ fn rank(outcome: u8) -> u8 {
     }
 }
 
-/// Messages of a sender without a row.
 #[derive(Debug, Default)]
 struct Sender {
     is_ours: bool,
@@ -118,8 +116,7 @@ struct Weighing<'a, S> {
     horizon: Option<i64>,
     proof: Proof,
     senders: BTreeMap<u16, Sender>,
-    /// Per consumer and event type with a row of a first attempt: acknowledged events without a row
-    /// since that row.
+    /// Acknowledged events without a row, since the last row of a first attempt.
     kept: HashMap<(u16, u16), Findings>,
     numbered: Vec<Numbered>,
 }
@@ -203,7 +200,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
             self.proof.stream.copies += event.places - 1;
-            // The outbox has the event, so the message is not from another outbox.
+            // So the message is not from another outbox.
             if is_altered {
                 let position = Some(first.position);
                 self.proof.ghosts.add(event.id, position, self.request.shown);
@@ -230,7 +227,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         sender.ghosts.add(event.id, Some(first.position), shown);
-        // The sequence of a ghost is present, but its order is not judged.
+        // Its sequence is present, but its order is not judged.
         let of_ghost = Fact { position: 0, ..first };
         self.number(event.id, first, Some(of_ghost), false);
         Ok(())
@@ -298,8 +295,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         self.numbered.sort_unstable_by_key(Numbered::order);
-        // Higher sequences of an aggregate come first. State: the earliest place per sender, and
-        // the lowest sequence so far.
+        // Higher sequences come first: earliest place per sender, lowest sequence so far.
         let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
         for numbered in self.numbered {
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
@@ -335,8 +331,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
     }
 }
 
-/// Counts the sequences between two events. Listed holes are looked up again, because their
-/// transactions may have committed since. `until`: end of the span.
+/// Listed holes are read again, because transactions may have committed since.
 async fn hole(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -349,7 +344,7 @@ async fn hole(
         return Ok(());
     }
     let id = |numbered: &Numbered| MessageId::from(Uuid::from_u128(numbered.event));
-    // A purge may have deleted this row since, and then also later rows.
+    // A purge may have deleted this row, and then later rows too.
     let Some(found) = store.find(id(below)).await? else {
         return Ok(());
     };
@@ -369,8 +364,7 @@ async fn hole(
     Ok(())
 }
 
-/// Counts missing sequences after the last row of an aggregate that has recorded nothing since
-/// the span.
+/// Only for aggregates that have recorded nothing since the span.
 async fn hole_at_end(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -397,7 +391,7 @@ async fn hole_at_end(
     Ok(())
 }
 
-/// Adds the confirmed holes that begin within `numbers`, or counts all of `numbers` as unknown.
+/// Unconfirmed holes count as unknown.
 fn add(
     holes: &mut Holes,
     aggregate: &Aggregate,

@@ -2,20 +2,19 @@
 
 use std::fmt;
 
-/// A component that logs in to the database.
+/// A login of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// A Rust service that records events.
+    /// A Rust writer.
     Writer,
-    /// A service in another language that records through `outbox_record`.
+    /// A writer that uses `outbox_record`.
     SqlWriter,
     /// A relay.
     Relay,
-    /// A relay that reads the PostgreSQL log. Includes [`Self::Relay`], and needs the attribute
-    /// `REPLICATION`.
+    /// A relay that reads the PostgreSQL log: [`Self::Relay`] plus the attribute `REPLICATION`.
     LogRelay,
-    /// A consumer. If its handlers record events, add [`Self::Writer`].
+    /// A consumer. If handlers record, add [`Self::Writer`].
     Consumer,
     /// A service with the HTTP layer.
     Http,
@@ -54,15 +53,15 @@ impl Role {
     }
 }
 
-/// A database object, by its name without schema and prefix.
+/// An object, without schema and prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Object {
     /// A table.
     Table(&'static str),
-    /// A view, which uses the rights of its owner.
+    /// A view, with its owner's rights.
     View(&'static str),
-    /// A function in PostgreSQL, a procedure in MySQL and MariaDB.
+    /// A function, in MySQL and MariaDB a procedure.
     Routine(&'static str),
 }
 
@@ -75,7 +74,7 @@ impl Object {
         }
     }
 
-    /// Whether the object belongs to an inbox, which may be in another database than the outbox.
+    /// Whether the object belongs to the inbox.
     #[must_use]
     pub fn is_of_inbox(self) -> bool {
         self.name().starts_with("inbox_")
@@ -88,9 +87,9 @@ impl Object {
 pub enum When {
     /// All deployments.
     Always,
-    /// Deployments that delete published messages: every retention except `forever`.
+    /// Every retention except `forever`.
     Deletes,
-    /// PostgreSQL deployments with a log; setting up the log creates the table.
+    /// With a log, on PostgreSQL.
     Log,
 }
 
@@ -156,8 +155,7 @@ const fn log(role: Role, privileges: &'static [&'static str], why: &'static str)
     }
 }
 
-/// The rights table. An operator also has the rights of a viewer, and a log relay those of a
-/// relay.
+/// All rights. An operator is also a viewer, a log relay also a relay.
 pub const GRANTS: &[Grant] = &[
     on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
     on(
@@ -310,7 +308,7 @@ pub const GRANTS: &[Grant] = &[
 /// Output order of privileges.
 const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", "EXECUTE"];
 
-/// Combined rights of several roles, one entry per object, in table order.
+/// Combined rights of roles, in table order.
 #[must_use]
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
     let has = |role: Role| {

@@ -1,7 +1,6 @@
-//! Rights that each component needs in the database and on NATS. Grant files, documentation and
-//! tests are generated from these tables.
+//! Rights on the database and on NATS, the source of grants, documentation and tests.
 //!
-//! Invariant: a role has the rights for its own work and no others.
+//! Invariant: each role has exactly the rights for its work.
 
 mod database;
 mod nats;

@@ -1,28 +1,26 @@
 //! NATS permissions per role, as subjects.
 
-/// A component that logs in to NATS.
+/// A login of NATS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NatsRole {
-    /// A relay. For strong mode, add [`Self::Strong`] and [`Self::Reader`].
+    /// A relay. In strong mode, add [`Self::Strong`] and [`Self::Reader`].
     Relay,
-    /// Additional rights of a relay in strong mode.
+    /// A relay's additions in strong mode.
     Strong,
-    /// Reads the messages of the stream: for reconciling, strong mode and lookups of single
-    /// messages.
+    /// Reads messages, for reconciling and lookups.
     Reader,
     /// Creates and updates the stream.
     Provision,
-    /// A consumer with an existing durable consumer.
+    /// A consumer on an existing durable consumer.
     Consumer,
-    /// Additional rights of an inbox that creates its durable consumer.
+    /// Additions to create a durable consumer.
     MakeConsumer,
-    /// Additional rights for strategy `sequence`, and for an inbox that reports the age of its
-    /// oldest message.
+    /// Additions for strategy `sequence`, and for reporting the oldest message's age.
     Sequence,
     /// A person with read-only access.
     Viewer,
-    /// A writer that sends hints or a relay that receives them.
+    /// Sends or receives hints.
     Hints,
 }
 
@@ -37,7 +35,7 @@ pub struct Stream<'a> {
     pub subjects: &'a [String],
     /// Consumer names, for consumer roles.
     pub consumers: &'a [String],
-    /// User name, part of the user's reply subjects.
+    /// User name, in reply subjects.
     pub user: &'a str,
 }
 
@@ -81,7 +79,7 @@ impl NatsRole {
         }
     }
 
-    /// Whether the subjects of the role contain a consumer name.
+    /// Whether subjects contain a consumer name.
     #[must_use]
     pub fn needs_consumer(self) -> bool {
         self.publish()
@@ -98,8 +96,7 @@ impl NatsRole {
                 "{subjects}",
             ],
             Self::Strong | Self::Sequence => &["$JS.API.STREAM.MSG.GET.{stream}"],
-            // Without a name in the subject, the server neither creates nor changes durable
-            // consumers.
+            // Without a name, no durable consumer can be created or changed.
             Self::Reader => &[
                 "$JS.API.STREAM.INFO.{stream}",
                 "$JS.API.STREAM.MSG.GET.{stream}",

@@ -92,7 +92,6 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
     reasons
 }
 
-/// Leases that prevent every relay from owning a partition.
 fn of_leases(partitions: PartitionCounts, ahead: u16) -> Option<Reason> {
     if partitions.all < PARTITIONS {
         let missing = PARTITIONS - partitions.all;

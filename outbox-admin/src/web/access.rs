@@ -1,7 +1,7 @@
 //! User and permissions of a request.
 
-/// The user of a request. The application authenticates the user and adds this value to the
-/// request extensions. A request without it is rejected.
+/// The user of a request, added to its extensions by the application. Requests without it are
+/// rejected.
 ///
 /// ```
 /// use outbox_admin::web::Access;
@@ -26,7 +26,7 @@ impl Access {
         }
     }
 
-    /// Sets whether the user may read masked payloads.
+    /// Permits masked payloads.
     #[must_use]
     pub fn with_payloads(mut self, sees_payloads: bool) -> Self {
         self.sees_payloads = sees_payloads;

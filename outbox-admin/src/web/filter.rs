@@ -6,15 +6,14 @@ use serde::Deserialize;
 use super::visit::Problem;
 use crate::input;
 
-/// Filter from the query string. Empty fields do not restrict.
+/// Empty fields do not restrict.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
     pub(super) status: String,
     pub(super) aggregate: String,
-    /// The list starts after this row id.
     pub(super) after: String,
-    /// The list starts before this position: `ROW_ID.ID` of a message.
+    /// `ROW_ID.ID` of a message.
     pub(super) before: String,
 }
 

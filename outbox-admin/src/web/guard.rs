@@ -1,7 +1,7 @@
-//! Middleware for every request and response.
+//! Middleware for all requests.
 //!
-//! Invariant: requests without an [`Access`] are rejected, and every response has headers
-//! against foreign content and framing.
+//! Invariant: requests without an [`Access`] are rejected; responses forbid foreign content and
+//! framing.
 
 use axum::extract::Request;
 use axum::http::header::{
@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::Access;
 
-/// Only own files are loaded, nothing inline, no framing.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'",

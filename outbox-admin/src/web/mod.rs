@@ -82,7 +82,7 @@ impl<S> fmt::Debug for Dashboard<S> {
 }
 
 impl<S: OutboxReader> Dashboard<S> {
-    /// A dashboard. `name` is the title of each page. Use a store with read-only transactions.
+    /// A dashboard with a title. Use a read-only store.
     pub fn new(name: impl Into<String>, store: S) -> Self {
         let site = Site {
             name: name.into(),
@@ -115,20 +115,19 @@ impl<S: OutboxReader> Dashboard<S> {
         self
     }
 
-    /// Sets the events with visible payloads; sensitive fields stay masked. Default: all events
-    /// linked into the program.
+    /// Sets events with visible, masked payloads. Default: all linked events.
     pub fn with_shown(mut self, shown: SensitiveFields) -> Self {
         self.site().shown = shown;
         self
     }
 
-    /// Sets the program name in commands, such as `shop outbox`. Default: `outbox`.
+    /// Sets the program name in commands. Default: `outbox`.
     pub fn with_program(mut self, name: impl Into<String>) -> Self {
         self.site().program = name.into();
         self
     }
 
-    /// Sets the timeout of database queries. Default: five seconds.
+    /// Sets the timeout of queries. Default: five seconds.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout;
         self

@@ -1,8 +1,7 @@
-//! Samples of the overview, read once per process and interval for all open pages.
+//! Samples for the overview, shared by all open pages.
 //!
 //! Invariant: at most one read runs, in its own task, so a disconnecting browser neither stops
-//! it nor starts another. Errors are kept as long as values, so an unavailable database is not
-//! queried more often.
+//! nor starts one. Errors are kept as long as values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +30,8 @@ pub(super) struct Sample {
     pub(super) consumers: Vec<ConsumerRow>,
     /// Why consumers are unknown.
     pub(super) consumers_error: Option<String>,
-    /// Why the state of the log is unknown.
     pub(super) log_error: Option<String>,
-    /// Forecast from the last two looks.
     pub(super) forecast: Forecast,
-    /// Read time, by the local clock.
     pub(super) sampled_at: OffsetDateTime,
 }
 
@@ -71,11 +67,6 @@ pub(super) struct Sampler {
     look: Kept<Look>,
 }
 
-/// The latest sample, refreshed if too old.
-///
-/// # Errors
-///
-/// [`Problem`] if the database did not answer.
 pub(super) async fn latest<S: OutboxReader>(app: &Arc<App<S>>) -> Result<Arc<Sample>, Problem> {
     let app = app.clone();
     // The task continues if the browser disconnects.

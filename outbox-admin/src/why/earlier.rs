@@ -10,11 +10,9 @@ const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 /// About 0.02 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 
-/// Published events of the aggregate before a message, with their sequences, at most 100. An
-/// ordered consumer may hold the message back behind them.
-///
-/// Searches the last 20,000 rows of all aggregates before the message was recorded; older events
-/// are not found. Empty for an unsequenced message. Two read-only statements.
+/// Published events of the aggregate before a message, at most 100, with sequences. Ordered
+/// consumers wait behind them. Searches the 20,000 rows of all aggregates before the message;
+/// empty if unsequenced.
 ///
 /// # Errors
 ///
@@ -30,7 +28,7 @@ pub async fn earlier_events(
     let Some(number) = message.sequence else {
         return Ok(Vec::new());
     };
-    // Ids use the clocks of writers, so ids of the next second are included.
+    // Writers' clocks create ids, so the next second is included.
     let until = message.created_at.checked_add(Duration::seconds(1));
     let search = PublishedSearch {
         aggregate: Some(message.aggregate.clone()),

@@ -17,7 +17,7 @@ use crate::serial::rfc3339;
 use crate::verdict::State;
 use crate::words::counted;
 
-/// At least one finding; the first should be repaired first.
+/// The first finding should be repaired first.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     let mut findings = number_missing(facts);
     findings.extend(of_message(facts));
@@ -72,7 +72,7 @@ fn error_of(message: &StoredMessage) -> &str {
     message.error.as_deref().unwrap_or("no error was kept")
 }
 
-/// Whole seconds, at least one: a remaining wait is never zero.
+/// A remaining wait is never zero.
 fn in_words(left: Duration) -> String {
     let seconds = left.as_secs().max(1);
     match seconds {
@@ -118,7 +118,7 @@ fn not_held(facts: &Facts) -> Finding {
     finding(Cause::NotRecorded, State::Degraded, None, what, [next])
 }
 
-/// Problems of consumers come before the finding that the message is on the stream.
+/// Problems of consumers come first.
 fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec<Finding> {
     let (mut findings, consumers) = match &facts.readers {
         None => (
@@ -237,8 +237,7 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
 
-/// A pause hides other waits, except a halting dead letter, a delay or a rejecting broker, which
-/// outlast it.
+/// Only halting, delays and rejections outlast a pause.
 fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Finding> {
     let of_pause = |pause: &PauseRow| {
         finding(
@@ -262,16 +261,16 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
                 | Cause::Refused
         )
     };
-    // A pause holds an unsequenced message by changing its due time.
+    // A pause changes the due time of unsequenced messages.
     let is_held = message.delayed_for.is_some_and(|left| left > HELD_FOR);
     findings.extend(others.into_iter().filter(|other| lasts(other) && !is_held));
     findings
 }
 
-/// A due time further away than this is a pause.
+/// Later due times are pauses.
 const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
-/// `None` if the message may be published now.
+/// `None` if publishable now.
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let stored = &message.stored;
     let is_sequenced = stored.sequence.is_some();
@@ -344,7 +343,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
     let show = Command::from("outbox show").arg(stored.id);
-    // The back-off of an unsequenced message changes its due time.
+    // A back-off changes the due time of unsequenced messages.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(left) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!(
@@ -375,7 +374,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     ))
 }
 
-/// `is_due`: nothing else holds the message back, so a finding is required.
+/// `is_due`: nothing else holds the message, so a finding is required.
 fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
     let stored = &message.stored;
     if facts.relays.is_empty() {

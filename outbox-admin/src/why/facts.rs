@@ -1,7 +1,6 @@
-//! Reads the facts behind an explanation.
+//! Reads facts for an explanation.
 //!
-//! Invariant: each read is bounded. The stream is read for one message only: whether it would
-//! accept a failed message, or where a published message is.
+//! Invariant: every read is bounded, with stream lookups for one message.
 
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, LiveRelay, Message, MessageId,
@@ -44,12 +43,10 @@ pub(super) enum Broker {
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) subject: Subject,
-    /// The message to explain; `None` if absent from the outbox.
     pub(super) message: Option<FoundMessage>,
-    /// First unpublished message of the aggregate before this one.
+    /// First unpublished message of the aggregate.
     pub(super) before: Option<FoundMessage>,
     pub(super) block: Option<BlockedAggregate>,
-    /// Dead letter that halts the aggregate.
     pub(super) halting: Option<StoredMessage>,
     pub(super) head: Option<AggregateHead>,
     pub(super) relays: Vec<LiveRelay>,
@@ -59,15 +56,14 @@ pub(super) struct Facts {
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
     pub(super) broker: Broker,
-    /// Consumers of a message on the stream, or an error text; `None` if not read.
+    /// `None` if not read.
     pub(super) readers: Option<Result<Readers, String>>,
     /// Pauses of the aggregate.
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
-    /// Missing sequences although the outbox keeps rows of that time.
     pub(super) holes: Vec<Hole>,
     pub(super) unseen: Vec<String>,
-    /// Whether the outbox keeps rows of the aggregate's last recording.
+    /// Whether the outbox keeps rows of the last recording.
     pub(super) keeps_last: bool,
 }
 
@@ -195,7 +191,6 @@ impl Facts {
         Ok(())
     }
 
-    /// The message to look up on the stream.
     pub(super) fn published(&self) -> Option<&Message> {
         let found = self.message.as_ref()?;
         // A logged row does not record whether it was published.
@@ -206,7 +201,7 @@ impl Facts {
         found.message.as_ref().ok().filter(|_| may_be_out)
     }
 
-    /// The failed message that blocks: the first of the aggregate, or the message itself.
+    /// The first of the aggregate, or the message itself.
     pub(super) fn failing_row(&self) -> Option<&FoundMessage> {
         let found = self.message.as_ref()?;
         let is_halted = self.halting.is_some() && found.stored.sequence.is_some();
@@ -254,8 +249,7 @@ impl Facts {
     }
 }
 
-/// Last message of an aggregate without pending or waiting messages. The head row bounds the
-/// search; without it, the newest rows of all aggregates are searched.
+/// The head row bounds the search; without it, the newest rows are searched.
 async fn last_settled(
     store: &impl OutboxReader,
     aggregate: &Aggregate,

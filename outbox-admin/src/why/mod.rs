@@ -1,7 +1,6 @@
-//! Explains why a message is not delivered, with causes from a closed list.
+//! Explains missing deliveries.
 //!
-//! Facts are read first (`facts`), then judged by pure functions. Invariant: a cause is named
-//! only if a fact proves it; everything else is reported as unknown.
+//! Invariant: a cause is named only if a fact proves it.
 
 mod earlier;
 mod explain;
@@ -32,62 +31,61 @@ pub use readers::{Reader, Readers};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// Absent from the outbox: never recorded, or deleted after publishing.
+    /// Not recorded, or deleted after publishing.
     NotRecorded,
-    /// The message is a dead letter.
+    /// A dead letter.
     DeadLetter,
-    /// A dead letter halts the aggregate.
+    /// Behind a dead letter that halts the aggregate.
     BehindDeadLetter,
     /// The message is delayed.
     Delayed,
-    /// An earlier message of the aggregate is delayed.
+    /// Behind a delayed message.
     BehindDelayed,
-    /// The message failed and waits for its retry.
+    /// Failed, waits for its retry.
     BackingOff,
-    /// An earlier message of the aggregate failed and waits for its retry.
+    /// Behind a failed message.
     BehindFailed,
-    /// This or an earlier message failed: the stream does not exist.
+    /// Failed: no stream.
     NoStream,
-    /// This or an earlier message failed: the stream does not capture its subject.
+    /// Failed: no stream captures the subject.
     NotCaptured,
-    /// This or an earlier message failed: the stream is full.
+    /// Failed: the stream is full.
     Full,
-    /// This or an earlier message failed, and the stream would reject it again for another reason.
+    /// Failed: the stream would reject it again.
     Refused,
-    /// Publishing of the aggregate type, or of everything, is paused.
+    /// Publishing is paused.
     Paused,
     /// No relay is alive.
     NoRelay,
-    /// No live relay owns the partition.
+    /// The partition has no owner.
     NoOwner,
-    /// The owner of the partition cannot reach the broker, fetch or settle.
+    /// The partition's relay cannot reach the broker, fetch or settle.
     RelayAiling,
-    /// A working relay owns the partition and has not reached the message.
+    /// Its working relay has not reached it.
     RelayBehind,
-    /// The row cannot be decoded and will become a dead letter.
+    /// Damaged row, about to become a dead letter.
     Unreadable,
-    /// The message is on the stream.
+    /// On the stream.
     OnStream,
-    /// The event is a dead letter of a consumer.
+    /// A consumer's dead letter.
     ConsumerDeadLetter,
-    /// A consumer failed and will retry.
+    /// Failed at a consumer, to be retried.
     ConsumerFailed,
-    /// A paused consumer has not reached the message.
+    /// Not reached by a paused consumer.
     ConsumerPaused,
-    /// A consumer at its limit of unacknowledged messages has not reached the message.
+    /// Not reached by a consumer at its limit of unacknowledged messages.
     ConsumerFull,
-    /// A consumer without an open pull request has not reached the message.
+    /// Not reached by a consumer without a pull request.
     ConsumerIdle,
-    /// A receiving consumer has not reached the message.
+    /// Not reached by a receiving consumer.
     ConsumerBehind,
-    /// A consumer with strategy `sequence` received the message but not an earlier event of its
-    /// aggregate. The earlier event comes first unless the handler accepts gaps.
+    /// Delivered before an unhandled earlier sequence, at a consumer with strategy `sequence`.
     ConsumerGap,
-    /// Sequences of the aggregate have no rows although the outbox keeps rows of that time.
+    /// Sequences without rows, although the outbox keeps that time.
     NumberMissing,
-    /// The message was published and is no longer on the stream.
+    /// Published, but no longer on the stream.
     LeftStream,
-    /// The message was published; whether it is still on the stream is unknown.
+    /// Published; presence on the stream unknown.
     StreamUnknown,
 }
 
@@ -131,7 +129,7 @@ impl Cause {
     ];
 }
 
-/// A cause with its message and next steps.
+/// A cause with next steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
@@ -139,7 +137,7 @@ pub struct Finding {
     pub cause: Cause,
     /// Severity.
     pub state: State,
-    /// The message with the cause, if any.
+    /// The causing message.
     #[serde(serialize_with = "serial::text_if_any")]
     pub message: Option<MessageId>,
     /// Stream sequence, if on the stream.
@@ -148,11 +146,11 @@ pub struct Finding {
     pub what: String,
     /// Next commands.
     pub next: Vec<Command>,
-    /// Advice for steps that no command performs.
+    /// Advice beyond commands.
     pub advice: Option<String>,
 }
 
-/// Explanation. Repair the first finding first; the others take effect after it.
+/// Findings, in order of repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -162,7 +160,7 @@ pub struct Explanation {
     pub state: State,
     /// At least one finding.
     pub findings: Vec<Finding>,
-    /// Unpublished messages of the aggregate, a halting dead letter included, at most 1,000.
+    /// Unpublished messages of the aggregate, at most 1,000.
     pub unpublished: u64,
     /// Parts that could not be read.
     pub unseen: Vec<String>,
@@ -190,7 +188,7 @@ pub enum MessageOrAggregate {
     Aggregate(Aggregate),
 }
 
-/// Facts from the outbox, before stream and consumers are read.
+/// Facts from the outbox.
 #[derive(Debug)]
 pub struct Question {
     subject: String,
@@ -198,8 +196,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads facts of a message. For an aggregate: the first unpublished message, else the last
-    /// one.
+    /// Reads a message, or an aggregate's first unpublished message, else its last.
     ///
     /// # Errors
     ///
@@ -217,8 +214,8 @@ impl Question {
         })
     }
 
-    /// Reads stream and consumers, then explains. Waits up to `patience` for each answer; missing
-    /// answers are listed in the explanation.
+    /// Reads stream and consumers, and explains. Waits up to `patience` per answer; missing answers
+    /// are listed.
     pub async fn explain(
         mut self,
         store: &impl OutboxReader,

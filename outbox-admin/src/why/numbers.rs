@@ -1,7 +1,6 @@
-//! Explains messages by the position of a consumer with strategy `sequence`.
+//! Explains messages at consumers with strategy `sequence`.
 //!
-//! Invariant: statements hold whether or not the handler accepts gaps, because no row shows that
-//! setting.
+//! Invariant: statements hold whether or not the handler accepts gaps, which no row shows.
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -11,12 +10,12 @@ use crate::next::Command;
 use crate::timeline::{EffectOutcome, EffectRow};
 use crate::verdict::State;
 
-/// Position of a consumer with strategy `sequence` in an aggregate.
+/// Position in an aggregate at strategy `sequence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// Every sequence up to this one is done or skipped; 0: none.
+    /// Sequences up to this are done or skipped; 0: none.
     pub last: u64,
-    /// A later sequence that failed and will be retried.
+    /// A later, failed sequence.
     pub failing: Option<u64>,
 }
 
@@ -29,9 +28,7 @@ pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -
     })
 }
 
-/// Explains a delivered message without acknowledgement or row. `None` if the position proves
-/// nothing: the message is next, skipped or unsequenced, or the consumer has no position and may
-/// start anywhere.
+/// `None` if the position proves nothing. Without a position, a consumer may start anywhere.
 pub(super) fn gap(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -69,7 +66,7 @@ pub(super) fn gap(
     ))
 }
 
-/// A row of a later event proves that the consumer now uses another strategy.
+/// A later row proves that the strategy changed.
 pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
     let is_done = |event: EventId| {
         let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];

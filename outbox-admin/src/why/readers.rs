@@ -1,8 +1,7 @@
-//! Explains what consumers did with a message on the stream.
+//! Explains messages at consumers.
 //!
-//! Invariant: a cause needs proof by an inbox row or the consumer's position. A delivered
-//! message without acknowledgement or row is only described: it may be in progress or wait
-//! behind an earlier event. For strategy `sequence` see [`super::numbers`].
+//! Invariant: a cause needs proof by an inbox row or position. Delivered messages without either
+//! are only described.
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -14,7 +13,7 @@ use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::verdict::State;
 use crate::words::counted;
 
-/// State of a durable consumer that receives the message.
+/// A durable consumer of the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reader {
     /// Consumer name.
@@ -27,29 +26,28 @@ pub struct Reader {
     pub unacknowledged: u64,
     /// Limit of unacknowledged messages; `None`: no limit.
     pub max_ack_pending: Option<u64>,
-    /// Whether a process has an open pull request right now.
+    /// Whether a process has an open pull request.
     pub is_receiving: bool,
-    /// Reason of the pause; `None` if not paused.
+    /// Reason of a pause.
     pub paused: Option<String>,
-    /// Position in the aggregate; `None` for other strategies, without a position, or if
-    /// unreadable.
+    /// Position at strategy `sequence`, if known.
     pub numbers: Option<Numbers>,
 }
 
-/// Consumers of a message with their inbox rows.
+/// Consumers of a message, with inbox rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readers {
     /// Durable consumers with matching filters.
     pub readers: Vec<Reader>,
-    /// Earlier events of the aggregate with sequences ([`earlier_events`](super::earlier_events)).
+    /// Earlier events ([`earlier_events`](super::earlier_events)).
     pub earlier: Vec<(EventId, u64)>,
-    /// Inbox rows of the message's event and of the earlier events.
+    /// Inbox rows of the event and earlier events.
     pub rows: Vec<EffectRow>,
-    /// Parts that could not be read, for people.
+    /// Unreadable parts, for people.
     pub unseen: Vec<String>,
 }
 
-/// Findings, worst first, and a sentence about consumers without problems.
+/// Findings, and a sentence about healthy consumers.
 pub(super) fn judge(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -197,7 +195,7 @@ fn paused(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding
     ))
 }
 
-/// At this limit, the server delivers no new messages.
+/// The server delivers nothing new.
 fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     let (max, unacknowledged) = (reader.max_ack_pending?, reader.unacknowledged);
     if unacknowledged < max {

@@ -8,7 +8,6 @@ use super::{Cause, Finding};
 use crate::recheck::{Obstacle, Refused, obstacle_of};
 use crate::verdict::State;
 
-/// `None` if the broker would accept the message, or nothing is known.
 pub(super) fn refused(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let failing = &facts.failing_row()?.stored;
     match &facts.broker {
@@ -46,7 +45,6 @@ fn for_good(stored: &StoredMessage, failing: &StoredMessage, refused: &Refused) 
     }
 }
 
-/// The rejection of the last attempt, if lasting.
 fn as_it_said(facts: &Facts, stored: &StoredMessage, failing: &StoredMessage) -> Option<Finding> {
     let error = failing.error.as_deref()?;
     let obstacle = obstacle_of(error)?;
@@ -80,7 +78,7 @@ fn cause_of(obstacle: Obstacle) -> Cause {
     }
 }
 
-/// A full stream may free space by `max_age`; other causes need an operator.
+/// `max_age` may free a full stream.
 fn state_of(cause: Cause) -> State {
     match cause {
         Cause::Full => State::Degraded,

@@ -3,7 +3,7 @@
 //! | variable | for one outbox, here `orders` | value |
 //! |---|---|---|
 //! | `DATABASE_URL` | `OUTBOX_ORDERS_DATABASE_URL` | database |
-//! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | server of the log, default `DATABASE_URL` |
+//! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | log, default `DATABASE_URL` |
 //! | `NATS_URL` | `OUTBOX_ORDERS_NATS_URL` | NATS servers |
 //! | `NATS_CREDS` | `OUTBOX_ORDERS_NATS_CREDS` | NATS credentials file |
 //! | `CE_SOURCE` | `OUTBOX_ORDERS_CE_SOURCE` | message source (`ce-source`) |

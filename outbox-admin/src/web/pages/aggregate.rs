@@ -17,10 +17,10 @@ use crate::web::{filter, layout};
 use crate::words::counted;
 use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume};
 
-/// Each published event needs a lookup on the stream.
+/// Each event needs a lookup on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
 
-/// The id may contain any character, so it is a query parameter and not part of the path.
+/// The id may contain any character, so it is not part of the path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::web) struct Of {
@@ -111,7 +111,6 @@ fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
     }
 }
 
-/// The recording as an absolute time, all other steps relative to it.
 fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEvent) -> Markup {
     html! {
         li {
