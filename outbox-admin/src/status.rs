@@ -80,11 +80,11 @@ impl Status {
     }
 }
 
-/// Counts, each at most 100,000.
+/// Counts of unpublished messages, each at most 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BacklogCounts {
-    /// Messages to be published, waiting ones included.
+    /// Messages to be published, waiting ones included, dead letters excluded.
     pub pending: u64,
     /// Whether `pending` is exact, else a lower bound.
     pub pending_is_exact: bool,

@@ -43,13 +43,13 @@ pub enum Check {
     Numbers,
     /// Live, working relays with one destination.
     Relays,
-    /// A row per partition, with a valid end.
+    /// A lease row per partition, with a valid expiry.
     Leases,
-    /// Hidden rows.
+    /// Rows hidden by row-level security.
     RowSecurity,
     /// Forgotten pauses, and held messages without one.
     Pauses,
-    /// Set-up and reader of the log.
+    /// The log is set up and has a relay, if the outbox uses one.
     Log,
     /// NATS reachable with sufficient rights.
     Nats,

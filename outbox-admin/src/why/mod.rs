@@ -26,7 +26,8 @@ pub use earlier::earlier_events;
 pub use numbers::Numbers;
 pub use readers::{Reader, Readers};
 
-/// Why a message is not delivered.
+/// Why a message is not delivered. The failure may belong to an earlier message of the
+/// aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -35,7 +36,7 @@ pub enum Cause {
     NotRecorded,
     /// A dead letter.
     DeadLetter,
-    /// Behind a dead letter that halts the aggregate.
+    /// Behind a dead letter, which halts the aggregate.
     BehindDeadLetter,
     /// The message is delayed.
     Delayed,
@@ -61,7 +62,7 @@ pub enum Cause {
     NoOwner,
     /// The partition's relay cannot reach the broker, fetch or settle.
     RelayAiling,
-    /// Its working relay has not reached it.
+    /// A working relay owns the partition, but has not reached the message.
     RelayBehind,
     /// Damaged row, about to become a dead letter.
     Unreadable,

@@ -36,7 +36,6 @@ pub enum PrintCommand {
 const UNIT: &str = include_str!("../../../deploy/outbox-relay.service");
 const CONTAINERFILE: &str = include_str!("../../../deploy/Containerfile");
 const MANIFEST: &str = include_str!("../../../deploy/kubernetes.yaml");
-/// Tested in this folder.
 const ALERTS: &str = include_str!("../../../../docs/monitoring/alerts.yml");
 const BOARD: &str = include_str!("../../../../docs/monitoring/grafana.json");
 
