@@ -90,7 +90,7 @@ async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
     tokio::time::advance(SHORT).await;
     let one_died = [(lives, true, "fit", 60), (died, false, "dead", 3)];
     assert_eq!(listed().await, one_died);
-    // The relay was suspended and resumes; its leases are lost all the same.
+    // The relay was suspended and resumes, but its leases stay lost.
     store
         .announce(died, LONG, &Fitness::Fit.into())
         .await
