@@ -1,9 +1,11 @@
-//! Tells relays in other processes that something was committed.
+//! Signals commits to relays in other processes.
 //!
-//! The process of a writer runs [`send`], and the process of a relay runs [`listen`]. A process may run both, since it does not pass on hints from others. A
-//! hint is an empty core message that nobody stores or confirms. It does not say which database has news; an unneeded hint costs a relay one query.
+//! A writer's process runs [`send`], and a relay's process runs [`listen`]. A process may run both,
+//! because it does not forward hints. A hint is an empty core NATS message, neither stored nor
+//! confirmed. It does not identify the database; an unneeded hint costs a relay one query.
 //!
-//! Invariants: nothing waits for hints, because relays poll as well. Their rate is bounded, whatever the rate of commits.
+//! Invariants: nothing waits for hints, because relays poll as well. Their rate is bounded,
+//! independent of the commit rate.
 //!
 //! ```no_run
 //! # async fn demo(client: outbox_nats::async_nats::Client) {
@@ -26,20 +28,19 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::wake;
 use tokio::time::{sleep, timeout};
 
-/// Subject of hints unless configured otherwise. No stream may capture it, or hints would be stored. Users need the permission to publish and to
-/// subscribe to it.
+/// Default subject of hints. No stream may capture it, or hints would be stored. Users need the
+/// permission to publish and to subscribe to it.
 pub const DEFAULT_SUBJECT: &str = "outbox.hint";
 
-/// Least time between two hints of one process: at most 50 a second.
+/// Minimum time between two hints of one process: at most 50 per second.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Pause before subscribing again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Sends a hint after commits in this process ([`wake::notify`]), until `shutdown`.
 ///
-/// The first hint is sent at once. All commits of the following [`INTERVAL`] become one hint at its end. While the broker is away hints are dropped.
-/// Cancel-safe.
+/// The first hint is sent at once. All commits of the following [`INTERVAL`] become one hint at its
+/// end. While the broker is unavailable, hints are dropped. Cancel-safe.
 pub async fn send(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
     let subject = subject.to_subject();
     let mut commits = wake::LocalListener::new();
@@ -47,20 +48,21 @@ pub async fn send(client: Client, subject: impl ToSubject, shutdown: Cancellatio
         loop {
             commits.notified().await;
             hint(&client, &subject).await;
-            // Commits of this time are noticed afterwards, all at once.
+            // Commits during this pause become one hint.
             sleep(INTERVAL).await;
         }
     };
     let _ = shutdown.run_until_cancelled(run).await;
 }
 
-/// Wakes the relays of this process ([`wake::notify_remote`]) at each hint, until `shutdown`. Cancel-safe.
+/// Wakes the relays of this process ([`wake::notify_remote`]) at each hint, until `shutdown`.
+/// Cancel-safe.
 pub async fn listen(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
     let subject = subject.to_subject();
     let run = async {
         loop {
             match client.subscribe(subject.clone()).await {
-                // The subscription outlives reconnections; it ends with the client.
+                // The subscription survives reconnections; it ends with the client.
                 Ok(mut hints) => {
                     while hints.next().await.is_some() {
                         tracing::debug!(%subject, "a hint wakes the relays");

@@ -1,18 +1,22 @@
-//! NATS JetStream for the transactional outbox: publishes messages to a stream and receives them for consumers.
+//! NATS JetStream for the transactional outbox: publishes messages to a stream and receives them
+//! for consumers.
 //!
-//! [`EventStream`] describes the stream once. It makes sure at start that the stream exists and loses nothing, and it makes both ends: the
-//! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with nats-server 2.9 and newer.
+//! [`EventStream`] describes the stream once. At start it creates or checks the stream. It creates
+//! both ends: the [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox.
+//! Works with nats-server 2.9 and newer.
 //!
-//! **Promised**
+//! **Guarantees**
 //!
 //! - A publish is `Ok` only if the message is on the stream.
 //! - Publishing a message again within the stream's duplicate window stores no copy.
-//! - Every failure says whether the message may be stored, can never be stored, or should be sent again.
-//! - Whatever characters an aggregate id has, it leads to no default subject of another aggregate and to none of the server.
+//! - Every failure states whether the message may be stored, can never be stored, or should be sent
+//!   again.
+//! - No aggregate id maps to a default subject of another aggregate or to a subject of the server.
 //! - A consumer receives every message of its events at least once, even if either side restarts.
 //!
-//! **Not promised**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when the connection broke
-//! may be stored although its failure was reported. The inbox drops such copies.
+//! **Not guaranteed**: exactly one copy on the stream. The server drops ids after the window, and a
+//! message that was in flight when the connection broke may be stored although its failure was
+//! reported. The inbox drops such copies.
 //!
 //! ```no_run
 //! use outbox_core::{OutboxStore, Relay, shutdown};
@@ -31,21 +35,23 @@
 //! | to | see |
 //! |---|---|
 //! | connect with an address alone | [`EventStream::connect`] |
-//! | connect with a password, token, NKey, credentials file or TLS | [`connect`](fn@connect), [`connect_options`] |
+//! | connect with credentials or TLS | [`connect`](fn@connect), [`connect_options`] |
 //! | create or check the stream | [`EventStream::provision`]; [`Provisioning::VerifyOnly`] changes nothing |
 //! | publish | [`EventStream::publisher`], [`PublisherConfig`] |
-//! | have the server refuse late and reordered messages | [`EventStream::with_strong_mode`] |
-//! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
+//! | have the server reject late and reordered messages | [`EventStream::with_strong_mode`] |
+//! | check the stream at start | [`preflight`](outbox_core::Publisher::preflight) |
+//! | list the messages on the stream | [`StreamLog`](outbox_core::StreamLog) |
 //! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
-//! | see where a consumer stands | [`Subscriber::standing`](outbox_core::Subscriber::standing) |
+//! | read a consumer's position | [`Subscriber::standing`](outbox_core::Subscriber::standing) |
 //! | wake relays in other processes | [`hints`] |
-//! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
+//! | filter by event type or aggregate | [`SubjectPrefix`] |
+//! | read an aggregate id from a subject | [`decode_token`] |
 //!
-//! async-nats is re-exported, so that options and clients are of the version this crate was built with.
+//! async-nats is re-exported, so that options and clients have the version of this crate.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-// The order in which a message travels.
+// In the order in which a message travels.
 mod connect;
 mod publish;
 mod stream;

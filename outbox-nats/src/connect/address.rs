@@ -1,13 +1,13 @@
-//! Addresses of servers, as programs have them.
+//! Server addresses in the forms that programs use.
 
 use std::io;
 
 use async_nats::ServerAddr;
 
-/// One or more servers of NATS.
+/// One or more NATS servers.
 ///
-/// A text is an address, or several that are separated by commas, as in the variable `NATS_URL`.
-/// White space around an address is ignored.
+/// A text is an address, or several comma-separated addresses, as in the variable `NATS_URL`. White
+/// space around an address is ignored.
 ///
 /// ```
 /// use outbox_nats::Servers as _;
@@ -20,7 +20,7 @@ pub trait Servers {
     ///
     /// # Errors
     ///
-    /// If an address is malformed. The error may quote the address, and with it a password.
+    /// If an address is malformed. The error may quote the address, including a password.
     fn servers(&self) -> io::Result<Vec<ServerAddr>>;
 }
 

@@ -1,11 +1,13 @@
-//! The connection that a publisher sends on. It can be dropped together with all queued messages.
+//! The connection of a publisher. It can be dropped together with all queued messages.
 //!
-//! A client of async-nats is a handle to a task that owns the socket and a queue of messages. The task outlives all handles until its queue is sent, even over
-//! reconnections, and a request to reconnect waits behind the queue. So a publisher of a known client (one made by [`connect`](crate::connect)) opens a
-//! connection of its own, whose tasks run on a thread of their own. When that thread ends, queue and socket are gone.
+//! An async-nats client is a handle to a task that owns the socket and a message queue. The task
+//! outlives all handles until its queue is sent, even across reconnections, and a reconnect request
+//! waits behind the queue. So a publisher with a client of [`connect`](crate::connect) opens its
+//! own connection, with tasks on its own thread. When the thread ends, queue and socket are
+//! dropped.
 //!
-//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line sends nothing more, except bytes that the operating system has
-//! already taken.
+//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line
+//! sends nothing more, except bytes in the operating system's buffers.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -18,16 +20,18 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::denials::Reports;
 
-/// How long a publish waits for the first connection of its line. The line connects in the background, and later publishes fail at once.
+/// Bound on a publish that waits for the first connection. The line connects in the background, and
+/// later publishes fail at once.
 const FIRST_CONNECT: Duration = Duration::from_secs(2);
 
-/// Bound on closing a line. The thread only drops what it holds.
+/// Bound on closing a line. The thread only drops its tasks.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How long the given client is asked for its servers. It answers at once, or only after it is connected again.
+/// Bound on reading the server pool of the given client. A disconnected client answers only after
+/// reconnecting.
 const ASK_SERVERS: Duration = Duration::from_millis(100);
 
-/// How a client was made, so that another one can be made in the same way.
+/// How a client was created, so that another client can be created in the same way.
 pub(crate) struct Origin {
     pub(crate) servers: Vec<ServerAddr>,
     /// With the event callback that fills `reports`.
@@ -35,8 +39,8 @@ pub(crate) struct Origin {
     pub(crate) reports: Arc<Reports>,
 }
 
-/// Clients that `connect` made and that are still in use. All clones of a client share its statistics and no two clients do, so their
-/// address names the client.
+/// Clients of `connect` that are still in use. The address of the statistics identifies a client:
+/// all clones share it.
 static ORIGINS: Mutex<Vec<(Weak<Statistics>, Arc<Origin>)>> = Mutex::new(Vec::new());
 
 impl Origin {
@@ -46,7 +50,7 @@ impl Origin {
         origins.push((Arc::downgrade(&client.statistics()), Arc::new(self)));
     }
 
-    /// `None` for a client that somebody else made.
+    /// `None` for a client from another source.
     pub(crate) fn of(client: &Client) -> Option<Arc<Self>> {
         let statistics = Arc::as_ptr(&client.statistics());
         let origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,26 +61,24 @@ impl Origin {
     }
 }
 
-/// The place that a publisher sends to. The first use opens it.
+/// The publishing connection. The first use opens it.
 pub(crate) struct Line {
-    /// The client that the publisher was given.
     given: Client,
     origin: Option<Arc<Origin>>,
     ack_timeout: Duration,
     inflight_max: usize,
-    /// Servers that the given client knew when it was last asked.
+    /// Servers known to the given client at the last query.
     servers: Mutex<Vec<ServerAddr>>,
     current: Mutex<Slot>,
 }
 
-/// A connection that is open, or not yet.
+/// A connection that may not be open yet.
 pub(crate) type Slot = Arc<OnceCell<Live>>;
 
-/// An open connection.
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) context: Context,
-    /// `None` if the connection is the one that the publisher was given.
+    /// `None` if the connection is the given client.
     thread: Option<Thread>,
     opened: Instant,
 }
@@ -105,12 +107,13 @@ impl Line {
         self.origin.as_deref().map(|origin| &*origin.reports)
     }
 
-    /// The present connection. Keep it for one publish and pass it to [`Self::open`].
+    /// The current connection. Keep it for one publish and pass it to [`Self::open`].
     pub(crate) fn slot(&self) -> Slot {
         self.current().clone()
     }
 
-    /// Opens the connection unless it is open, and waits up to [`FIRST_CONNECT`] until it is established. The caller must look at its state afterwards.
+    /// Opens the connection unless it is open, and waits up to [`FIRST_CONNECT`]. The caller must
+    /// check its state afterwards.
     pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
         let live = slot
             .get_or_init(|| async {
@@ -135,7 +138,8 @@ impl Line {
         if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
             let mut changes = reports.watch();
             let connected = async {
-                // The client reports the event before it writes the state, so the state is read again a moment later.
+                // The client reports the event before it changes the state, so the state is read
+                // again a moment later.
                 while live.client.connection_state() == State::Pending {
                     let _ = timeout(Duration::from_millis(20), changes.changed()).await;
                 }
@@ -145,10 +149,11 @@ impl Line {
         live
     }
 
-    /// Drops the connection and what is queued in it, and opens another one.
+    /// Drops the connection with its queue, and opens another one.
     pub(crate) async fn renew(&self) {
         if self.origin.is_none() {
-            // A client of unknown origin can only be asked to reconnect. The call waits while the client's queue is full.
+            // A client from another source can only be asked to reconnect. The call waits while the
+            // client's queue is full.
             let _ = timeout(CLOSE, self.given.force_reconnect()).await;
             return;
         }
@@ -165,7 +170,8 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
-    /// The servers that the client was made with, and the others of their cluster, which a server has told it. The first ones may be gone.
+    /// The client's configured servers, and cluster members reported by a server. The configured
+    /// servers may be gone.
     async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
         let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,14 +205,14 @@ impl Line {
     }
 }
 
-/// The thread that the tasks of one client run on. Dropping it ends the thread.
+/// The thread of one client's tasks. Dropping it ends the thread.
 struct Thread {
     end: watch::Sender<bool>,
     ended: watch::Receiver<()>,
 }
 
 impl Thread {
-    /// `None` if the system gives us no thread.
+    /// `None` if the system cannot start a thread.
     async fn start(
         origin: &Origin,
         servers: Vec<ServerAddr>,
@@ -222,14 +228,15 @@ impl Thread {
                 return;
             };
             runtime.block_on(async move {
-                // Returns at once. The connection is made in the background, and made again whenever it breaks.
+                // Returns at once. The connection is opened in the background and reopened after
+                // each failure.
                 if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
                     && opened.send((client, tokio::runtime::Handle::current())).is_ok()
                 {
                     let _ = ending.wait_for(|end| *end).await;
                 }
             });
-            // Drops all tasks with the socket and the queue, without waiting.
+            // Drops all tasks with socket and queue, without waiting.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -245,7 +252,7 @@ impl Thread {
     async fn end(&self) {
         self.end.send_replace(true);
         let mut ended = self.ended.clone();
-        // The channel closes when the thread is done.
+        // The channel closes when the thread ends.
         let _ = timeout(CLOSE, async { while ended.changed().await.is_ok() {} }).await;
     }
 }

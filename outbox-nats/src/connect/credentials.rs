@@ -1,8 +1,8 @@
-//! Credentials files, which are read again at each connection.
+//! Credentials files, read again at each connection.
 //!
 //! A user JWT expires, and an operator replaces the file before that.
 //! `ConnectOptions::credentials_file` of async-nats reads the file once, so a running process would
-//! be refused for ever. Invariant: no part of the file is formatted or logged.
+//! be rejected after the expiry. Invariant: no part of the file is formatted or logged.
 
 use std::fmt;
 use std::io;
@@ -15,13 +15,13 @@ use nkeys::KeyPair;
 
 use crate::connect::{inbox_prefix, with_defaults};
 
-/// Options as of [`connect_options`](crate::connect_options) with the JWT and the key of a
-/// credentials file, as `nsc` writes it.
+/// Options of [`connect_options`](crate::connect_options) with the JWT and the key of a credentials
+/// file in the format of `nsc`.
 ///
 /// The file is read at each connection, so a renewed file needs no restart. If the file cannot be
-/// read then, the last readable credentials are used. Answers arrive under `_INBOX.<name>`, where
-/// the name is the user's name in the JWT, so that the permissions of other users need not cover
-/// them ([`inbox_prefix`](crate::inbox_prefix)).
+/// read, the last readable credentials are used. Replies arrive under `_INBOX.<name>`, with the
+/// user's name in the JWT, so other users need no permission for them
+/// ([`inbox_prefix`](crate::inbox_prefix)).
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ impl Credentials {
         let mut blocks = blocks(&text);
         let jwt = blocks.next().ok_or_else(|| invalid("the file holds no JWT"))?;
         let seed = blocks.next().ok_or_else(|| invalid("the file holds no key"))?;
-        // The error of nkeys is left out, so that no part of a seed can be logged.
+        // The error of nkeys is dropped, so that no part of a seed can be logged.
         let key = KeyPair::from_seed(seed).map_err(|_| invalid("the key of the file is malformed"))?;
         Ok(Self {
             jwt: jwt.to_owned(),
@@ -74,7 +74,6 @@ impl Credentials {
         })
     }
 
-    /// The name of the user, if the JWT can be read.
     fn name(&self) -> Option<String> {
         let claims = BASE64URL_NOPAD
             .decode(self.jwt.split('.').nth(1)?.as_bytes())

@@ -1,7 +1,8 @@
-//! Remembers what a server reports outside of any answer: that the connection is up, and which permissions it denies.
+//! Records asynchronous server reports: the connection state and denied permissions.
 //!
-//! A denied publish is reported asynchronously and never answered, so without this module it would only time out. Invariants: memory is bounded. A denial is
-//! forgotten with the next connection, because permissions change.
+//! A denied publish is reported asynchronously and never answered, so without this module it would
+//! only time out. Invariants: memory is bounded. Denials are cleared at the next connection,
+//! because permissions change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,10 +12,11 @@ use async_nats::{Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Most subjects that are remembered. If permissions are wrong, many subjects are denied, and a part of them tells enough.
+/// Bound on recorded subjects. With wrong permissions many subjects are denied, and a sample is
+/// enough.
 const SUBJECTS_MAX: usize = 1024;
 
-/// Reports of all connections that were made with the same options.
+/// Reports of all connections with the same options.
 #[derive(Debug)]
 pub(crate) struct Reports {
     denied: Mutex<Denied>,
@@ -23,9 +25,9 @@ pub(crate) struct Reports {
 
 #[derive(Debug, Default)]
 struct Denied {
-    /// Subjects that we may not publish on, each with the time of the last report.
+    /// Subjects denied for publishing, each with the time of the last report.
     publish: HashMap<String, Instant>,
-    /// Subjects that we may not subscribe to.
+    /// Subjects denied for subscribing.
     subscribe: Vec<String>,
 }
 
@@ -58,7 +60,8 @@ impl Reports {
         }
     }
 
-    /// Takes an event of a connection. Returns whether a denial is new; `None` for any other event.
+    /// Records an event of a connection. Returns whether a denial is new; `None` for any other
+    /// event.
     pub(crate) fn record(&self, event: &Event) -> Option<bool> {
         let is_new = match event {
             Event::Connected => {
@@ -76,9 +79,10 @@ impl Reports {
         self.changes.subscribe()
     }
 
-    /// Resolves when a server denies publishing on a subject at `since` or later. The caller must create `changes` before it sends.
+    /// Resolves when a server denies publishing on a subject at `since` or later. The caller must
+    /// create `changes` before it sends.
     pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
-        // The sender is ours, so the channel cannot close.
+        // This value owns the sender, so the channel cannot close.
         while changes.changed().await.is_ok() {
             if self.denied().publish.get(subject).is_some_and(|at| *at >= since) {
                 return;
@@ -86,12 +90,11 @@ impl Reports {
         }
     }
 
-    /// Whether publishing on a subject was denied since we connected.
     pub(crate) fn is_denied(&self, subject: &str) -> bool {
         self.denied().publish.contains_key(subject)
     }
 
-    /// A subject with this prefix on which publishing was denied since we connected.
+    /// A subject with this prefix that was denied for publishing on the current connection.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         let denied = self.denied();
         denied
@@ -101,7 +104,7 @@ impl Reports {
             .cloned()
     }
 
-    /// A denied subscription under a prefix of subjects: the replies to our requests arrive there.
+    /// A denied subscription under the prefix of reply subjects.
     pub(crate) fn denied_inbox(&self, inbox_prefix: &str) -> Option<String> {
         let denied = self.denied();
         let inbox = denied
@@ -126,8 +129,9 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// The denial that an event reports, such as `Permissions Violation for Publish to "events.order.1.placed"`. The
-    /// protocol marks a denial by this text only. The subject is quoted as in Go.
+    /// The denial in an event, such as `Permissions Violation for Publish to
+    /// "events.order.1.placed"`. The protocol marks a denial by this text only. The subject is
+    /// quoted as in Go.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::ServerError(ServerError::Other(reason)) = event else {

@@ -1,8 +1,8 @@
-//! What is logged of the connections of a client.
+//! Logs the connection events of a client.
 //!
-//! A client that cannot reconnect reports each of its attempts, for both of its connections. Invariants: an outage is told once, with the names of the servers,
-//! and once more if a server refuses the credentials; its end is told, too. Everything in between is at level debug. No secret is logged. Not here: what
-//! the reports mean for publishers, see [`crate::reports`].
+//! A disconnected client reports each reconnection attempt, for both of its connections.
+//! Invariants: an outage is logged once, with the server names, and once more if a server rejects
+//! the credentials; its end is logged too. Other events are at level debug. No secret is logged.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_nats::Event;
 use tokio::time::Instant;
 
-/// The notices of all connections that were made with the same options.
+/// The notices of all connections with the same options.
 #[derive(Debug)]
 pub(crate) struct Notices {
     servers: String,
@@ -19,14 +19,13 @@ pub(crate) struct Notices {
 
 #[derive(Debug, Default)]
 struct Outage {
-    /// The connections that are down: the one that the application was given, those of publishers.
+    /// The disconnected connections: the application's, the publishers'.
     down: BTreeSet<&'static str>,
     began: Option<Instant>,
-    /// It was told that a server refuses the credentials.
+    /// A rejection of the credentials was logged.
     refused: bool,
 }
 
-/// What an event means for the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Notice {
     Connected,
@@ -38,7 +37,7 @@ enum Notice {
 }
 
 impl Notices {
-    /// `servers` are host and port, without credentials.
+    /// `servers`: host and port, without credentials.
     pub(crate) fn new(servers: String) -> Self {
         Self {
             servers,
@@ -46,7 +45,8 @@ impl Notices {
         }
     }
 
-    /// Logs an event of a connection. `is_new_denial`: whether a denial of a permission is new; `None` for other events.
+    /// Logs an event of a connection. `is_new_denial`: whether a denial of a permission is new;
+    /// `None` for other events.
     pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new_denial: Option<bool>) {
         let servers = &*self.servers;
         let notice = {
@@ -119,7 +119,7 @@ impl Outage {
                     Notice::Repeated(reason)
                 }
             }
-            // A client that ends is missed by nobody.
+            // The end of a client is not an outage.
             Event::Closed => {
                 self.down.remove(connection);
                 if self.down.is_empty() {

@@ -1,8 +1,8 @@
-//! Connects to NATS with the caller's own options for authentication and TLS.
+//! Connects to NATS with the caller's options for authentication and TLS.
 //!
-//! Invariants: a wrong address or password is an error at start and not an endless retry. Whatever the server reports asynchronously reaches the log; a denied
-//! permission shows nowhere else, because the publish just times out. No secret is formatted. `async_nats::ConnectOptions` has the
-//! options for credentials and certificates; only credentials files are read here (`credentials`).
+//! Invariants: a wrong address or password is an error at start, not an endless retry. Asynchronous
+//! server errors are logged; a denied permission appears nowhere else, because the publish only
+//! times out. No secret is formatted.
 
 pub(crate) mod address;
 pub(crate) mod connection;
@@ -24,24 +24,24 @@ use crate::connect::events::Notices;
 use crate::publish::WINDOW;
 use crate::stream::subject::{encode_token, percent_decode};
 
-/// The first pause of those who wait for a server; each one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Most reasons that are told of while a server is waited for: a few servers have a few each.
+/// Bound on distinct logged reasons: a few servers have a few each.
 const REASONS_MAX: usize = 32;
 
-/// Time between pings on an otherwise silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Options to start from.
+/// Recommended connection options.
 ///
-/// The connection is called `outbox`. Its send buffer holds one window of 1024 messages, because messages that are in there when the connection breaks are
-/// sent after the reconnection. A silent server is given up after two pings of 10 s without an answer; the default of async-nats is 60 s.
+/// * Connection name: `outbox`.
+/// * Send buffer: 1024 messages, one window. async-nats sends buffered messages after a
+///   reconnection.
+/// * Ping interval: 10 s. A silent server is disconnected after two unanswered pings; the
+///   async-nats default is 60 s.
 ///
-/// Add the credentials that the server asks for:
+/// Add the credentials that the server requires:
 ///
 /// ```no_run
 /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,10 +54,13 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 ///
-/// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
-/// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
-/// this machine. Keep `retry_on_initial_connect` off: with it [`connect`] returns before there is a connection, and a wrong password is retried for ever instead
-/// of being reported. A program that may start before its broker uses [`EventStream::connect`](crate::EventStream::connect) or
+/// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are further
+/// options. TLS is used when the server, the address (`tls://`) or the options require it. TLS is
+/// not enforced by default, so set `require_tls(true)` for every remote server.
+///
+/// Keep `retry_on_initial_connect` off: with it, [`connect`] returns before the connection is open,
+/// and a wrong password is retried without limit. A program that may start before its broker uses
+/// [`EventStream::connect`](crate::EventStream::connect) or
 /// [`EventStream::connect_with`](crate::EventStream::connect_with), which wait.
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
@@ -71,11 +74,15 @@ pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
         .ping_interval(PING_INTERVAL)
 }
 
-/// The subjects on which a user's answers arrive: `_INBOX.<user>`, for [`ConnectOptions::custom_inbox_prefix`].
+/// The subject prefix for a user's replies: `_INBOX.<user>`, for
+/// [`ConnectOptions::custom_inbox_prefix`].
 ///
-/// A user who may subscribe to `_INBOX.>` reads the answers of all users, payloads of other consumers among them. With a prefix of its own each user needs
-/// `_INBOX.<user>.>` only, which is what `outbox print nats-permissions` prints. [`EventStream::connect`](crate::EventStream::connect) sets the prefix from the user in the address, and
-/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) from the credentials; with other options, set it yourself.
+/// A user with permission for `_INBOX.>` can read the replies of all users, including payloads of
+/// other consumers. With its own prefix, each user needs only `_INBOX.<user>.>`, as `outbox print
+/// nats-permissions` prints. [`EventStream::connect`](crate::EventStream::connect) sets the prefix
+/// from the user in the address.
+/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) sets it from the
+/// credentials. With other options, set it yourself.
 ///
 /// ```
 /// assert_eq!(outbox_nats::inbox_prefix("billing"), "_INBOX.billing");
@@ -85,12 +92,12 @@ pub fn inbox_prefix(user: &str) -> String {
     format!("_INBOX.{}", encode_token(user))
 }
 
-/// Connects, and waits for the servers: see [`EventStream::connect_with`](crate::EventStream::connect_with).
+/// Implements [`EventStream::connect_with`](crate::EventStream::connect_with).
 pub(crate) async fn connect_when_up(
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<Client, ConnectError> {
-    // Of several servers each round reports another one.
+    // With several servers, each round can report a different reason.
     let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
     loop {
         let error = match connect(servers.clone(), options.clone()).await {
@@ -107,26 +114,34 @@ pub(crate) async fn connect_when_up(
     }
 }
 
-/// Connects, and logs what happens to the connection.
+/// Connects, and logs connection events.
 ///
-/// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, with two
-/// exceptions. The event callback is replaced by our logging, because async-nats keeps only one; to see events too, use
-/// [`connect_with_events`]. Credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
-/// used for all servers and removed from the addresses: async-nats ignores them, and logs addresses at level debug.
+/// `servers` is an address such as `nats://127.0.0.1:4222`, or several addresses of one cluster.
+/// The options are used unchanged, with two exceptions:
 ///
-/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection with the same options at its first use. It can drop that
-/// connection with all queued messages, and it learns of denied permissions from both. A client that was made in another way works too, but then a denied
-/// permission looks like a silent server, and an abandoned message may arrive later.
+/// * The event callback is replaced by logging, because async-nats keeps only one. To receive
+///   events, use [`connect_with_events`].
+/// * Credentials in an address, `nats://user:password@host` or `nats://token@host`, are used for
+///   all servers and removed from the addresses: async-nats ignores them, and logs addresses at
+///   level debug. The first address with credentials counts.
+///
+/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
+/// with the same options at its first use. It can drop that connection with all queued messages,
+/// and it detects denied permissions on both connections. A client from another source also works.
+/// In that case a denied permission looks like a silent server, and an abandoned message may arrive
+/// later.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if no server can be reached or the server refuses the credentials. Never while `retry_on_initial_connect` is set.
+/// [`ConnectError`] if no server can be reached or the server rejects the credentials. Never while
+/// `retry_on_initial_connect` is set.
 pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<Client, ConnectError> {
     connect_with_events(servers, options, |_| {}).await
 }
 
-/// As [`connect`], and calls `on_event` for each event after it was logged. Events of the connections that publishers open are included. The callback must
-/// not block: an event is dropped if 128 others are waiting.
+/// As [`connect`], and calls `on_event` for each event after logging it. Events of publisher
+/// connections are included. The callback must not block: an event is dropped if 128 others are
+/// waiting.
 ///
 /// # Errors
 ///
@@ -164,7 +179,7 @@ pub async fn connect_with_events(
     Ok(client)
 }
 
-/// The text of a malformed address is not shown, because it may hold a password.
+/// The error omits a malformed address, because the address may hold a password.
 pub(crate) fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
     servers.servers().map_err(malformed)
 }
@@ -174,25 +189,26 @@ fn malformed(error: std::io::Error) -> ConnectError {
     ConnectError::new("?".to_owned(), None, source)
 }
 
-/// Host and port of a server. Its URL may hold a password, so the URL is never shown.
+/// Host and port. The URL may hold a password, so it is never shown.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
 }
 
-/// The [`inbox_prefix`] of the user in the addresses; `None` if the addresses name no user with a password.
+/// The [`inbox_prefix`] of the user in the addresses; `None` if no address has a user with a
+/// password.
 #[must_use]
 pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
     user_of(servers).map(|user| inbox_prefix(&user))
 }
 
-/// The user in an address. A token has no name.
+/// The user of the first address with a password. A token has no user name.
 fn user_of(servers: &[ServerAddr]) -> Option<String> {
     let named = servers.iter().find(|server| server.password().is_some())?;
     let user = named.username()?;
     Some(percent_decode(user).unwrap_or_else(|| user.to_owned()))
 }
 
-/// Moves credentials from an address, where they are percent-encoded, into the options.
+/// Copies percent-encoded credentials of an address into the options.
 fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
     let decode = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
     let credentials = servers
@@ -205,11 +221,11 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
     }
 }
 
-/// async-nats logs addresses with their passwords at level debug. The options contain the credentials.
+/// Removes credentials, because async-nats logs addresses at level debug.
 fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, ConnectError> {
     let bare = servers.into_iter().map(|server| {
         let mut url = server.into_inner();
-        // An error means an address without a host, which has no credentials either.
+        // Setting fails only for an address without a host, which has no credentials either.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         ServerAddr::from_url(url)
@@ -217,7 +233,7 @@ fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, Conn
     bare.collect::<Result<_, _>>().map_err(malformed)
 }
 
-/// Why there is no connection.
+/// Why the connection failed.
 #[derive(Debug)]
 pub struct ConnectError {
     servers: String,
@@ -234,7 +250,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether nobody answers, which may pass: the server or its name is not there yet.
+    /// Whether no server answers or the host name does not resolve; both may be temporary.
     fn is_out_of_reach(&self) -> bool {
         matches!(
             self.kind(),
@@ -242,7 +258,8 @@ impl ConnectError {
         )
     }
 
-    /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
+    /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is
+    /// always [`ConnectErrorKind::Tls`], where async-nats reports `Io`.
     #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         let is_handshake = std::error::Error::source(&self.source)
@@ -295,7 +312,6 @@ mod tests {
 
     use super::*;
 
-    /// The reasons in the log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -329,11 +345,12 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    /// Nobody listens at one address, and nobody answers at the other. Which of them a round reports is chance. Time is skipped.
+    /// One address refuses connections, the other accepts without a reply. A round reports either.
     #[tokio::test(start_paused = true)]
     async fn each_reason_for_waiting_is_told_once() {
         let log = Log::default();
-        // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
+        // With a single subscriber, tracing caches the interest of the first thread that logs, and
+        // threads of other tests have no subscriber.
         let _second = tracing::Dispatch::new(log.clone());
         let _guard = tracing::subscriber::set_default(log.clone());
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -367,7 +384,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_connection_names_the_server_and_no_password() {
-        // Port 1 is reserved and closed on any machine that runs tests.
+        // Port 1 is reserved and closed on test machines.
         let error = connect("nats://relay:hunter2@127.0.0.1:1", connect_options())
             .await
             .unwrap_err();

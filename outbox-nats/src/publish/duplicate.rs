@@ -1,7 +1,8 @@
-//! Checks that a duplicate acknowledgement stands for the message that was sent.
+//! Checks that a duplicate acknowledgement belongs to the message that was sent.
 //!
-//! JetStream drops a message whose id it knows, whatever the message holds. Two outboxes on one stream may use the same id for different events. Then the
-//! second event is not on the stream, although it was acknowledged. Cost: one read of the stream for each duplicate acknowledgement, and none otherwise.
+//! JetStream drops a message with a known id, whatever its contents. Two outboxes on one stream may
+//! use the same id for different events. The second event is then acknowledged but missing on the
+//! stream. Cost: one read of the stream for each duplicate acknowledgement.
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};
@@ -12,8 +13,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::headers;
 
-/// Returns the receipt if the stored message is this one, or if the stream has deleted it since. Not the source is compared, which an operator may change,
-/// but what the event is.
+/// Returns the receipt if the stored message is this one, or if the stream has deleted it since.
+/// The event is compared, not the source, which an operator may change.
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -28,7 +29,7 @@ pub(crate) async fn check(
             .get_stream_no_info(attempt.stream)
             .await
             .map_err(|error| failed(error.into()))?;
-        // The stream's leader answers: a replica may not know the message yet.
+        // The stream's leader answers: a replica may not have the message yet.
         match stream.get_raw_message(receipt.stream_sequence).await {
             Ok(stored) => Ok(Some(stored)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
@@ -88,6 +89,6 @@ fn is_same(message: &Message, stored: &StreamedMessage) -> bool {
         && stored.aggregate == message.aggregate
         && stored.sequence == message.sequence
         && stored.event_type == message.event_type
-        // Headers hold microseconds.
+        // Headers have microsecond precision.
         && apart.abs() <= time::Duration::MICROSECOND
 }

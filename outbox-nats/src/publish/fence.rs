@@ -1,27 +1,29 @@
-//! Publishes in strong mode: the server itself refuses messages that would stand out of order.
+//! Publishes in strong mode: the server rejects messages that would be out of order.
 //!
-//! All sequenced messages of an aggregate go to one subject. Each message names the stream sequence of the message before it on that subject. So a message that
-//! a relay left on the wire is refused once another relay has gone on, however late it arrives. The duplicate window alone would forget it.
+//! All sequenced messages of an aggregate share one subject. Each message carries the stream
+//! sequence of the previous message on that subject. So the server rejects a late message of an old
+//! relay once another relay has published, even after the duplicate window.
 //!
-//! Invariants: a refused message counts as stored only if it is found on the subject. It is sent again only with the stream sequence that was just looked up.
+//! Invariants: a rejected message counts as stored only if it is found on the subject. It is sent
+//! again only with the stream sequence just read.
 //!
-//! The table shows what follows from the last message of the subject. The subject is read for a message whose stream sequence is not remembered, and after a
-//! refusal.
+//! The subject is read for a message without a cached stream sequence, and after a rejection. The
+//! last message of the subject decides:
 //!
 //! | last message of the subject | then |
 //! |---|---|
 //! | none: a new aggregate, or all expired or purged | send, expecting stream sequence 0 |
-//! | the same id | stored: the receipt says duplicate |
+//! | the same id | stored: the receipt reports a duplicate |
 //! | a lower sequence | send, expecting its stream sequence |
-//! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
+//! | the same or a higher sequence, or a replayed copy | search for the id: stored if found, else send |
 //!
-//! The search (module `search`) distinguishes a late copy from a message that became a dead letter
-//! and was overtaken. An overtaken message is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
-//! aggregate's subject too, with an old sequence, so they are searched for after each refusal. Unsequenced messages and messages with a fixed subject are
-//! not fenced; they keep their subjects.
+//! The search (module `search`) distinguishes a late copy from a dead letter that later messages
+//! have overtaken. An overtaken message is published at the end, because it must not be lost.
+//! Replayed copies (message id other than event id) use the aggregate's subject too, with an old
+//! sequence, so each rejection of a copy needs a search.
 //!
-//! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first, and newer single servers compare the stream sequence first.
-//! Both ways lead to the same receipt.
+//! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first,
+//! newer single servers compare the stream sequence first. Both lead to the same receipt.
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
@@ -37,17 +39,16 @@ use crate::stream::EventStream;
 use crate::stream::listing::{Log, Start};
 use crate::stream::message;
 
-/// Times a message is sent before the relay is told to come back.
+/// Bound on sends before the relay must retry.
 const TRIES_MAX: u32 = 3;
 
-/// Whether a message is on its subject.
 enum Standing {
     Stored(Receipt),
-    /// It is not stored. This is the last stream sequence of the subject, 0 if there is none.
+    /// Not stored. The last stream sequence of the subject, 0 if there is none.
     After(u64),
 }
 
-/// Publishes a message behind the last one of its subject. `encode` builds the message again for each try.
+/// Publishes a message after the last one of its subject. `encode` builds the message for each try.
 pub(crate) async fn send(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -75,7 +76,8 @@ pub(crate) async fn send(
         match publisher.send(attempt, subject.clone(), publish, deadline).await {
             Ok(receipt) if receipt.duplicate => {
                 publisher.searches().forget(message.id);
-                // The receipt may name an older stream sequence than the last one, so the next message reads the subject.
+                // The receipt may name an older stream sequence than the last one, so the next
+                // message reads the subject.
                 publisher.stream_sequences().forget(&subject);
                 return Ok(receipt);
             }
@@ -105,7 +107,8 @@ pub(crate) async fn send(
     })
 }
 
-/// Reads the last message of the subject, and searches the subject if that proves nothing.
+/// Reads the last message of the subject, and searches the subject if the last message is not
+/// conclusive.
 async fn standing(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -149,8 +152,8 @@ async fn standing(
         .map_err(|_| attempt.unconfirmed(publisher.config().ack_timeout))?
 }
 
-/// Checks that the last message of a subject can be read and that a subject can be searched, before the first message needs it. The search creates a
-/// consumer and deletes it, as every search does.
+/// Checks before the first message that the last message of a subject can be read and that a
+/// subject can be searched. Like every search, it creates and deletes a consumer.
 pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishError> {
     let EventStream {
         name: stream, prefix, ..
@@ -177,7 +180,6 @@ pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishE
     })
 }
 
-/// Reads the last message of the subject.
 async fn read_last(
     publisher: &JetStreamPublisher,
     stream: &str,

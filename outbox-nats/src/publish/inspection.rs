@@ -1,4 +1,4 @@
-//! What an operator asks about a stream and its messages.
+//! Operator queries about a stream and its messages.
 //!
 //! Invariant: nothing is published, and nothing on the stream changes.
 
@@ -12,17 +12,19 @@ use crate::stream::headers;
 use crate::stream::listing::message_id;
 
 impl JetStreamPublisher {
-    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
+    /// Reads the state of the stream. Ends within 2 s for the connection and
+    /// [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
     ///
     /// # Errors
     ///
-    /// If the stream cannot be read. That there is none is no error: [`Self::foresee`] tells it.
+    /// If the stream cannot be read. A missing stream is not an error: [`Self::foresee`] reports
+    /// it.
     pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
         self.connected(async |live| admission::read(live, &self.stream().name).await)
             .await
     }
 
-    /// Why the stream would refuse a message, if that can be known. Sends nothing.
+    /// Why the stream would reject a message, if that can be predicted. Sends nothing.
     #[must_use]
     pub fn foresee(&self, outlook: &StreamOutlook, message: &Message) -> Option<Refusal> {
         let unsendable = |what: String| Refusal::Unsendable { what };
@@ -38,7 +40,8 @@ impl JetStreamPublisher {
         outlook.refuses(&subject, bytes)
     }
 
-    /// The durable pull consumers whose filters take the subject of a message, by their names. Takes a request for each 256 consumers of the stream.
+    /// The durable pull consumers whose filters match the subject of a message, by name. One
+    /// request per 256 consumers of the stream.
     ///
     /// # Errors
     ///
@@ -56,9 +59,10 @@ impl JetStreamPublisher {
         Ok(readings)
     }
 
-    /// The service that numbers the events of a message's aggregate, as the message on the stream names it (`ce-source`); empty if it names none. `None` if another
-    /// message has this stream sequence, as on a stream that was made anew. Two requests; the user needs permission to publish on `$JS.API.STREAM.INFO.<stream>` and
-    /// `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// The service that numbers the events of a message's aggregate, read from the message on the
+    /// stream (`ce-source`); empty if the header is missing. `None` if another message has this
+    /// stream sequence, as on a recreated stream. Two requests; the user needs permission to
+    /// publish on `$JS.API.STREAM.INFO.<stream>` and `$JS.API.STREAM.MSG.GET.<stream>`.
     ///
     /// # Errors
     ///

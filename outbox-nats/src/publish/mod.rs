@@ -1,8 +1,8 @@
 //! Publishes messages to a JetStream stream and waits for the acknowledgement.
 //!
-//! Invariant: a message is handed to the connection only while it is up. Otherwise async-nats would queue the message and send it after the reconnection, minutes
-//! after its failure was reported and perhaps after another relay took over. Not here: the class of a failure, see `outcome`; window, retries and order, see the
-//! relay of `outbox-core`.
+//! Invariant: a message is sent only while the connection is up. Otherwise async-nats would queue
+//! it and send it after the reconnection: minutes after the reported failure, perhaps after another
+//! relay took over.
 
 pub(crate) mod duplicate;
 pub(crate) mod fence;
@@ -31,11 +31,11 @@ use crate::stream::headers;
 use crate::stream::preflight;
 use crate::stream::subject::captures;
 
-/// Most unacknowledged messages of a publisher. A larger window gains nothing on one connection.
+/// Maximum of unacknowledged messages per publisher.
 pub(crate) const WINDOW: usize = 1024;
 
-/// Room for unacknowledged messages: more than the window, for publishes whose caller gave up. The context blocks for
-/// ever if more publishes are awaited at once than it has room for.
+/// Capacity for unacknowledged messages: the window, plus publishes whose caller stopped waiting.
+/// The JetStream context blocks without limit if more publishes are awaited at once.
 const IN_FLIGHT_MAX: usize = WINDOW + 256;
 
 /// How a [`JetStreamPublisher`] publishes. Start from the default and set what differs.
@@ -49,8 +49,8 @@ const IN_FLIGHT_MAX: usize = WINDOW + 256;
 pub struct PublisherConfig {
     /// The CloudEvents source: a name or URI of this service. Default `outbox`.
     pub source: String,
-    /// Bound on one publish, from the call to the acknowledgement. A longer bound hides trouble, and the relay's lease must outlast it; a shorter one
-    /// publishes twice under load. Default 5 s.
+    /// Bound on one publish, from the call to the acknowledgement. The relay's lease must be
+    /// longer. A short bound publishes twice under load. Default 5 s.
     pub ack_timeout: Duration,
 }
 
@@ -72,24 +72,27 @@ impl PublisherConfig {
 
 /// The [`Publisher`] for JetStream. Clones share the connection and the window.
 ///
-/// Over a client that [`connect`](crate::connect) made, it opens a connection of its own at its first use, with the same options and on a
-/// thread of its own.
+/// With a client of [`connect`](crate::connect), the publisher opens its own connection at its
+/// first use, with the same options and on its own thread.
 ///
-/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected. The first ones wait up to 2 s
-///   for the connection.
-/// * **Cancellation.** As the contract says: a message that was handed to the connection may be stored later.
-/// * **Abandon.** Messages that are queued in this process are dropped with the connection, within 1 s. Connecting again takes up to 2 s more. Bytes that
-///   the operating system has already taken may still arrive. A client that was made in another way is only asked to reconnect.
-/// * **Not promised.** A message that was on the wire when the connection broke may be stored although its failure was reported. It
-///   carries its id, so the server drops it or its repetition within the stream's duplicate window.
+/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while
+///   disconnected. The first publishes wait up to 2 s for the connection.
+/// * **Cancellation.** As in the contract: a message that was passed to the connection may be
+///   stored later.
+/// * **Abandon.** Messages queued in this process are dropped with the connection, within 1 s.
+///   Reconnecting takes up to 2 s more. Bytes in the operating system's buffers may still arrive. A
+///   client from another source is only asked to reconnect.
+/// * **Not guaranteed.** A message that was in flight when the connection broke may be stored
+///   although its failure was reported. Within the stream's duplicate window, the server drops the
+///   second copy.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
     searches: Arc<Mutex<Searches>>,
-    /// The subjects of the stream, as the server last told them.
+    /// The subjects of the stream, as last read from the server.
     captured: Arc<Mutex<Vec<String>>>,
-    /// When the stream was created, as the server last told it.
+    /// The creation time of the stream, as last read from the server.
     created: Arc<Mutex<Option<String>>>,
     stream: EventStream,
     config: PublisherConfig,
@@ -108,32 +111,33 @@ impl JetStreamPublisher {
         }
     }
 
-    /// Sets how it publishes. Call it before the first use: the publisher that it returns shares no connection with clones made before.
+    /// Sets the configuration. Call it before the first use: the returned publisher shares no
+    /// connection with earlier clones.
     #[must_use]
     pub fn with_config(self, config: PublisherConfig) -> Self {
         let client = self.client().clone();
         Self::new(self.stream, client, config)
     }
 
-    /// The client that the publisher was made with.
+    /// The client that this publisher was created with.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.line.given()
     }
 
-    /// The stream that it publishes to.
+    /// The stream of this publisher.
     #[must_use]
     pub fn stream(&self) -> &EventStream {
         &self.stream
     }
 
-    /// How it publishes.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &PublisherConfig {
         &self.config
     }
 
-    /// Whether the connection that messages are sent on is up, for a health check. `false` before the first use.
+    /// Whether the publishing connection is up, for a health check. `false` before the first use.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         let slot = self.line.slot();
@@ -155,7 +159,7 @@ impl JetStreamPublisher {
         self.searches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the present connection once, if it is up.
+    /// Uses the current connection once, if it is up.
     pub(crate) async fn connected<T>(
         &self,
         use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
@@ -169,12 +173,10 @@ impl JetStreamPublisher {
         use_it(live).await
     }
 
-    /// Whether the server has to keep this message in order.
     fn is_fenced(&self, message: &Message) -> bool {
         self.stream.fenced && message.sequence.is_some() && message.subject.is_none()
     }
 
-    /// The subject that a message is published on.
     pub(crate) fn subject_of(&self, message: &Message) -> Result<String, PublishError> {
         if self.is_fenced(message) {
             return Ok(self.stream.prefix.aggregate_subject(&message.aggregate));
@@ -183,10 +185,9 @@ impl JetStreamPublisher {
         subject.map_err(|error| unsendable(message, "a subject").with_source(error))
     }
 
-    /// Refuses a subject of the message's own that the stream does not capture: its writer may have
-    /// chosen the subject of another program, which would take the message for a request. The stream
-    /// may be given the subject, so the message is tried again, and becomes a dead letter at
-    /// `attempts_max`.
+    /// Rejects a fixed subject that the stream does not capture: a writer could otherwise send
+    /// requests to another program. An operator may add the subject to the stream, so the relay
+    /// retries, and the message becomes a dead letter at `attempts_max`.
     async fn check_captured(&self, message: &Message, subject: &str) -> Result<(), PublishError> {
         let captured = |subjects: &[String]| captures(subjects, subject);
         let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +223,8 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let waited = self.config.ack_timeout;
         let slot = self.line.slot();
-        // Rare paths are boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
+        // Rare paths are boxed: a relay holds a thousand of these futures and moves each several
+        // times.
         let live = match slot.get() {
             Some(live) if live.client.connection_state() == State::Connected => live,
             _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
@@ -232,14 +234,15 @@ impl JetStreamPublisher {
         if live.client.connection_state() != State::Connected {
             return Err(attempt.not_connected());
         }
-        // Watch before sending, so that no report is missed.
+        // Watch before sending, so that no denial is missed.
         let reports = self.line.reports().map(|reports| (reports, reports.watch()));
         let sent_at = Instant::now();
         let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
             .await
             .map_err(|_| attempt.no_room(waited))?
             .map_err(|error| attempt.failure(error))?;
-        // From here on the message may be stored, whatever happens: a crash or cancellation now means that it is published again.
+        // From here on the message may be stored. After a crash or cancellation it is published
+        // again.
         let acknowledged = timeout_at(deadline, acknowledgement.into_future());
         let answer = match reports {
             None => acknowledged.await,
@@ -264,18 +267,18 @@ impl JetStreamPublisher {
         }
     }
 
-    /// Whether a server has denied publishing on a subject, on the present connection.
+    /// Whether the server has denied publishing on a subject, on the current connection.
     pub(crate) fn is_denied(&self, subject: &str) -> bool {
         let reports = self.line.reports();
         reports.is_some_and(|reports| reports.is_denied(subject))
     }
 
-    /// A subject under this prefix on which a server has denied publishing.
+    /// A denied subject under this prefix.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// The reason why no answer came: unknown, unless the server does not let us receive answers.
+    /// The error for a missing answer: unknown, unless the server denies receiving replies.
     fn silence(&self, live: &Live, attempt: &PublishAttempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
@@ -320,10 +323,9 @@ impl Publisher for JetStreamPublisher {
 
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let stream = &self.stream.name;
-        // The client's own type shares the text instead of copying it.
+        // `Subject` shares the text instead of copying it.
         let subject = self.subject_of(message)?;
         if message.subject.is_some() && !self.is_fenced(message) {
-            // Boxed as other rare paths below.
             Box::pin(self.check_captured(message, &subject)).await?;
         }
         let subject = Subject::from(subject);
@@ -357,8 +359,9 @@ impl Publisher for JetStreamPublisher {
         Ok(receipt)
     }
 
-    /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
-    /// [`PublisherConfig::ack_timeout`] for each of three requests.
+    /// Reads the stream. Warnings name the setting, the current value and the required value. Ends
+    /// within 2 s for the connection and [`PublisherConfig::ack_timeout`] for each of three
+    /// requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         if let Some(reason) = self.stream.contradiction() {
             let context = format!("stream `{}`: {reason}", self.stream.name.escape_debug());

@@ -1,23 +1,24 @@
-//! Sorts the answer of JetStream to a publish into a class that the relay acts on.
+//! Classifies JetStream's answer to a publish for the relay.
 //!
-//! Invariants: a message counts as stored only with an acknowledgement that has a stream sequence on the expected stream. A failure is permanent only if every
-//! repetition would be refused too. Everything in between is sent again with the same id. Decisions follow kinds and codes and never texts, which change between
-//! server versions.
+//! Invariants: a message counts as stored only with an acknowledgement that has a stream sequence
+//! on the expected stream. A failure is permanent only if every retry would be rejected too. In
+//! every other case the message is sent again with the same id. Classification uses kinds and
+//! codes, never texts, which change between server versions.
 //!
 //! | answer | class |
 //! |---|---|
 //! | stream sequence > 0 on the expected stream | stored |
-//! | stream sequence 0 | unknown: servers before 2.10.26 answered so for messages they had not stored |
+//! | stream sequence 0 | unknown: servers before 2.10.26 sent it for messages not stored |
 //! | another stream's name | configuration |
-//! | not connected, no room to send in time, no answer in time, connection broken or closed | unknown |
-//! | the server reports that we may not publish on the subject, or not receive answers | configuration |
-//! | no stream listens on the subject | transient: also seen during elections |
-//! | 10158 id is being stored right now | transient |
+//! | not connected, window full, no answer in time, connection closed | unknown |
+//! | the server denies publishing on the subject, or receiving replies | configuration |
+//! | no stream listens on the subject | transient: also during elections |
+//! | 10158 id is being stored at the moment | transient |
 //! | 10077, 10023, 10047, 10167, other answers with status 503 | backpressure |
 //! | 10071, 10164 wrong last sequence | unknown: fenced off, or stored by an earlier attempt |
-//! | 10060 wrong stream, 10109 sealed, 10076 and 10039 JetStream switched off | configuration |
+//! | 10060 wrong stream, 10109 sealed, 10076 and 10039 JetStream off | configuration |
 //! | larger than `max_payload`, 10054, 10097, malformed subject | permanent |
-//! | a subject of the message's own that the stream does not capture: not sent | uncaptured |
+//! | a fixed subject that the stream does not capture: not sent | uncaptured |
 //! | anything else | unclassified |
 
 use std::error::Error;
@@ -28,7 +29,7 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use outbox_core::{FailureClass, MessageId, PublishError, Receipt};
 
-/// Whether the server refused because the last stream sequence of the subject is not the expected one.
+/// Whether the expected last stream sequence of the subject was wrong.
 pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     let Some(error) = error
         .source()
@@ -46,7 +47,8 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
         )
 }
 
-/// Whether a refusal may pass by itself: the cluster elects a leader or has lost its majority. Other refusals mean that the request is wrong.
+/// Whether a rejection may be temporary: a leader election or a lost majority. Other rejections
+/// mean that the request is wrong.
 pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     match refused.error_code() {
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,
@@ -55,7 +57,7 @@ pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     }
 }
 
-/// The text of a failure that giving the subject to the stream repairs.
+/// The text of a failure that adding the subject to the stream fixes.
 pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String {
     let subject = subject.escape_debug();
     format!(
@@ -63,7 +65,6 @@ pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String
     )
 }
 
-/// The names of a publish for errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PublishAttempt<'a> {
     pub(crate) id: MessageId,
@@ -72,7 +73,6 @@ pub(crate) struct PublishAttempt<'a> {
 }
 
 impl PublishAttempt<'_> {
-    /// Judges an acknowledgement.
     pub(crate) fn receipt(&self, ack: &PublishAck) -> Result<Receipt, PublishError> {
         let Self { id, stream, .. } = self;
         if ack.stream != *stream {
@@ -94,13 +94,12 @@ impl PublishAttempt<'_> {
         })
     }
 
-    /// Nothing was sent, because there is no connection.
     pub(crate) fn not_connected(&self) -> PublishError {
         let context = format!("not connected, message {} was not sent", self.id);
         PublishError::new(FailureClass::Unknown, context)
     }
 
-    /// Nothing was sent, because the broker is silent and earlier messages fill the window.
+    /// Nothing was sent: the broker is silent and earlier messages fill the window.
     pub(crate) fn no_room(&self, waited: Duration) -> PublishError {
         let context = format!(
             "window or send buffer stayed full for {waited:?}, message {} was not sent",
@@ -109,14 +108,12 @@ impl PublishAttempt<'_> {
         PublishError::new(FailureClass::Unknown, context)
     }
 
-    /// The message was sent, and nothing came back.
     pub(crate) fn unconfirmed(&self, waited: Duration) -> PublishError {
         let Self { id, stream, .. } = self;
         let context = format!("message {id} was not confirmed by stream `{stream}` within {waited:?}");
         PublishError::new(FailureClass::Unknown, context)
     }
 
-    /// The server reported that we may not publish here.
     pub(crate) fn denied(&self) -> PublishError {
         let Self { id, subject, .. } = self;
         let context = format!(
@@ -125,7 +122,7 @@ impl PublishAttempt<'_> {
         PublishError::new(FailureClass::Configuration, context)
     }
 
-    /// The server reported that we may not receive answers, so the message may well be stored.
+    /// The server denies receiving replies, so the message may be stored.
     pub(crate) fn denied_answer(&self, inbox: &str) -> PublishError {
         let context = format!(
             "message {} cannot be confirmed: nats denies subscribing to `{inbox}`; grant this user the permission to subscribe to it",
@@ -134,12 +131,12 @@ impl PublishAttempt<'_> {
         PublishError::new(FailureClass::Configuration, context)
     }
 
-    /// Judges a failure that async-nats reported.
     pub(crate) fn failure(&self, error: SendError) -> PublishError {
         let Self { id, stream, subject } = self;
         let cause = Cause::of(&error);
         let class = classify(error.kind(), cause);
-        // The texts of permanent and configuration errors reach operators, so they say what to do.
+        // Operators read the texts of permanent and configuration errors, so they name the next
+        // step.
         let context = match (class, error.kind(), cause) {
             (_, PublishErrorKind::StreamNotFound, _) => not_captured(stream, subject, *id),
             (
@@ -176,15 +173,16 @@ impl PublishAttempt<'_> {
 /// The cause of a [`SendError`], as far as it decides the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The server refused.
-    Refused { code: ErrorCode, status: usize },
-    /// async-nats refused the subject.
+    Refused {
+        code: ErrorCode,
+        status: usize,
+    },
+    /// async-nats rejected the subject.
     Subject,
-    /// The answer of the server is no acknowledgement.
+    /// The answer is not an acknowledgement.
     Unreadable,
-    /// The connection was closed, by us or by its owner. async-nats does not export this error.
+    /// The connection was closed, here or by its owner. async-nats does not export this error.
     Closed,
-    /// An unknown cause.
     Other,
 }
 
@@ -232,14 +230,16 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             | ErrorCode::INSUFFICIENT_RESOURCES
             | ErrorCode::STORAGE_RESOURCES_EXCEEDED
             | ErrorCode::STREAM_TOO_MANY_REQUESTS => FailureClass::Backpressure,
-            // 10002 and 10028: the account's limits on storage and memory. async-nats has no usable names for all of these.
+            // 10002 and 10028: storage and memory limits of the account. async-nats has no usable
+            // names for all of these codes.
             code if matches!(code.0, 10_002 | 10_028) => FailureClass::Backpressure,
             _ if status == 503 => FailureClass::Backpressure,
-            // These codes are about the server and not about the message.
+            // These codes concern the server, not the message.
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // A later version of async-nats may have more kinds. An unknown kind must not dead-letter anything.
+        // A later version of async-nats may add kinds. An unknown kind must not dead-letter a
+        // message.
         _ => FailureClass::Unclassified,
     }
 }
@@ -269,7 +269,6 @@ mod tests {
         }
     }
 
-    /// The error of async-nats for a refusal of the server.
     fn refusal(status: u64, code: u64) -> SendError {
         let body = format!(r#"{{"code":{status},"err_code":{code},"description":"test"}}"#);
         let error: jetstream::Error = serde_json::from_str(&body).unwrap();

@@ -1,7 +1,9 @@
-//! Searches the subject of an aggregate for a message, over as many publishes as that takes.
+//! Searches the subject of an aggregate for a message, across several publishes if needed.
 //!
-//! A publish is bounded, and a subject may have more messages than can be read in that time. So each search begins where the last one for the same message
-//! ended. Invariant: a message counts as absent only if every message on its subject was seen, from an hour before it was recorded to the end.
+//! A publish is bounded, and a subject may have more messages than can be read in that time. So
+//! each search continues where the previous search for the same message ended. Invariant: a message
+//! counts as absent only if every message on its subject was seen, from an hour before it was
+//! recorded to the end.
 
 use std::collections::HashMap;
 
@@ -13,16 +15,14 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
-/// Most searches whose progress is kept. Each belongs to an aggregate that waits for it, so more than a few are rare.
+/// Bound on searches with saved progress. Each blocks its aggregate, so more than a few are rare.
 const SEARCHES_MAX: usize = 1_024;
 
-/// How far the subjects of messages were searched without finding them.
 #[derive(Debug, Default)]
 pub(crate) struct Searches(HashMap<MessageId, Searched>);
 
 #[derive(Debug)]
 struct Searched {
-    /// The stream that was searched.
     made_at: String,
     /// The message is not on its subject up to this stream sequence.
     until: u64,
@@ -35,7 +35,7 @@ impl Searches {
         }
     }
 
-    /// The stream sequence behind which the search goes on.
+    /// The stream sequence after which the search continues.
     pub(crate) fn until(&self, id: MessageId, made_at: &str) -> Option<u64> {
         let searched = self.0.get(&id).filter(|searched| searched.made_at == made_at)?;
         Some(searched.until)
@@ -49,7 +49,7 @@ impl Searches {
             return;
         }
         if self.0.len() >= SEARCHES_MAX {
-            // Searches that are under way begin anew. This costs time and nothing else.
+            // Current searches start again, which costs only time.
             self.0.clear();
         }
         let made_at = made_at.to_owned();
@@ -57,8 +57,8 @@ impl Searches {
     }
 }
 
-/// The stream sequence of the message, if it is on its subject. If the time does not suffice to find out, the error is transient, and the next call goes
-/// on where this one ended.
+/// The stream sequence of the message, if it is on its subject. If the time is too short, the error
+/// is transient, and the next call continues the search.
 pub(crate) async fn find(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -79,7 +79,7 @@ pub(crate) async fn find(
                 found = Some(stream_sequence);
                 return false;
             }
-            // Noted at once, because this future may be dropped at its next await.
+            // Saved at once, because this future may be dropped at its next await.
             publisher.searches().note(id, &made_at, stream_sequence);
             seen = stream_sequence;
             Instant::now() < until

@@ -1,14 +1,15 @@
-//! Remembers the stream sequence of each aggregate's last message, for strong mode.
+//! Caches the stream sequence of each aggregate's last message, for strong mode.
 //!
-//! Invariant: memory is bounded. Aggregates without a message for a long time are forgotten.
+//! Invariant: memory is bounded. The least recently used aggregates are removed.
 
 use std::collections::HashMap;
 use std::mem;
 
-/// Most aggregates that are remembered. Each other one costs a look-up. About 20 MB at the longest usual ids.
+/// Bound on cached aggregates, about 20 MB with long ids. Each other aggregate costs a look-up.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
-/// Last stream sequences by subject: two generations, of which the older is dropped when the younger is full.
+/// Last stream sequences by subject, in two generations. The older generation is dropped when the
+/// younger is full.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSequences {
     young: HashMap<String, u64>,

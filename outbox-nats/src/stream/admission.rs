@@ -1,7 +1,8 @@
-//! What the stream would answer to messages, found out without publishing.
+//! Predicts the stream's answer to a message without publishing.
 //!
-//! Invariant: one request, which reads the stream; a second one of a stream that refuses by the messages of a subject. A refusal is named only if the settings or the contents of the stream prove it; that none is named proves nothing:
-//! rights and the disks of the servers show only when something is published.
+//! Invariant: one request reads the stream; a second one if the stream limits the messages of a
+//! subject. A refusal is reported only if settings or contents of the stream prove it. Permissions
+//! and server disks can still cause rejections.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,54 +18,56 @@ use crate::connect::connection::Live;
 use crate::stream::preflight::message_bytes_max;
 use crate::stream::subject::captures;
 
-/// What a server stores beside subject, headers and payload of a message, in bytes.
+/// Stored bytes of a message in addition to subject, headers and payload.
 const STORED_BESIDE: u64 = 30;
 
-/// Most subjects whose messages are counted: as many as one answer of the server holds.
+/// Maximum of counted subjects: one answer of the server.
 const SUBJECTS_MAX: usize = 100_000;
 
-/// How the stream stands at a moment, as far as it decides what would be refused.
+/// The state of a stream at a moment, as far as it causes rejections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamOutlook {
-    /// Its name.
+    /// The stream's name.
     pub name: String,
-    /// The subjects that it captures; `None` if there is no such stream.
+    /// The captured subjects; `None` if the stream does not exist.
     pub subjects: Option<Vec<String>>,
-    /// Whether it is sealed.
+    /// Whether the stream is sealed.
     pub is_sealed: bool,
-    /// Whether it confirms what it stores.
+    /// Whether the stream acknowledges stored messages.
     pub confirms: bool,
-    /// Bytes that it takes until it refuses; `None` if there is no limit, or if a full stream drops its oldest messages.
+    /// Bytes left before the stream rejects messages; `None` without a limit, or if a full stream
+    /// drops its oldest messages.
     pub bytes: Option<Room>,
-    /// Messages that it takes until it refuses; `None` as above.
+    /// Messages left before the stream rejects messages; `None` as for [`bytes`](Self::bytes).
     pub messages: Option<Room>,
-    /// Messages that it takes of a subject until it refuses (`max_msgs_per_subject` with `discard_new_per_subject`); `None` if it does not refuse by that.
+    /// Maximum of messages per subject before the stream rejects (`max_msgs_per_subject` with
+    /// `discard_new_per_subject`); `None` without this limit.
     pub messages_of_subject: Option<u64>,
-    /// The subjects of which it holds so many, out of the first 100,000 that the server names.
+    /// The subjects at this limit, among the first 100,000 that the server lists.
     pub full_subjects: BTreeSet<String>,
-    /// The largest message that server and stream take, with its headers.
+    /// The largest message that server and stream accept, with headers, in bytes.
     pub message_bytes: usize,
 }
 
-/// What a limit of a stream leaves.
+/// The remaining capacity of a stream limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Room {
-    /// What is left of it.
+    /// The remaining amount.
     pub left: u64,
     /// The limit.
     pub most: u64,
 }
 
-/// The limit of a stream that is reached.
+/// The reached limit of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Limit {
-    /// That of messages, `max_msgs`.
+    /// `max_msgs`, in messages.
     Messages(u64),
-    /// That of bytes, `max_bytes`.
+    /// `max_bytes`, in bytes.
     Bytes(u64),
-    /// That of the messages of one subject, `max_msgs_per_subject`.
+    /// `max_msgs_per_subject`, in messages.
     MessagesOfSubject(u64),
 }
 
@@ -81,49 +84,49 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Why a message would be refused.
+/// Why a message would be rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no such stream.
+    /// The stream does not exist.
     NoStream {
-        /// Its name.
+        /// The stream's name.
         stream: String,
     },
     /// The stream does not capture the subject.
     NotCaptured {
-        /// The stream.
+        /// The stream's name.
         stream: String,
         /// The subject.
         subject: String,
     },
     /// The stream is sealed.
     Sealed {
-        /// The stream.
+        /// The stream's name.
         stream: String,
     },
-    /// The stream confirms nothing.
+    /// The stream sends no acknowledgements.
     Unconfirmed {
-        /// The stream.
+        /// The stream's name.
         stream: String,
     },
-    /// The stream is full, and refuses.
+    /// The stream is full and rejects new messages.
     Full {
-        /// The stream.
+        /// The stream's name.
         stream: String,
-        /// Its limit that is reached.
+        /// The reached limit.
         limit: Limit,
     },
     /// The message is too large.
     TooLarge {
-        /// Its size with headers, in bytes.
+        /// The message size with headers, in bytes.
         bytes: usize,
-        /// What is taken.
+        /// The maximum size, in bytes.
         limit: usize,
     },
-    /// It has a subject or a header that cannot be sent: somebody has changed the stored row.
+    /// A subject or header cannot be sent: the stored row was changed.
     Unsendable {
-        /// What is wrong.
+        /// The invalid part.
         what: String,
     },
 }
@@ -175,15 +178,15 @@ pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, Publi
     };
     let mut outlook = outlook_of(stream.cached_info(), max_payload);
     if let Some(most) = outlook.messages_of_subject {
-        // Without an answer none is known to be full. What the first one has told stands.
+        // Without an answer no subject counts as full. The first answer stays valid.
         outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
     }
     Ok(outlook)
 }
 
-/// The subjects of which the stream holds so many messages.
+/// The subjects that hold at least `most` messages.
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
-    // No more than there are: the next one would be asked for again.
+    // Bounded by the existing subjects: one more would cause another request.
     let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
     let mut counts = stream
         .info_with_subjects(">")
@@ -229,7 +232,7 @@ impl StreamOutlook {
         Some(Refusal::Full { stream, limit })
     }
 
-    /// The limit that a message of so many bytes, as they are stored, would exceed.
+    /// The limit that a message of this stored size would exceed.
     fn reached(&self, subject: &str, stored: u64) -> Option<Limit> {
         let messages = self.messages.filter(|room| room.left == 0);
         let bytes = self.bytes.filter(|room| room.left < stored);
@@ -261,7 +264,7 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
 
 fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     let config = &info.config;
-    // A limit of zero or less is none.
+    // Zero or less means no limit.
     let room = |limit: i64, used: u64| {
         let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
         let refuses = config.discard == DiscardPolicy::New;
@@ -283,7 +286,7 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     }
 }
 
-/// The size of headers on the wire: a line of version, a line for each value, and an empty line.
+/// The size of headers on the wire: a version line, a line for each value, and an empty line.
 pub(crate) fn size_of(headers: &HeaderMap) -> usize {
     let lines: usize = headers
         .iter()

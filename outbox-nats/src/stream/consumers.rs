@@ -1,4 +1,4 @@
-//! What the durable consumers of the stream ask for, and how they stand towards one of its messages.
+//! The durable consumers of the stream, and their positions relative to a message.
 //!
 //! Invariant: nothing is received or changed.
 
@@ -10,21 +10,21 @@ use crate::publish::JetStreamPublisher;
 use crate::stream::subject::captures;
 use crate::subscribe::backlog::max_unacknowledged;
 
-/// A durable consumer that pulls.
+/// A durable pull consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamReading {
-    /// Its name.
+    /// The consumer's name.
     pub consumer: String,
-    /// The last stream sequence that it was handed.
+    /// The stream sequence of its last delivery.
     pub delivered: u64,
-    /// The stream sequence up to which it has acknowledged everything.
+    /// The ack floor: the stream sequence up to which everything is acknowledged.
     pub floor: u64,
-    /// Messages that it was handed and has not acknowledged.
+    /// Delivered, unacknowledged messages.
     pub unacknowledged: u64,
-    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    /// The bound on unacknowledged messages; `None` without a bound.
     pub max_ack_pending: Option<u64>,
-    /// Whether a process asks for messages at this moment.
+    /// Whether a process has an open pull request.
     pub is_receiving: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>
         .await
 }
 
-/// Whether the filters of a consumer take a subject.
+/// Whether the filters of a consumer match a subject.
 pub(crate) fn takes(info: &Info, subject: &str) -> bool {
     let config = &info.config;
     let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
@@ -54,7 +54,7 @@ pub(crate) fn takes(info: &Info, subject: &str) -> bool {
     are_for(&filters, subject)
 }
 
-/// A consumer without filters takes everything.
+/// A consumer without filters receives everything.
 fn are_for(filters: &[String], subject: &str) -> bool {
     filters.is_empty() || captures(filters, subject)
 }

@@ -1,7 +1,7 @@
 //! Converts headers between the codec of `outbox-core` and async-nats.
 //!
-//! The codec's headers go out as they are, and the two that JetStream acts on are added. Invariant: no input panics. async-nats asserts that a text has no line
-//! breaks when it converts it, so names are parsed and values are checked here first.
+//! The codec's headers are sent unchanged, plus the two headers for JetStream. Invariant: no input
+//! panics. async-nats panics at line breaks in a text, so names and values are checked here first.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -13,7 +13,8 @@ use async_nats::header::{
 use bytes::Bytes;
 use outbox_core::{Message, codec};
 
-/// Encodes a message for a stream: `Nats-Msg-Id` is the message's id, `Nats-Expected-Stream` the stream.
+/// Encodes a message for a stream: `Nats-Msg-Id` is the message's id, `Nats-Expected-Stream` the
+/// stream.
 pub(crate) fn encode(
     message: &Message,
     source: &str,
@@ -42,7 +43,7 @@ pub(crate) fn encode(
     Ok((headers, encoded.payload))
 }
 
-/// Names and values as received, for [`outbox_core::Incoming`].
+/// Received names and values, for [`outbox_core::Incoming`].
 pub(crate) fn decode(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()
@@ -65,7 +66,8 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
     })
 }
 
-/// Turns a text into a value without copying it. A line break is an error; async-nats would panic.
+/// Converts a text into a value without copying it. A line break is an error; async-nats would
+/// panic.
 fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(HeaderError::Value {
@@ -75,7 +77,8 @@ fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     Ok(HeaderValue::from(value))
 }
 
-/// Why a message's headers cannot be sent. Headers are checked when a message is recorded, so somebody has changed the stored row.
+/// Why a message's headers cannot be sent. Headers are checked when a message is recorded, so the
+/// stored row was changed later.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("a header has no name")]

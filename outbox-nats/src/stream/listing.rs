@@ -1,7 +1,9 @@
 //! Lists the messages on the stream without reading their payloads.
 //!
-//! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading ends at the stream sequence that was the last when it began, so
-//! it ends while others publish. An incomplete answer is an error. A message that async-nats cannot parse is read in another way.
+//! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading
+//! ends at the stream sequence that was the last one at its start, so it ends while others publish.
+//! An incomplete answer is an error. Messages that async-nats cannot parse are read through the
+//! JSON API.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -30,24 +32,26 @@ use crate::stream::message;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::subscribe::pull::connects;
 
-/// Messages per batch. Each one takes its headers, about half a kilobyte.
+/// Messages per batch, about half a kilobyte of headers each.
 const BATCH: usize = 1_000;
 
-/// Time between checks whether the connection of a request is still open.
+/// Interval between checks that the connection of a request is still open.
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Bounds of the messages and payload bytes that are read one by one before a consumer is tried again.
+/// Bounds on messages and payload bytes read one by one before the next attempt with a consumer.
 pub(crate) const RAW_MESSAGES: usize = 1_000;
 pub(crate) const RAW_BYTES: usize = 32 << 20;
 
-/// Largest difference between the clocks of database and broker that is allowed for.
+/// Maximum clock difference between database and broker.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Time without a request after which the server removes the consumer. Longer than a batch may take to be asked for.
+/// Inactivity after which the server removes the consumer. Longer than the pause between two
+/// batches.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000. A stream whose retention is not Limits is
-/// refused: it deletes what was acknowledged, so what it does not hold any more would look lost.
+/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for
+/// each batch of 1,000. A stream whose retention is not Limits is rejected: it deletes acknowledged
+/// messages, so they would look lost.
 impl StreamLog for JetStreamPublisher {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         self.connected(async |live| {
@@ -65,8 +69,8 @@ impl StreamLog for JetStreamPublisher {
     }
 }
 
-/// Reads the message's subject as the log is read. A consumer in memory receives the headers, so nothing is taken from the stream; one whose retention is not
-/// Limits is refused.
+/// Reads the message's subject with an in-memory consumer of headers, so the stream does not
+/// change. A stream whose retention is not Limits is rejected.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -88,7 +92,8 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
-/// Reads as the log is read, for any number of messages. A stream whose retention is not Limits is refused.
+/// Reads any number of messages as [`StreamLog`] does. A stream whose retention is not Limits is
+/// rejected.
 impl StreamReader for JetStreamPublisher {
     async fn read(
         &self,
@@ -117,23 +122,22 @@ impl StreamReader for JetStreamPublisher {
     }
 }
 
-/// The id of a message that an outbox has published; `None` for others.
+/// The id of a message published by an outbox; `None` for other messages.
 pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     headers.get("ce-id")?;
     let id = headers.get(NATS_MESSAGE_ID)?.as_str();
     id.parse::<Uuid>().ok().map(MessageId::from)
 }
 
-/// Where reading starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the first message that was stored at this time or later.
+    /// With the first message stored at this time or later.
     At(OffsetDateTime),
-    /// With the first message behind this stream sequence.
+    /// With the first message after this stream sequence.
     Behind(u64),
 }
 
-/// A stream as it was when it was opened for reading.
+/// A stream as of its opening.
 pub(crate) struct Log {
     handle: Stream,
     name: String,
@@ -161,10 +165,11 @@ impl Log {
         self.handle.cached_info().state.last_sequence
     }
 
-    /// What the stream held at the time of opening.
+    /// The stream's contents at the time of opening.
     pub(crate) fn extent(&self) -> StreamExtent {
         let state = &self.handle.cached_info().state;
-        // The type of a time in async-nats depends on the features of the whole build; both become this one.
+        // The time type of async-nats depends on the features of the whole build; the conversion
+        // accepts both types.
         let first_stored_at = SystemTime::from(state.first_timestamp).into();
         StreamExtent {
             first_stream_sequence: state.first_sequence,
@@ -174,7 +179,7 @@ impl Log {
         }
     }
 
-    /// Refuses a stream that a reader would change: one that deletes what its consumers have acknowledged.
+    /// Rejects a stream that deletes acknowledged messages, because reading would change it.
     pub(crate) fn keeps_what_is_read(&self) -> Result<(), PublishError> {
         let retention = self.handle.cached_info().config.retention;
         if retention == RetentionPolicy::Limits {
@@ -187,13 +192,15 @@ impl Log {
         Err(PublishError::new(FailureClass::Configuration, context))
     }
 
-    /// When the stream was made. A stream of the same name that is made anew gives its stream sequences again.
+    /// The creation time of the stream. A recreated stream of the same name assigns its stream
+    /// sequences again.
     pub(crate) fn made_at(&self) -> String {
         format!("{:?}", self.handle.cached_info().created)
     }
 
-    /// Calls `see` with stream sequence and headers of each message from `start` on, in the order of the stream, until it returns `false`. With a `subject`,
-    /// only messages on it. Returns whether `see` has seen all of them.
+    /// Calls `see` with stream sequence and headers of each message from `start` on, in stream
+    /// order, until it returns `false`. With a `subject`, only messages on that subject. Returns
+    /// whether `see` has seen all messages.
     pub(crate) async fn read(
         &self,
         subject: Option<&str>,
@@ -206,7 +213,8 @@ impl Log {
 
     /// As [`Self::read`], with the time at which the stream stored each message.
     ///
-    /// A batch that breaks off is read on message by message ([`raw`]), because async-nats closes the connection at headers that it cannot parse.
+    /// An interrupted batch is continued message by message ([`raw`]), because async-nats closes
+    /// the connection at headers that it cannot parse.
     pub(crate) async fn read_with_times(
         &self,
         subject: Option<&str>,
@@ -228,7 +236,6 @@ impl Log {
         }
     }
 
-    /// Reads with a consumer, which is fast.
     async fn read_batches(
         &self,
         subject: Option<&str>,
@@ -282,8 +289,8 @@ impl Log {
         Ok(reading)
     }
 
-    /// An ephemeral consumer in memory. Its name is the server's, so that a reader needs no right to create durable consumers. The server removes it by itself, so that
-    /// a reader needs no right to delete consumers.
+    /// An ephemeral in-memory consumer. The server chooses its name and removes it, so a reader
+    /// needs no permission to create durable consumers or to delete consumers.
     async fn consumer(
         &self,
         policy: DeliverPolicy,
@@ -314,7 +321,7 @@ impl Log {
         }
     }
 
-    /// The next message of a batch; `None` at its end, and if it broke off.
+    /// The next message of a batch; `None` at its end or after an interruption.
     async fn next_of(&self, batch: &mut pull::Batch, connection: u64) -> Option<jetstream::Message> {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         while Instant::now() < deadline && connects(&self.client) == connection {
@@ -363,11 +370,10 @@ impl Log {
     }
 }
 
-/// How far a part of a reading came.
 enum Reading {
-    /// Everything was read, or `see` wants no more; then `false`.
+    /// Everything was read, or `see` has stopped the reading; then `false`.
     Ended(bool),
-    /// More may be behind this stream sequence.
+    /// More messages may follow this stream sequence.
     BrokeOff { behind: u64 },
 }
 
@@ -389,7 +395,9 @@ fn silent(stream: &str, what: &str) -> PublishError {
     )
 }
 
-/// The policy for everything that was stored at a time or later; `None` if the time is out of range. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
+/// The policy for everything stored at a time or later; `None` if the time is out of range.
+/// Converted through text, because the time type of async-nats depends on the features of the whole
+/// build.
 pub(crate) fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });

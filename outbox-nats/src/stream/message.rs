@@ -1,10 +1,10 @@
 //! Reads single messages of a stream through the JSON API.
 //!
 //! async-nats closes the connection at a delivery that it cannot parse, for example a header that
-//! is not UTF-8. Anyone who may publish on the stream can send such a message. The JSON API carries
-//! subject and headers encoded, so this module reads every message. Invariants: headers that
-//! async-nats refuses are left out, and [`RawMessage::breaks_client`] names the messages that
-//! async-nats cannot receive.
+//! is not UTF-8. Any user with publish permission can send such a message. The JSON API encodes
+//! subject and headers, so this module reads every message. Invariants: headers that async-nats
+//! rejects are left out, and [`RawMessage::breaks_client`] marks messages that async-nats cannot
+//! receive.
 
 use std::str::FromStr as _;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Code of the answer that no message matches.
+/// Code of the answer if no message matches.
 const NO_MESSAGE: u64 = 404;
 
 /// A message of a stream, as far as it can be read.
@@ -31,12 +31,10 @@ pub(crate) struct RawMessage {
     /// The headers that can be parsed.
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
-    /// async-nats closes the connection when the server delivers the message, or takes it for a
-    /// status of the server.
+    /// async-nats closes the connection at this delivery, or takes it for a status of the server.
     pub(crate) breaks_client: bool,
 }
 
-/// Why a message was not read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RawError {
     #[error("no answer about a message of the stream")]
@@ -67,7 +65,8 @@ pub(crate) async fn at(
     get(context, stream, &serde_json::json!({ "seq": stream_sequence })).await
 }
 
-/// The last message on a subject, from the stream's leader, because a replica may not know it yet; `None` if there is none.
+/// The last message on a subject, from the stream's leader, because a replica may lag; `None` if
+/// there is none.
 pub(crate) async fn last(
     context: &Context,
     stream: &str,
@@ -107,16 +106,16 @@ fn decode(message: &Value) -> Option<RawMessage> {
         stored_at: OffsetDateTime::parse(message["time"].as_str()?, &Rfc3339).ok()?,
         headers,
         payload: bytes("data")?.into(),
-        // The server replaces bytes of a subject that are not UTF-8. White space ends a subject for
-        // async-nats.
+        // The server replaces bytes of a subject that are not UTF-8. In async-nats, white space
+        // ends a subject.
         breaks_client: !are_whole
             || subject.contains(|c: char| c == char::REPLACEMENT_CHARACTER || c.is_whitespace()),
         subject,
     })
 }
 
-/// The headers that can be parsed, and whether async-nats parses the block as those headers and no
-/// status.
+/// The headers that can be parsed, and whether async-nats parses the block as exactly these headers
+/// and no status.
 fn parse(block: &[u8]) -> (HeaderMap, bool) {
     let mut headers = HeaderMap::new();
     if block.is_empty() {
@@ -161,8 +160,8 @@ fn parse(block: &[u8]) -> (HeaderMap, bool) {
 }
 
 impl RawMessage {
-    /// The message as a delivery of a durable consumer. Its acknowledgement reaches the server,
-    /// because the server finds the delivery by the stream sequence.
+    /// The message as a delivery of a durable consumer. The server finds the delivery by the stream
+    /// sequence, so an acknowledgement works.
     pub(crate) fn into_delivery(self, context: &Context, stream: &str, consumer: &str) -> jetstream::Message {
         let stored_at = self.stored_at.unix_timestamp_nanos();
         let reply = format!(

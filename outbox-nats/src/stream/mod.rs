@@ -1,6 +1,7 @@
-//! The one description of the stream that events travel on.
+//! Describes the event stream: name, prefix, limits and mode.
 //!
-//! [`EventStream::provision`] (module `provision`), [`EventStream::publisher`] and [`EventStream::subscriber`] all take name, prefix and mode from here. No other constructor exists, so the three cannot disagree.
+//! Invariant: [`EventStream::provision`], [`EventStream::publisher`] and
+//! [`EventStream::subscriber`] are the only constructors, so they cannot disagree.
 
 pub(crate) mod admission;
 pub(crate) mod consumers;
@@ -24,7 +25,7 @@ use crate::stream::subject::{
 };
 use crate::subscribe::JetStreamSubscriber;
 
-/// Most shards of [`EventStream::with_subject_shards`]. More would cost as much memory as they save.
+/// Maximum of [`EventStream::with_subject_shards`]. Above it, shards no longer save memory.
 const SHARDS_MAX: u32 = 65_536;
 
 /// Whether this process may create and change streams and consumers.
@@ -33,22 +34,23 @@ pub enum Provisioning {
     /// Create missing streams, and add missing subjects and settings.
     #[default]
     Create,
-    /// Change nothing. Whatever is missing is an error that says how to create it. For servers where only operators may do so.
+    /// Change nothing. Anything missing is an error that contains the command to create it. For
+    /// servers on which only operators may create streams.
     VerifyOnly,
 }
 
-/// The stream that events travel on: its name, its subjects, its limits, and whether it is in strong mode.
+/// The stream that carries events: name, subjects, limits and mode.
 ///
-/// It is described once. Everything that has to agree with it is made from it:
+/// The stream is described once. All other parts are created from the description:
 ///
 /// | for | call |
 /// |---|---|
-/// | a connection | [`connect`](Self::connect), or [`connect`](fn@crate::connect) for credentials of other kinds |
-/// | the stream itself, created or checked at start | [`provision`](Self::provision), [`provision_for`](Self::provision_for) |
+/// | a connection | [`connect`](Self::connect), or [`connect`](fn@crate::connect) for other credentials |
+/// | the stream, created or checked | [`provision`](Self::provision), [`provision_for`](Self::provision_for) |
 /// | the relay | [`publisher`](Self::publisher) |
 /// | the inbox | [`subscriber`](Self::subscriber) |
 ///
-/// Processes that share a stream should build this value in one function that they all link.
+/// Processes that share a stream should build this value in one shared function.
 ///
 /// ```no_run
 /// # async fn demo(client: outbox_nats::async_nats::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,8 +63,9 @@ pub enum Provisioning {
 /// # }
 /// ```
 ///
-/// Storage is file, retention by limits, and discard policy `new`. File storage and retention by limits let deduplication survive a restart of the server.
-/// With discard policy `new` a full stream refuses messages, which then wait in the outbox; it never drops unread ones.
+/// Storage is file, retention is by limits, and the discard policy is `new`. Deduplication survives
+/// a server restart. A full stream rejects messages, which then wait in the outbox. The stream
+/// never drops unread messages because it is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventStream {
     pub(crate) name: String,
@@ -85,7 +88,8 @@ impl Default for EventStream {
 }
 
 impl EventStream {
-    /// A stream with this name: 1 to 255 characters of `[A-Za-z0-9_-]`, which [`provision`](Self::provision) checks. Nothing is sent.
+    /// Describes a stream with this name: 1 to 255 characters of `[A-Za-z0-9_-]`.
+    /// [`provision`](Self::provision) checks the name. Nothing is sent.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -104,7 +108,8 @@ impl EventStream {
 
     /// Sets the first tokens of the default subjects. Default `events`.
     ///
-    /// Two streams of a server need different prefixes, because a subject belongs to one stream only.
+    /// Two streams of a server need different prefixes, because a subject belongs to one stream
+    /// only.
     ///
     /// # Errors
     ///
@@ -121,8 +126,8 @@ impl EventStream {
         captures(subjects, &self.prefix.wildcard())
     }
 
-    /// Adds a subject that the stream captures. With the first one, `<prefix>.>` is no longer implied. Fixed subjects of events are added when the stream is
-    /// provisioned. Default: `<prefix>.>`.
+    /// Adds a subject that the stream captures. The first added subject replaces the default
+    /// `<prefix>.>`. Provisioning adds the fixed subjects of events.
     #[must_use]
     pub fn with_subject(mut self, subject: impl Into<String>) -> Self {
         self.subjects.push(subject.into());
@@ -130,55 +135,74 @@ impl EventStream {
     }
 
     outbox_core::__setters! {
-        /// Sets the time within which the server drops a second message with the same id. It should outlast the restart of a relay; each id costs the
-        /// server 200 to 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
+        /// Sets the duplicate window: the time within which the server drops a second message with
+        /// the same id. It should be longer than a relay restart; each id costs the server 200 to
+        /// 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
         fn with_duplicate_window(duplicate_window: Duration);
-        /// Sets the age at which messages are deleted; zero for never. Consumers must have read them by then, and inboxes must remember ids at least as
-        /// long. Only for creating; a shorter age of an existing stream is a [warning](crate::StreamReport::warnings). Default 14 days.
+        /// Sets the age at which messages are deleted; zero for never. Consumers must read messages
+        /// within this time, and inboxes must keep ids at least as long. Applied on creation only;
+        /// a shorter age of an existing stream is a [warning](crate::StreamReport::warnings).
+        /// Default 14 days.
         fn with_max_age(max_age: Duration);
-        /// Sets the most bytes on the stream. Set it in production: a full disk stops the whole server, a full stream only its publishers. Only for
-        /// creating. Default: no limit.
+        /// Sets the maximum size of the stream in bytes. Set it in production: a full disk stops
+        /// the whole server, a full stream only its publishers. Applied on creation only. Default:
+        /// no limit.
         fn with_max_bytes(max_bytes: u64);
-        /// Sets the copies in a cluster, 1 to 5. Three survive the loss of a server. Only for creating; fewer copies of an existing stream are a
+        /// Sets the replicas in a cluster, 1 to 5. Three survive the loss of a server. Applied on
+        /// creation only; fewer replicas of an existing stream are a
         /// [warning](crate::StreamReport::warnings). Default 1.
         fn with_replicas(replicas: usize);
-        /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers are a right of their own,
-        /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default [`Provisioning::Create`].
+        /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers
+        /// have a separate setting,
+        /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default
+        /// [`Provisioning::Create`].
         fn with_provisioning(provisioning: Provisioning);
     }
 
-    /// Turns strong mode on: the server itself refuses messages that would stand out of order. Default: off.
+    /// Enables strong mode: the server rejects messages that would be out of order. Default: off.
     ///
-    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>`, without the event's name, and each says which
-    /// stream sequence the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
-    /// duplicate window. Unsequenced events and events with a fixed subject are not fenced; they keep their subjects.
+    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate
+    /// id>`, without the event name. Each message carries the stream sequence of the last message
+    /// on its subject. The server rejects a late message from a paused relay even after the
+    /// duplicate window. Unsequenced events and events with a fixed subject are not fenced; they
+    /// keep their subjects.
     ///
-    /// * **The publisher** needs permissions: to read the last message (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal
-    ///   (`$JS.API.STREAM.INFO.<stream>` and `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`). Without the second, a refused message is
-    ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown). After a restart each aggregate costs one look-up more; stream sequences of 65,536
-    ///   aggregates are remembered.
-    /// * **Consumers** receive all event types of each subscribed aggregate type, because they share a subject. The inbox skips those that nobody has asked
-    ///   for, as long as a consumer name has up to about 150 event types; beyond, everything that is sent counts as asked for, and goes back.
-    ///   Messages on the default subjects are received too, so a stream may have been published to in both ways.
+    /// * **Publisher permissions**: read the last message (`$JS.API.STREAM.MSG.GET.<stream>`), and
+    ///   search the stream after a rejection (`$JS.API.STREAM.INFO.<stream>` and
+    ///   `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`). Without the search
+    ///   permissions, a rejected message is
+    ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown).
+    /// * **Publisher cost**: after a restart, one additional look-up per aggregate. The stream
+    ///   sequences of 65,536 aggregates are cached.
+    /// * **Consumers** receive all event types of each subscribed aggregate type, because the types
+    ///   share a subject. The inbox skips event types without a handler as long as a consumer name
+    ///   has up to about 150 event types. Above that, every message counts as requested and is
+    ///   redelivered.
+    /// * Consumers also receive messages on the default subjects, so a stream may hold messages of
+    ///   both modes.
     ///
-    /// All publishers of a stream must have the same mode.
+    /// All publishers of a stream must use the same mode.
     #[must_use]
     pub fn with_strong_mode(mut self) -> Self {
         self.fenced = true;
         self
     }
 
-    /// Lets aggregates share subjects: `<prefix>.<aggregate>.shard-<n>.<event name>`, with `n` below `shards` (1 to 65,536, which
-    /// [`provision`](Self::provision) and the relay's start check). Default: each aggregate has its own,
-    /// `<prefix>.<aggregate>.<aggregate id>.<event name>`.
+    /// Lets aggregates share subjects: `<prefix>.<aggregate>.shard-<n>.<event name>`, with `n`
+    /// below `shards` (1 to 65,536; [`provision`](Self::provision) and the relay's start check the
+    /// range). Default: one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>.<event
+    /// name>`.
     ///
-    /// The server keeps every subject of a stream in memory, about 220 bytes each (measured in `docs/performance.md`). With millions of aggregates on the
-    /// stream that is most of its memory; with shards it is next to nothing. In return, a filter on the server can no longer select one aggregate. Handlers
-    /// notice nothing: their filters select event types, and order and deduplication go by the headers.
+    /// The server keeps every subject of a stream in memory, about 220 bytes each. Shards save this
+    /// memory for streams with millions of aggregates. In return, a filter on the server cannot
+    /// select one aggregate. Handlers are not affected: their filters select event types, and order
+    /// and deduplication use the headers.
     ///
-    /// It may be changed at any time, in any order of deployment: consumers take both layouts. After it was turned off, keep it in the programs of new consumers
-    /// with strategy `sequence` until the stream has no message on a shard any more: they cannot ask where such an aggregate begins. Not together with
-    /// [strong mode](Self::with_strong_mode), which needs a subject per aggregate.
+    /// The setting may change at any time and in any deployment order: consumers accept both
+    /// layouts. After disabling shards, new consumers with strategy `sequence` need the setting
+    /// until no message is left on a shard. Without it, they cannot find the first message of such
+    /// an aggregate. Not together with [strong mode](Self::with_strong_mode), which needs a subject
+    /// per aggregate.
     #[must_use]
     pub fn with_subject_shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -203,21 +227,25 @@ impl EventStream {
         &self.prefix
     }
 
-    /// Connects to the servers that hold this stream, and waits for them. Nothing is asked of the stream.
+    /// Connects to the servers of this stream and waits until one is available. The stream itself
+    /// is not checked.
     ///
-    /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
-    /// in the log, once for each reason. Refused credentials are reported at once.
+    /// While no server answers or the host name does not resolve, the call retries without limit:
+    /// after 100 ms, then after longer pauses of up to 2 s. Each reason is logged once. Rejected
+    /// credentials are returned at once.
     ///
-    /// It uses [`connect_options`](crate::connect_options), for servers that want nothing but an address, which may hold a password or a token, and the [`inbox_prefix`](crate::inbox_prefix) of the user. For other credentials, or TLS
-    /// settings, use [`connect_with`](Self::connect_with).
+    /// The call uses [`connect_options`](crate::connect_options) and the user's
+    /// [`inbox_prefix`](crate::inbox_prefix). The address may hold a password or a token. For other
+    /// credentials or TLS settings, use [`connect_with`](Self::connect_with).
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] for what waiting does not mend: a malformed address, refused credentials, TLS that fails.
+    /// [`ConnectError`] for failures that waiting cannot fix: a malformed address, rejected
+    /// credentials, failed TLS.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future closes the connection if it was open already.
+    /// Dropping the future closes the connection if it is already open.
     pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
         let servers = connect::parse(servers)?;
         let mut options = connect_options().name(format!("outbox {}", self.name));
@@ -227,9 +255,11 @@ impl EventStream {
         self.connect_with(servers, options).await
     }
 
-    /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`](crate::connect_options).
+    /// As [`Self::connect`], with the caller's options. Start from
+    /// [`connect_options`](crate::connect_options).
     ///
-    /// Do not set `retry_on_initial_connect`: with it this call returns before there is a connection, and refused credentials are retried without end.
+    /// Do not set `retry_on_initial_connect`: with it, this call returns before the connection is
+    /// open, and rejected credentials are retried without limit.
     ///
     /// # Errors
     ///
@@ -246,24 +276,27 @@ impl EventStream {
         connect::connect_when_up(connect::parse(servers)?, options).await
     }
 
-    /// A publisher of this stream over a connection, for a relay. Nothing is sent, so the stream may still be missing; check it with
-    /// [`provision`](Self::provision) or [`Publisher::preflight`](outbox_core::Publisher::preflight).
+    /// A publisher of this stream, for a relay. Nothing is sent, and the stream may be missing;
+    /// check it with [`provision`](Self::provision) or
+    /// [`Publisher::preflight`](outbox_core::Publisher::preflight).
     #[must_use]
     pub fn publisher(&self, client: Client) -> JetStreamPublisher {
         JetStreamPublisher::new(self.clone(), client, PublisherConfig::default())
     }
 
-    /// A subscriber of this stream over a connection, for an inbox. Nothing is sent until [`Subscriber::subscribe`](outbox_core::Subscriber::subscribe).
+    /// A subscriber of this stream, for an inbox. Nothing is sent until
+    /// [`Subscriber::subscribe`](outbox_core::Subscriber::subscribe).
     #[must_use]
     pub fn subscriber(&self, client: Client) -> JetStreamSubscriber {
         JetStreamSubscriber::new(self.clone(), client)
     }
 
-    /// The filters of a durable consumer that asks for these events, and with `whole_aggregates` for the others of their aggregate types as well: sorted, and none
-    /// covers another.
+    /// The filters of a durable consumer for these events: sorted, and no filter covers another.
+    /// With `whole_aggregates`, the filters also select the other events of each aggregate type.
     ///
-    /// A [`JetStreamSubscriber`](crate::JetStreamSubscriber) makes a durable with them, and gives one that exists those that it lacks. So a durable may have more,
-    /// and with a server before 2.10 it has one that is wider.
+    /// A [`JetStreamSubscriber`](crate::JetStreamSubscriber) creates a durable with these filters,
+    /// or adds missing filters to an existing durable. So a durable may have more filters. On a
+    /// server before 2.10 it has one wider filter.
     #[must_use]
     pub fn consumer_filters<'a>(
         &self,
@@ -274,7 +307,7 @@ impl EventStream {
         without_covered(events.flat_map(|event| self.filters(event, whole_aggregates)))
     }
 
-    /// The reason why this description contradicts itself.
+    /// The first contradiction between settings.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         if !is_plain_name(&self.name) {
             Some("the name must be 1 to 255 characters of `[A-Za-z0-9_-]`")
@@ -294,7 +327,7 @@ impl EventStream {
         }
     }
 
-    /// The subject on which a message that is not fenced is published.
+    /// The subject of a message that is not fenced.
     pub(crate) fn subject(&self, message: &Message) -> Result<String, SubjectError> {
         match self.shards {
             Some(shards) if message.subject.is_none() => {
@@ -315,7 +348,8 @@ impl EventStream {
         }
     }
 
-    /// The filters that select an event, and with `whole_aggregates` the others of its aggregate type.
+    /// The filters that select an event, and with `whole_aggregates` all events of its aggregate
+    /// type.
     pub(crate) fn filters(
         &self,
         event: &EventDescriptor,

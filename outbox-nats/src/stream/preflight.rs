@@ -1,7 +1,8 @@
-//! Checks the stream before the first message is published.
+//! Checks the stream before the first publish.
 //!
-//! Invariants: nothing is changed. A setting that cannot work is an error that says what to do. A setting that works but may lose or repeat messages is a warning
-//! with the value seen and the value needed. The judgement is a pure function, so each rule has a test without a server.
+//! Invariants: nothing is changed. A setting that cannot work is an error with the next step. A
+//! setting that may lose or repeat messages is a warning with the current and the required value.
+//! The rules are a pure function, tested without a server.
 
 use std::time::Duration;
 
@@ -14,19 +15,18 @@ use crate::connect::connection::Live;
 use crate::stream::EventStream;
 use crate::stream::subject::overlap;
 
-/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
+/// Duplicate window that covers an ordinary outage plus the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Duplicate window below which a crash alone may repeat messages. It is also the server's default.
+/// Duplicate window below which a crash alone may repeat messages. Also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
-/// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
+/// Default limit of an outbox on a message's payload and headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// The facts to judge.
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Config,
-    /// Whether the stream's server is one of several.
+    /// Whether the server belongs to a cluster.
     pub(crate) clustered: bool,
     pub(crate) max_payload: usize,
     pub(crate) version: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) version_is_known: bool,
 }
 
-/// Asks the server, and judges. Returns the warnings, and when the stream was created.
+/// Returns the warnings and the creation time of the stream.
 pub(crate) async fn check(
     live: &Live,
     wanted: &EventStream,
@@ -88,7 +88,6 @@ pub(crate) async fn check(
     Ok((warnings, format!("created {}", info.created)))
 }
 
-/// The rules: what cannot work is an error, and what may surprise is a warning.
 pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>, PublishError> {
     let Seen { stream, .. } = seen;
     let name = &wanted.name;
@@ -113,15 +112,17 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
     Ok(warnings(seen, wanted))
 }
 
-/// A setting with which a stream stores nothing, or not what was published, although it may acknowledge.
+/// A setting with which a stream stores nothing, or something other than the published message,
+/// despite acknowledging it.
 pub(crate) struct Unfit {
     pub(crate) setting: &'static str,
     pub(crate) seen: &'static str,
-    /// The value that is needed, and why.
+    /// The required value, and why.
     pub(crate) needed: &'static str,
 }
 
-/// The first setting that makes a stream useless for messages on `subjects`. Streams are not changed to mend one.
+/// The first setting that makes a stream unusable for messages on `subjects`. Such a stream is
+/// never changed.
 pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
         // Without a source the server transforms every subject.
@@ -173,7 +174,7 @@ pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     })
 }
 
-/// What works but may lose or repeat messages, each with the value seen and the value needed.
+/// Settings that may lose or repeat messages, each with the current and the required value.
 fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();
@@ -193,7 +194,7 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     warnings
 }
 
-/// Those of the stream's settings. They may be choices, so nobody changes them.
+/// Warnings about the stream's settings. They may be intended, so they are never changed.
 pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();
@@ -273,14 +274,13 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warnings
 }
 
-/// The largest message that server and stream take, with its headers.
+/// The largest message that server and stream accept, with its headers.
 pub(crate) fn message_bytes_max(stream: &Config, max_payload: usize) -> usize {
     let limit = usize::try_from(stream.max_message_size).ok();
     let limit = limit.filter(|limit| *limit > 0);
     limit.map_or(max_payload, |limit| limit.min(max_payload))
 }
 
-/// A number of replicas in words.
 pub(crate) fn replicas(count: usize) -> String {
     format!("{count} replica{}", if count == 1 { "" } else { "s" })
 }

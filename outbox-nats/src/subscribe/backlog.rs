@@ -1,4 +1,4 @@
-//! What a durable consumer has left to handle, as operators see it.
+//! The backlog of a durable consumer, for operators.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,13 +14,13 @@ use crate::publish::outcome::is_temporary;
 use crate::subscribe::failure::{configuration, interrupted};
 use crate::subscribe::filters::filters_of;
 
-/// Longest wait for the oldest message.
 const OLDEST_MAX: Duration = Duration::from_secs(1);
 
-/// How long a server that has not answered is not asked again: it may have been slow for a moment.
+/// Pause after an unanswered request: the server may have been slow for a moment.
 const NOT_ASKED: Duration = Duration::from_secs(60);
 
-/// Whether the server lets us read single messages. Without the permission each question takes a second, and a line in the server's log.
+/// Whether the server permits reading single messages. Without the permission, each request takes a
+/// second and adds a line to the server's log.
 #[derive(Debug, Default)]
 pub(crate) struct MayRead {
     unanswered_at: Mutex<Option<Instant>>,
@@ -66,13 +66,14 @@ pub(crate) async fn standing(
     }))
 }
 
-/// The most messages that a consumer may have unacknowledged; `None` if there is no such bound.
+/// The bound on unacknowledged messages; `None` without a bound.
 pub(crate) fn max_unacknowledged(info: &Info) -> Option<u64> {
     let max = u64::try_from(info.config.max_ack_pending).ok();
     max.filter(|max| *max > 0)
 }
 
-/// The age of the first message from a stream sequence on that passes the filters: the acknowledged ones below it end there.
+/// The age of the first message that matches the filters, from a stream sequence on. Below it all
+/// messages are acknowledged.
 async fn oldest_age(
     stream: &Stream,
     info: &Info,
@@ -99,11 +100,10 @@ async fn oldest_age(
         return Ok(None);
     };
     let oldest = times?.into_iter().flatten().min();
-    // By the clocks of the server and of this machine.
+    // Compares the server's clock with the local clock.
     Ok(oldest.map(|time| SystemTime::now().duration_since(time).unwrap_or_default()))
 }
 
-/// Reads a consumer; `None` if there is none.
 pub(crate) async fn info(stream: &Stream, name: &str) -> Result<Option<Info>, SubscriberError> {
     let error = match stream.consumer_info(name).await {
         Ok(info) => return Ok(Some(info)),
@@ -125,7 +125,7 @@ pub(crate) async fn info(stream: &Stream, name: &str) -> Result<Option<Info>, Su
 mod tests {
     use super::*;
 
-    /// Otherwise one slow moment would keep the age from operators until the process is started again.
+    /// Otherwise one slow moment would hide the age until the process restarts.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_did_not_answer_once_is_asked_again_after_a_minute() {
         let may_read = MayRead::default();

@@ -1,10 +1,12 @@
-//! Creates the durable consumer on the server, or changes an existing one until it fits.
+//! Creates the durable consumer, or updates an existing one.
 //!
-//! Invariants: filters and the list of event types (`asked`) only grow, and the list grows first. After an update the server's own account of the consumer is
-//! checked, because servers silently ignore settings that they do not know: 2.9 accepts several filters and then delivers everything.
+//! Invariants: filters and the list of requested event types (`asked`) only grow, and the list
+//! grows first. After an update the returned configuration is checked, because servers silently
+//! ignore unknown settings: 2.9 accepts several filters and then delivers everything.
 //!
-//! A server keeps the last configuration that is written. So a program whose write arrives late undoes the changes that others have made since it read. For
-//! that reason a writer reads its change back after a moment, and each subscription has its needs checked and restored while it lasts (`oracle`).
+//! The server keeps the last configuration written, so a late write can undo changes of other
+//! processes. Therefore a writer reads its change back after a moment, and each subscription
+//! periodically checks and restores its needs (`oracle`).
 
 use std::time::Duration;
 
@@ -26,33 +28,32 @@ use crate::subscribe::interest::{self, Asked};
 use crate::subscribe::service;
 use crate::subscribe::settings;
 
-/// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
-/// Times that a consumer is read and written before we give up against programs that change it at the same time.
+/// Bound on update rounds while other processes change the same consumer.
 const ROUNDS: usize = 8;
 
-/// Time after which a change that others have overwritten can be seen. They read a moment before they write.
+/// Time after which an overwriting change is visible. Other processes read shortly before they
+/// write.
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
-/// The consumer that is needed.
+/// The required consumer.
 pub(crate) struct Durable {
     pub(crate) stream: Stream,
     pub(crate) spec: ConsumerSpec,
-    /// Patterns of all wanted messages; none covers another.
+    /// Patterns of all wanted messages; no pattern covers another.
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
-    /// Whether aggregates may share subjects, as far as this program knows.
+    /// Whether aggregates may share subjects, according to this program's configuration.
     pub(crate) has_shards: bool,
     pub(crate) provisioning: Provisioning,
-    /// Whether the server knows more than one filter per consumer, and metadata (2.10).
+    /// Whether the server supports metadata and several filters per consumer (2.10).
     pub(crate) many_filters: bool,
-    /// The name of this service.
     pub(crate) service: String,
 }
 
 impl Durable {
-    /// The change of the metadata that names this service, if this program may write.
+    /// The metadata change that adds this service, if this process may write.
     fn claims(&self, seen: &pull::Config) -> Option<String> {
         let is_named = !self.service.is_empty() && self.many_filters;
         let is_new = is_named && service::is_new(&self.spec.name, seen, &self.service);
@@ -62,7 +63,8 @@ impl Durable {
 
     /// Creates, updates or checks the consumer.
     ///
-    /// Each change is read back after a moment: another process may have read before it and written after it.
+    /// Each change is read back after a moment: another process may have read before the change and
+    /// written after it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
@@ -82,7 +84,7 @@ impl Durable {
                 .clone()
                 .into_iter()
                 .chain(self.lacks(&seen))
-                // Other processes may want other bounds. The last one to write wins.
+                // Other processes may want other bounds. The last write wins.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .chain(self.claims(&seen).filter(|_| !is_fitted))
                 .collect();
@@ -91,7 +93,7 @@ impl Durable {
                 self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
             }
             if asks.is_none() && !has_settled && !self.is_filtered_exactly(&seen) {
-                // Another process may have written the list just now.
+                // Another process may have just written the list.
                 sleep(interest::SETTLES).await;
                 has_settled = true;
                 continue;
@@ -109,11 +111,13 @@ impl Durable {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
             }
             if is_fitted && self.lacks(&seen).is_some() {
-                // Another program made the consumer at the same time. What it did not ask for may have been passed over.
+                // Another process created the consumer at the same time. Messages outside its
+                // filter may have been skipped.
                 self.was_narrowed();
             }
             if asks.is_some() {
-                // The filters are still the old ones. A crash here leaves an entry for an event type that nobody may want, and nothing else.
+                // The filters are unchanged so far. A crash here leaves only a list entry for an
+                // event type that may be unused.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
                 sleep(interest::SETTLES).await;
@@ -130,8 +134,8 @@ impl Durable {
         })
     }
 
-    /// Restores filters and entries of the list that other programs have undone. It leaves bounds alone, which others may want otherwise, and does not create a
-    /// missing consumer.
+    /// Restores filters and list entries that other processes have removed. Bounds stay unchanged,
+    /// because other processes may want other values. A missing consumer is not created.
     pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
@@ -156,7 +160,8 @@ impl Durable {
             consumer = name,
             "somebody has undone what this process wants, it is restored: {changes}"
         );
-        // List and filter in one write, so that the filter is narrow for the shortest time. Meanwhile no process relies on the missing entry (`asked::HEALS`).
+        // List and filter in one write keep the time with a narrow filter short. Meanwhile no
+        // process relies on the missing entry (`asked::HEALS`).
         self.store(config).await?;
         if is_narrowed {
             self.was_narrowed();
@@ -164,7 +169,6 @@ impl Durable {
         Ok(())
     }
 
-    /// Reads the consumer; `None` if there is none.
     pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SubscriberError> {
         let info = info(&self.stream, &self.spec.name).await?;
         Ok(info.map(|info| info.config))
@@ -182,13 +186,13 @@ impl Durable {
         Asked::of(seen.description.as_deref(), filters_of_pull(seen))
     }
 
-    /// The list on the server with this consumer's event types added.
+    /// The list on the server, extended by this consumer's event types.
     fn asked_in(&self, seen: &pull::Config) -> Asked {
         let types = self.spec.events.iter().map(|event| event.event_type());
         Self::asked_so_far(seen).with(types)
     }
 
-    /// The event types that are not on the list yet.
+    /// The event types missing in the list.
     fn asks(&self, seen: &pull::Config) -> Option<String> {
         let asked = Self::asked_so_far(seen);
         let new: Vec<String> = self
@@ -230,19 +234,20 @@ impl Durable {
         }
     }
 
-    /// The place where a new consumer starts. It is a number where it can be: predecessors are looked for from there on.
+    /// The start of a new consumer. A sequence where possible, because the search for predecessors
+    /// starts there.
     fn start(&self) -> DeliverPolicy {
         match self.spec.start_at {
             StartAt::New => DeliverPolicy::ByStartSequence {
                 start_sequence: self.stream.cached_info().state.last_sequence + 1,
             },
-            // Checked before anything is sent.
+            // Checked before any request.
             StartAt::Time(time) => listing::since(time).unwrap_or(DeliverPolicy::All),
             _ => DeliverPolicy::All,
         }
     }
 
-    /// Refuses what the server cannot change.
+    /// Rejects settings that the server cannot change.
     fn check_fixed(&self, seen: consumer::Config) -> Result<pull::Config, SubscriberError> {
         let name = &self.spec.name;
         if seen.ack_policy != AckPolicy::Explicit {
@@ -284,7 +289,7 @@ impl Durable {
         })
     }
 
-    /// Logs that a filter that was there before was missing for a moment.
+    /// Logs that a former filter was missing for a moment.
     fn was_narrowed(&self) {
         tracing::error!(
             consumer = self.spec.name,
@@ -292,28 +297,30 @@ impl Durable {
         );
     }
 
-    /// The filters of an existing consumer together with those that it lacks.
+    /// The current filters and the missing ones.
     fn widened(&self, seen: &pull::Config) -> Vec<String> {
         let filters = filters_of_pull(seen).into_iter();
         without_covered(filters.chain(self.filters.iter().cloned()))
     }
 
-    /// Whether each event type has a filter of its own. The process that wrote such a filter had waited for [`interest::SETTLES`].
+    /// Whether each event type has its own filter. The process that wrote such a filter had waited
+    /// for [`interest::SETTLES`].
     fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
         let mut events = self.spec.events.iter();
-        // The filter of a whole aggregate type may be there for counting only.
+        // A filter for a whole aggregate type may exist for counting only.
         events.all(|event| !event.is_selection() && filters.contains(&self.prefix.filter(event)))
     }
 
-    /// Settings that an existing consumer must have, each with the value seen and the value needed.
+    /// Required changes, each with the current and the required value.
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
-        // An operator may share the bound among many processes, so without the right to change it, any value is taken.
+        // An operator may divide the bound between processes, so a process without the right to
+        // change it accepts any value.
         let bound = (self.provisioning == Provisioning::Create).then(|| self.in_flight_max());
         settings::changes(seen, &self.spec, bound)
     }
 
-    /// A configuration with the settings that we need. All others stay as they are.
+    /// A configuration with the required settings. All others stay unchanged.
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
         let mut config = settings::fitted(base, &self.spec, self.in_flight_max());
         if self.many_filters && !self.service.is_empty() {
@@ -322,7 +329,7 @@ impl Durable {
         with_filters(config, filters, self.many_filters, self.stream_subjects())
     }
 
-    /// Writes the consumer and checks the configuration that the server has kept.
+    /// Writes the consumer and checks the configuration in the reply.
     async fn store(&self, config: pull::Config) -> Result<(), SubscriberError> {
         let name = &self.spec.name;
         let asked = filters_of_pull(&config);
@@ -331,7 +338,8 @@ impl Durable {
         if filters_of_pull(&echoed) == asked {
             return Ok(());
         }
-        // The server that keeps the consumer may be older than the one we are connected to: fall back to one filter.
+        // The server that stores the consumer may be older than the connected server: fall back to
+        // one filter.
         tracing::warn!(
             consumer = name,
             ?asked,
@@ -363,7 +371,8 @@ impl Durable {
             .map_err(|error| interrupted(format!("consumer `{name}` cannot be opened"), error))
     }
 
-    /// The error for a process without the right to change consumers. It has the command for an operator.
+    /// The error for a process without the right to change consumers, with the command for an
+    /// operator.
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
         let filters: Vec<String> = filters_of_pull(config)
@@ -391,7 +400,7 @@ impl Durable {
         misfit(context)
     }
 
-    /// The start, as the command line tool takes it.
+    /// The start, as an option of the `nats` command.
     fn deliver_option(&self) -> String {
         match self.spec.start_at {
             StartAt::New => "new".to_owned(),
@@ -412,7 +421,8 @@ impl Durable {
     }
 }
 
-/// Where a consumer started when it was made. A time that had not come yet then is the time at which it was made.
+/// Where a consumer started when it was created. A start time after its creation counts as the
+/// creation time.
 pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
     match info.config.deliver_policy {
         DeliverPolicy::ByStartTime { start_time } => DeliverPolicy::ByStartTime {
@@ -422,8 +432,8 @@ pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
     }
 }
 
-/// The configuration of a consumer on the server, as the type that we write.
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
-    // It was opened as a pull consumer, so this cannot fail; a default would show as a missing filter.
+    // The consumer was opened as a pull consumer, so the conversion cannot fail; a default would
+    // appear as a missing filter.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Makes the errors of subscribers out of a text and a cause.
+//! Builds subscriber errors from a text and a cause.
 
 use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use outbox_core::SubscriberError;
 
 use crate::publish::outcome::is_temporary;
 
-/// A failure that may pass by itself, such as a server that is away.
+/// A failure that may be temporary, such as an unavailable server.
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -16,7 +16,7 @@ pub(crate) fn interrupted(
     }
 }
 
-/// A failure that lasts until somebody changes a setting.
+/// A failure that lasts until a setting changes.
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -27,7 +27,7 @@ pub(crate) fn configuration(
     }
 }
 
-/// As [`configuration`], for a failure without another error as its cause.
+/// As [`configuration`], without another error as its cause.
 pub(crate) fn misfit(context: impl Into<String>) -> SubscriberError {
     SubscriberError::Configuration {
         context: context.into(),
@@ -35,7 +35,7 @@ pub(crate) fn misfit(context: impl Into<String>) -> SubscriberError {
     }
 }
 
-/// Sorts the error of a request that creates, changes or deletes a consumer.
+/// Classifies the error of a request that creates, changes or deletes a consumer.
 pub(crate) fn not_changed(consumer: &str, error: ConsumerError) -> SubscriberError {
     match error.kind() {
         ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {

@@ -1,4 +1,4 @@
-//! Writes the filters of a durable in the way that its server understands.
+//! Writes the filters of a durable in the form that its server supports.
 //!
 //! Invariant: the written filters select every wanted message; they may select more.
 
@@ -22,7 +22,6 @@ pub(crate) fn filters_of_pull(config: &pull::Config) -> Vec<String> {
     filters_of(&config.filter_subject, &config.filter_subjects)
 }
 
-/// Sets filters in the way the server understands.
 pub(crate) fn with_filters(
     config: pull::Config,
     filters: Vec<String>,
@@ -47,7 +46,8 @@ pub(crate) fn with_filters(
             ..config
         },
         _ => {
-            // Old servers refuse a filter that spans several subjects of the stream. Then the consumer receives everything.
+            // Old servers reject a filter that spans several subjects of the stream. The consumer
+            // then receives everything.
             let cover = narrowest_cover(filters.iter().map(String::as_str))
                 .filter(|cover| stream_subjects.iter().any(|subject| covers(subject, cover)))
                 .unwrap_or_default();

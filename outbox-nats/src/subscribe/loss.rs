@@ -1,15 +1,16 @@
 //! Finds deliveries that async-nats could not receive.
 //!
 //! async-nats closes the connection at a delivery that it cannot parse. The server counts the
-//! message as delivered and sends it again after `ack_wait`, so every process of the consumer would
-//! lose its connection without end. After a reconnection this module reads the unacknowledged
-//! messages through the JSON API, and hands over those that async-nats cannot receive. Invariants:
-//! each reconnection costs a bounded number of reads, no message is checked twice, and a message
-//! that breaks the client is handed over after each reconnection until it is acknowledged.
+//! message as delivered and redelivers it after `ack_wait`, so every process of the consumer would
+//! repeatedly lose its connection. After a reconnection this module reads the unacknowledged
+//! messages through the JSON API, and hands over the messages that async-nats cannot receive.
 //!
-//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), so that
-//! only a new client helps. A subscription therefore checks at its start as well, if the consumer
-//! has redelivered messages.
+//! Invariants: each reconnection costs a bounded number of reads. No message is checked twice. A
+//! message that breaks the client is handed over after each reconnection until it is acknowledged.
+//!
+//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), and
+//! only a new client helps. So a subscription also checks at its start if the consumer has
+//! redelivered messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,14 +22,13 @@ use tokio::time::Instant;
 use crate::stream::listing::{RAW_BYTES, RAW_MESSAGES};
 use crate::stream::message::{self, RawError, RawMessage};
 
-/// Longest check after one reconnection. The next reconnection goes on.
+/// Bound on the check after one reconnection. The next reconnection continues it.
 const CHECK_MAX: Duration = Duration::from_secs(5);
 
-/// Checked messages among the delivered and unacknowledged messages of a consumer.
+/// Progress of the check among the unacknowledged messages of a consumer.
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
-    /// Connections of the client when the unacknowledged messages were last checked.
-    /// `None`: never.
+    /// Connections of the client at the last check; `None` before the first check.
     pub(crate) connects: Option<u64>,
     /// Every message up to this stream sequence is checked.
     checked: u64,
@@ -45,12 +45,12 @@ impl Rescue {
         }
     }
 
-    /// A message that async-nats could not receive.
     pub(crate) fn take(&mut self) -> Option<jetstream::Message> {
         self.found.pop_front()
     }
 
-    /// Checks the unacknowledged messages of a consumer after a reconnection, for at most about 5 s.
+    /// Checks the unacknowledged messages of a consumer after a reconnection, for at most about 5
+    /// s.
     pub(crate) async fn after_reconnection(
         mut self,
         context: Context,
@@ -59,7 +59,7 @@ impl Rescue {
     ) -> Self {
         let checked = match consumer.get_info().await {
             Ok(info) => self.run(&context, &info).await,
-            // Whether the consumer still exists is the next pull's business.
+            // The next pull finds out whether the consumer still exists.
             Err(_) => Ok(()),
         };
         if let Err(error) = checked {

@@ -1,8 +1,8 @@
 //! Opens subscriptions of durable consumers on a JetStream stream.
 //!
-//! Invariant: an open subscription can receive every message that was asked for. Whatever would stay silent for ever is an error here: a missing stream, a stream
-//! that does not capture an event, a filter that an old server ignored. Not here: the settings of the consumer, see `consumer`; its deliveries, see
-//! `subscription`.
+//! Invariant: an open subscription can receive every requested message. A silent failure is an
+//! error here: a missing stream, a stream that does not capture an event, a filter that an old
+//! server ignored.
 
 pub(crate) mod backlog;
 pub(crate) mod consumer;
@@ -55,12 +55,13 @@ use crate::subscribe::subscription::JetStreamSubscription;
 pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// Half of the time that a server may be silent. After twice this time without an answer, at least 4 s, and up to
-    /// 1.5 s more, the subscription is rebuilt.
+    /// Half of the time that a server may be silent. The subscription is rebuilt after twice this
+    /// time without an answer, at least 4 s, and up to 1.5 s more.
     #[doc(hidden)]
     pub idle_heartbeat: Duration,
-    /// The name of this service in the metadata of its consumers: the name of the program's file. If another service
-    /// used the consumer last, a warning is logged at the start, because the two share the consumer's messages.
+    /// The name of this service in the metadata of its consumers: the file name of the program. If
+    /// another service used the consumer last, a warning is logged at start, because the two
+    /// services share the consumer's messages.
     #[doc(hidden)]
     pub service: String,
 }
@@ -87,18 +88,24 @@ impl SubscriberConfig {
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// **A new consumer** starts where its request says ([`StartAt`](outbox_core::StartAt)). One that exists keeps its place, and a warning in the log says if it started
-/// elsewhere than the request says. One that was deleted on the server is made anew when a process subscribes, and starts like a new one. The server delivers a message again without end; attempts and dead letters belong to the inbox.
+/// **A new consumer** starts as its request specifies ([`StartAt`](outbox_core::StartAt)). An
+/// existing consumer keeps its position; if it started elsewhere, a warning is logged. A consumer
+/// deleted on the server is recreated when a process subscribes, and starts like a new one. The
+/// server redelivers a message without limit; attempts and dead letters belong to the inbox.
 ///
-/// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
-/// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
-/// asked for. The list has room for names of 4 KiB together, about 150 event types. With more event types under one consumer name,
-/// every message without a handler counts as asked for and goes back, and a warning says so. Then use several names, or `UnknownEvent::Skip` of the inbox. To
-/// stop receiving an event type, take it off the list and remove its filter, with `nats consumer edit`.
+/// **An existing consumer** gets the requested `ack_wait`, in-flight bound and missing filters.
+/// Filters are never narrowed: during a rolling upgrade the old version would make the new version
+/// miss events. For the same reason the consumer's description lists every event type that was ever
+/// requested. The list has room for 4 KiB of names, about 150 event types. With more event types
+/// under one consumer name, every message without a handler counts as requested and is redelivered,
+/// and a warning is logged. In that case use several names, or `UnknownEvent::Skip` of the inbox.
+/// To stop receiving an event type, remove it from the list and remove its filter, with `nats
+/// consumer edit`.
 ///
-/// **A new event type** of an existing consumer is received from where the consumer stands. To handle older messages too, use a new consumer name. Adding one
-/// takes a second and a half, because the other processes must have read the list before the first message is delivered. Subscribing takes as long where filters
-/// do not separate event types (a server before 2.10, whole aggregates).
+/// **A new event type** of an existing consumer is received from the consumer's current position.
+/// To handle older messages too, use a new consumer name. Adding an event type takes 1.5 s, because
+/// the other processes must read the list before the first delivery. Subscribing takes as long if
+/// filters do not separate event types (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,
@@ -109,7 +116,7 @@ pub struct JetStreamSubscriber {
 }
 
 /// Whether the client's connection task has ended, so that requests are never sent. The task of a
-/// reconnecting client has not ended.
+/// reconnecting client is still running.
 pub(crate) fn has_ended(client: &Client) -> bool {
     // Without a connection task, the command fails at once. Otherwise the flush is harmless.
     let flushed = client.flush().now_or_never();
@@ -130,7 +137,7 @@ impl JetStreamSubscriber {
         }
     }
 
-    /// Sets how it subscribes. Subscriptions that are open already keep what they had.
+    /// Sets the configuration. Open subscriptions keep theirs.
     #[must_use]
     pub fn with_config(mut self, config: SubscriberConfig) -> Self {
         self.config = config;
@@ -143,19 +150,18 @@ impl JetStreamSubscriber {
         &self.client
     }
 
-    /// The stream that it reads.
+    /// The stream of this subscriber.
     #[must_use]
     pub fn stream(&self) -> &EventStream {
         &self.stream
     }
 
-    /// How it subscribes.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &SubscriberConfig {
         &self.config
     }
 
-    /// Reads the stream.
     pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
         let name = &self.stream.name;
         let answer = self.context.get_stream(name).await;
@@ -214,7 +220,7 @@ impl JetStreamSubscriber {
             return Err(misfit(context));
         }
         for (event, filter) in self.filters(consumer) {
-            // All that the stream has is everything.
+            // A selection of all events matches any stream.
             if !event.is_everything() && !captures(&config.subjects, &filter) {
                 let why = match consumer.siblings.contains(&event) {
                     true => {
@@ -234,7 +240,7 @@ impl JetStreamSubscriber {
         Ok(stream)
     }
 
-    /// The filters that a consumer needs, each with the event that it is for.
+    /// The filters that a consumer needs, each with its event.
     fn filters(&self, consumer: &ConsumerSpec) -> Vec<(&'static EventDescriptor, String)> {
         let events = consumer.events.iter().chain(&consumer.siblings);
         events
@@ -249,11 +255,11 @@ impl JetStreamSubscriber {
 impl Subscriber for JetStreamSubscriber {
     type Subscription = JetStreamSubscription;
 
-    /// Safe to run in many processes at once. Ends within a few requests of 5 s each; cancelling leaves at most a consumer that the
-    /// next call uses.
+    /// Safe in many processes at once. Ends within a few requests of 5 s each. Cancelling leaves at
+    /// most a consumer that the next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
-        // Before anything is received: a later connection has unacknowledged messages to check.
+        // Read before the first delivery: a later connection has unacknowledged messages to check.
         let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
         let events = consumer.events.iter().chain(&consumer.siblings).copied();
@@ -264,7 +270,7 @@ impl Subscriber for JetStreamSubscriber {
             prefix: self.stream.prefix.clone(),
             has_shards: self.stream.shards.is_some(),
             provisioning: self.config.provisioning,
-            // After the first answer the client is connected and knows the version.
+            // After the first answer the client is connected and has the server's version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
             service: self.config.service.clone(),
         };
@@ -298,8 +304,9 @@ impl Subscriber for JetStreamSubscriber {
         })
     }
 
-    /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The age is not told by servers before 2.10, where the question may take
-    /// long, and without the permission `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The
+    /// age is missing on servers before 2.10, where the request is slow, and without the permission
+    /// `$JS.API.STREAM.MSG.GET.<stream>`.
     async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
         let stream = self.read_stream().await?;
         let says_oldest = self.client.is_server_compatible(2, 10, 0);
@@ -316,7 +323,6 @@ impl Subscriber for JetStreamSubscriber {
     }
 }
 
-/// Whether no server takes requests of the JetStream API.
 fn has_no_responders(error: &GetStreamError) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -328,7 +334,6 @@ fn has_no_responders(error: &GetStreamError) -> bool {
     false
 }
 
-/// Checks the spec itself.
 fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
         "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"

@@ -1,9 +1,13 @@
-//! Tells whether a stream holds earlier messages of an aggregate, from the place on where the consumer started.
+//! Checks whether a stream holds earlier messages of an aggregate, from the consumer's start on.
 //!
-//! Invariant: it answers "no" only for a message on the default subject of its own aggregate, of an aggregate type without fixed subjects, in a program that
-//! knows of no shards, and after it has looked at the subjects of all event types that this program knows, in both modes. It asks for whole subjects: a server finds the first message of one at once, but looks for a
-//! pattern through the stream (nats-server 2.9.10: 0.15 s among 200,000 messages). The leader answers, because a replica may lag behind. Not here: who asks,
-//! see the inbox.
+//! Invariant: the answer is "no" only if all of these conditions hold:
+//!
+//! - The message is on the default subject of its own aggregate.
+//! - The aggregate type has no fixed subjects, and this program has no shards.
+//! - The subjects of all linked event types were read, in both modes.
+//!
+//! Only whole subjects are read: a server finds the first message of a subject at once, but scans
+//! the stream for a pattern. The leader answers, because a replica may lag.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,27 +24,26 @@ use crate::stream::subject::{SubjectPrefix, decode_token, encode_token, is_shard
 use crate::subscribe::consumer::Durable;
 use crate::subscribe::failure::interrupted;
 
-/// Longest wait for an answer.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Looks at the stream of one consumer.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     stream: Stream,
     prefix: SubjectPrefix,
     /// Event names by aggregate type.
     events: HashMap<&'static str, BTreeSet<&'static str>>,
-    /// Aggregate types whose messages are on fixed subjects too, which do not name the aggregate.
+    /// Aggregate types with messages on fixed subjects, which do not name the aggregate.
     scattered: HashSet<&'static str>,
-    /// Aggregates may share subjects, so the first message on one need not be of the same aggregate, and it may be on another one.
+    /// Aggregates may share subjects, so the first message on a subject may belong to another
+    /// aggregate, and earlier messages may be on another subject.
     has_shards: bool,
     started_at: DeliverPolicy,
-    /// The stream sequences between which the start is, if that is a time.
+    /// Bounds of the stream sequence of the start, if the start is a time.
     started: Mutex<(u64, u64)>,
 }
 
 impl Predecessors {
-    /// `started_at`: where the consumer started when it was made.
+    /// `started_at`: where the consumer started when it was created.
     pub(crate) fn new(durable: &Durable, started_at: DeliverPolicy) -> Self {
         let linked: Vec<_> = Catalogue::linked()
             .map(|all| all.iter().collect())
@@ -65,7 +68,8 @@ impl Predecessors {
         }
     }
 
-    /// One request for each event type of the aggregate, and one; all at once. For a consumer that started at a time, that place is found first.
+    /// One request for each event type of the aggregate plus one, all at once. For a consumer that
+    /// started at a time, the start sequence is found first.
     pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
         let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
             return Ok(true);
@@ -94,7 +98,7 @@ impl Predecessors {
         })
     }
 
-    /// The subjects on which messages of the same aggregate may be: without strong mode, and with it.
+    /// The subjects that may hold messages of the same aggregate, in both modes.
     fn subjects_of_aggregate(&self, subject: &str) -> Option<Vec<String>> {
         let rest = subject.strip_prefix(self.prefix.as_str())?.strip_prefix('.')?;
         let tokens: Vec<_> = rest.split('.').collect();
@@ -102,7 +106,8 @@ impl Predecessors {
             return None;
         };
         let aggregate_type = decode_token(aggregate)?;
-        // How many shards there were, nobody knows. Each of them may hold messages of the aggregate, and so may its own subjects.
+        // The number of former shards is unknown. Any shard, and the aggregate's own subjects, may
+        // hold its messages.
         if self.has_shards || is_shard(id) {
             return None;
         }
@@ -111,7 +116,7 @@ impl Predecessors {
         }
         let fenced = format!("{}.{aggregate}.{id}", self.prefix);
         let of_type = |name: &&str| match *name {
-            // A selection of all event types, also of those that this program does not know.
+            // A selection of all event types, including types unknown to this program.
             "*" => format!("{fenced}.*"),
             name => format!("{fenced}.{}", encode_token(name)),
         };
@@ -131,8 +136,9 @@ impl Predecessors {
         }
     }
 
-    /// Finds the first message that is not `older`, by halves: times grow with stream sequences. At most one request for each doubling of the stream, over all
-    /// calls: one that is cancelled goes on with the next call.
+    /// Binary search for the first message that is not `older`: times grow with stream sequences.
+    /// At most one request for each doubling of the stream, over all calls: the next call continues
+    /// a cancelled one.
     async fn first_that_is_not(
         &self,
         older: impl Fn(&StreamMessage) -> bool,
@@ -157,7 +163,7 @@ impl Predecessors {
     }
 }
 
-/// The first message on a subject, or on those of a pattern, from a stream sequence on.
+/// The first message on a subject or pattern, from a stream sequence on.
 pub(crate) async fn first_on(
     stream: &Stream,
     subject: &str,

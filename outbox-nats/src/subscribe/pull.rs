@@ -1,11 +1,13 @@
-//! Pulls the messages of one durable consumer, with requests that are counted and short.
+//! Pulls messages of one durable consumer, with short, counted requests.
 //!
-//! Invariants: the number of messages that open requests may still bring is known, and messages that have arrived are never dropped. So a subscription can end
-//! without leaving anything behind: it asks for nothing more, and waits until its requests are answered or have run out.
+//! Invariants: the number of messages that open requests may still deliver is known. Received
+//! messages are never dropped. So a subscription ends cleanly: it stops requesting and waits until
+//! its open requests are answered or expired.
 //!
-//! The stream of async-nats cannot do that. It asks for more whenever it is polled. When it is dropped, the messages that it holds and those on their way come
-//! again only after `ack_wait`. The protocol cannot cancel a request, and unsubscribing its inbox races with messages that the server sends, above all over the
-//! routes of a cluster. Hence the short requests.
+//! The stream of async-nats cannot end cleanly. It requests more messages whenever it is polled.
+//! When it is dropped, its buffered and in-flight messages are redelivered only after `ack_wait`.
+//! The protocol cannot cancel a request, and unsubscribing the inbox races with messages that the
+//! server sends, especially over cluster routes. Hence the short requests.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,19 +19,19 @@ use async_nats::{Client, Message, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-/// Time for which one request waits for messages on the server, and so the longest wait at the end.
+/// Lifetime of one request on the server, and so the longest wait at the end.
 pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
-/// How late the server may report that a request has run out.
+/// Maximum delay of the server's report that a request has expired.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The shortest silence after which a subscription is rebuilt. nats-server before 2.10 leaves out a report now and then, which looks like a silence of up to 3 s.
+/// Minimum silence before a subscription is rebuilt. nats-server before 2.10 sometimes omits a
+/// report, which looks like a silence of up to 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
-/// Header of a report that a request has ended: the number of messages that it did not bring.
+/// Header of the report that a request has ended: the number of undelivered messages.
 const LEFT_OVER: &str = "Nats-Pending-Messages";
 
-/// The reason why no more messages come.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PullError {
     #[error("the consumer was deleted")]
@@ -42,32 +44,32 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
-    /// The client has reconnected. Deliveries on the old connection may be lost. The next call goes on.
+    /// The client has reconnected. Deliveries on the old connection may be lost. The next call
+    /// continues.
     #[error("the connection was interrupted")]
     Reconnected,
 }
 
-/// A consumer that is pulled from.
 pub(crate) struct Pull {
     client: Client,
     context: Context,
     subscriber: async_nats::Subscriber,
     inbox: String,
     requests: String,
-    /// Most messages that are requested and not handed out yet.
+    /// Maximum of messages that are requested or buffered.
     prefetch: usize,
     silence_max: Duration,
-    /// Messages that open requests may still bring, and those that are buffered here.
+    /// Messages that open requests may still deliver, plus buffered messages.
     pending: usize,
-    /// When the server was heard last, moved on by the time in which nobody listened.
+    /// Time of the last message from the server, shifted by the time without a call of `next`.
     heard_at: Instant,
-    /// When the last request was sent.
     requested_at: Instant,
-    /// When to check whether the requests are still open. It is kept between calls, which may all be short.
+    /// When to check whether the requests are still open. Kept between calls, because all calls may
+    /// be short.
     look_at: Instant,
-    /// Trouble that the server reported. It is returned after the messages that have arrived behind it.
+    /// A failure reported by the server. It is returned after the messages already received.
     trouble: Option<PullError>,
-    /// Connections so far: requests end with the connection that they were sent on.
+    /// Connections so far: requests end with their connection.
     connects: u64,
 }
 
@@ -90,7 +92,7 @@ impl Pull {
             inbox,
             requests,
             prefetch: prefetch.max(1),
-            // A request is open for half a second, and for as long nobody may have listened before a look.
+            // A request is open for half a second, and a check may be half a second late.
             silence_max: (silence_max + 2 * EXPIRES).max(SILENCE_MIN),
             pending: 0,
             heard_at: Instant::now(),
@@ -101,18 +103,20 @@ impl Pull {
         })
     }
 
-    /// The next message. Cancel-safe: the next call repeats each step, and messages that have arrived stay.
+    /// The next message. Cancel-safe: the next call repeats each step, and received messages stay.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
             if self.notice_connection() {
                 return Err(PullError::Reconnected);
             }
             let asks = self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected();
-            // While the client has no room for a request, what has arrived is read all the same, and the silence is noticed.
+            // If the client has no room for a request, buffered messages are still read and silence
+            // is still detected.
             if asks && let Ok(sent) = timeout_at(self.look_at, self.request()).await {
                 self.trouble = sent.err();
             }
-            // Buffered messages come first. They end the silence, and trouble must not drop them: they would come again only after `ack_wait`.
+            // Buffered messages come first. They end the silence, and a failure must not drop them:
+            // they would be redelivered only after `ack_wait`.
             let received = match (self.buffered(), self.trouble.take()) {
                 (Some(received), trouble) => {
                     self.trouble = trouble;
@@ -138,7 +142,8 @@ impl Pull {
         }
     }
 
-    /// Sends no more requests, waits until the open ones are answered or have run out, and returns the messages that have arrived.
+    /// Sends no more requests, waits until open requests are answered or expired, and returns the
+    /// received messages.
     pub(crate) async fn finish(&mut self) -> Vec<jetstream::Message> {
         self.notice_connection();
         let until = Instant::now() + EXPIRES + GRACE;
@@ -154,7 +159,7 @@ impl Pull {
             };
             match received.map(|received| self.sort(received)) {
                 Some(Ok(message)) => messages.extend(message),
-                // The open requests bring nothing more.
+                // The open requests deliver nothing more.
                 Some(Err(_)) => self.pending = 0,
                 None => break,
             }
@@ -166,7 +171,8 @@ impl Pull {
         self.client.connection_state() == State::Connected
     }
 
-    /// A message that has arrived already. Tokio's budget does not apply, because it would hide the message now and then.
+    /// A message already received. Runs outside Tokio's budget, which would sometimes hide the
+    /// message.
     fn buffered(&mut self) -> Option<Option<Message>> {
         tokio::task::unconstrained(self.subscriber.next()).now_or_never()
     }
@@ -185,12 +191,13 @@ impl Pull {
         Ok(())
     }
 
-    /// Forgets the requests of an earlier connection. Returns whether there was one.
+    /// Drops requests of an earlier connection. Returns whether the connection changed.
     fn notice_connection(&mut self) -> bool {
         let connects = connects(&self.client);
         let is_new = connects != self.connects && self.is_connected();
         if is_new {
-            // The server has forgotten the requests, and messages that it sent on the old connection are lost.
+            // The server has dropped the requests, and messages sent on the old connection are
+            // lost.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();
@@ -201,11 +208,11 @@ impl Pull {
     /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
         let now = Instant::now();
-        // Nobody has listened for as long as this look is late, and that was no silence.
+        // A late check means that `next` was not polled. This time is no silence of the server.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
         self.look_at = now + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {
-            // All of them have run out by now. nats-server before 2.10 does not always report it.
+            // All requests have expired. nats-server before 2.10 does not always report it.
             self.pending = 0;
         }
         if self.heard_at.elapsed() < self.silence_max {
@@ -214,10 +221,11 @@ impl Pull {
         Err(PullError::Silent(self.silence_max))
     }
 
-    /// Separates messages from reports about requests, and keeps the count.
+    /// Separates messages from reports about requests, and updates the count.
     fn sort(&mut self, received: Message) -> Result<Option<jetstream::Message>, PullError> {
         self.heard_at = Instant::now();
-        // A sender may write a status into the headers of a message. Only the server answers without a subject for acknowledgements.
+        // A sender may put a status into the headers of a message. Only server reports have no
+        // acknowledgement subject.
         let is_delivery = received
             .reply
             .as_ref()
@@ -242,7 +250,7 @@ impl Pull {
             (StatusCode::IDLE_HEARTBEAT, _) => {}
             (StatusCode::NO_RESPONDERS, _) => return Err(PullError::NoResponders),
             _ if description == "Consumer Deleted" => return Err(PullError::Deleted),
-            // The request ran out, or another server leads the consumer now.
+            // The request expired, or the consumer has a new leader.
             (_, Some(left)) => self.pending = self.pending.saturating_sub(left),
             _ => return Err(PullError::Refused(format!("{status} {description}"))),
         }
@@ -250,7 +258,6 @@ impl Pull {
     }
 }
 
-/// The number of connections so far.
 pub(crate) fn connects(client: &Client) -> u64 {
     client.statistics().connects.load(Ordering::Relaxed)
 }

@@ -1,17 +1,17 @@
-//! Names the service that a durable consumer belongs to, in its metadata.
+//! Records the service that owns a durable consumer, in the consumer's metadata.
 //!
-//! Two services with the same consumer name share its messages: each message reaches one of the
-//! services. Copied code is the usual cause. A renamed service looks the same, so this module warns
-//! and refuses nothing.
+//! Two services with the same consumer name share its messages: each message reaches only one of
+//! the services. The usual cause is copied code. A renamed service looks the same, so this module
+//! only warns.
 
 use std::collections::HashMap;
 
 use async_nats::jetstream::consumer::pull;
 
-/// The key. Servers before 2.10 keep no metadata.
+/// Servers before 2.10 keep no metadata.
 const SERVICE: &str = "outbox-service";
 
-/// The name of the running program without its folder and extension; empty if it is not known.
+/// The name of the running program without folder and extension; empty if unknown.
 pub(crate) fn of_program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_stem()
@@ -20,11 +20,9 @@ pub(crate) fn of_program() -> String {
         .into_owned()
 }
 
-/// The service in the metadata of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     This,
-    /// The metadata name no service.
     Unnamed,
     Other(String),
 }
@@ -39,7 +37,7 @@ impl Owner {
     }
 }
 
-/// Whether the metadata of a consumer must be changed to name this service. Warns if they name another one.
+/// Whether the metadata must change to name this service. Warns if another service is named.
 pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool {
     let owner = Owner::of(seen, service);
     if let Owner::Other(other) = &owner {
@@ -54,7 +52,6 @@ pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool
     owner != Owner::This
 }
 
-/// The metadata with the service.
 pub(crate) fn named(mut metadata: HashMap<String, String>, service: &str) -> HashMap<String, String> {
     metadata.insert(SERVICE.to_owned(), service.to_owned());
     metadata

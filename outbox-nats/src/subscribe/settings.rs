@@ -1,8 +1,10 @@
-//! Compares the settings of a durable with those that are needed. Pure functions, so each rule has a test without a server.
+//! Compares the settings of a durable with the required settings. Pure functions, tested without a
+//! server.
 //!
-//! Invariants: a setting with which messages would be dropped, cut short or refused is changed. A setting that cannot be changed, or may be an operator's wish,
-//! is a warning with the value seen. `ack_wait` is never lowered: another version of the program may rely on the longer one, because it says that work goes on
-//! three times in its own. Not here: filters and the list of event types, see `consumer`.
+//! Invariants: a setting that would drop, truncate or reject messages is changed. A setting that
+//! cannot be changed, or that an operator may have chosen, is a warning with the current value.
+//! `ack_wait` is never lowered: another version of the program may rely on the longer one, because
+//! it reports progress three times per `ack_wait`.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,16 +16,19 @@ use time::OffsetDateTime;
 use crate::stream::listing;
 use crate::subscribe::pull::EXPIRES;
 
-/// No limit of deliveries: beyond a limit the server would drop the message while its metrics look clean.
+/// No limit of deliveries: beyond a limit the server drops the message without any sign in its
+/// metrics.
 const UNLIMITED: i64 = -1;
 
-/// A process has two requests under way at times. Below this number a few processes get in each other's way. The server's default is 512.
+/// A process may have two open requests. Below this number a few processes block each other. The
+/// server's default is 512.
 const WAITING_NEEDED: i64 = 64;
 
-/// A setting of a consumer: its name, the value seen, the value needed, and what to print instead of the needed value.
+/// Name, current value, required value, and a text that replaces the required value in messages.
 type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);
 
-/// Settings that an existing consumer must have, each with the value seen and the value needed. `bound` is the needed `max_ack_pending`, if it matters.
+/// Required changes, each with the current and the required value. `bound`: the required
+/// `max_ack_pending`, if it matters.
 pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
     let needed = fitted(seen.clone(), spec, bound.unwrap_or(seen.max_ack_pending));
     let settings: [Setting<'_>; 9] = [
@@ -82,10 +87,10 @@ pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i6
         .collect()
 }
 
-/// A configuration with the settings that we need. All others stay as they are.
+/// A configuration with the required settings. All others stay unchanged.
 pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pull::Config {
     let has_groups = base.priority_policy != PriorityPolicy::None;
-    // Requests beyond these limits would be refused.
+    // Requests beyond these limits would be rejected.
     let is_batch_short =
         base.max_batch > 0 && usize::try_from(base.max_batch).is_ok_and(|batch| batch < spec.prefetch);
     let is_expiry_short = !base.max_expires.is_zero() && base.max_expires < EXPIRES;
@@ -112,7 +117,7 @@ pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pul
     }
 }
 
-/// Settings that work and may surprise, or that cannot be changed. `replicas` are those of the stream.
+/// Settings that may surprise or cannot be changed. `replicas` is the stream's number.
 pub(crate) fn warnings(
     seen: &pull::Config,
     spec: &ConsumerSpec,
@@ -157,7 +162,7 @@ pub(crate) fn warnings(
             seen.rate_limit
         ),
     );
-    // The server keeps the time of a pause that is over.
+    // The server keeps the time of a finished pause.
     if let Some(until) = seen.pause_until.filter(|until| *until > now) {
         warn(
             true,
@@ -179,11 +184,11 @@ pub(crate) fn warnings(
     warnings
 }
 
-/// Whether a consumer that exists started elsewhere than a new one would.
+/// Whether an existing consumer started elsewhere than a new one would.
 fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
     match start_at {
         StartAt::Time(time) => listing::since(time).as_ref() != Some(seen),
-        // A number if this library made it, and `New` if an operator did.
+        // A sequence if this library created it, `New` if an operator did.
         StartAt::New => !matches!(seen, DeliverPolicy::ByStartSequence { .. } | DeliverPolicy::New),
         _ => *seen != DeliverPolicy::All,
     }

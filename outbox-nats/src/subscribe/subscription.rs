@@ -1,7 +1,8 @@
-//! Receives deliveries of one durable consumer, through outages.
+//! Receives deliveries of one durable consumer, across outages.
 //!
-//! Invariants: after any trouble pulling begins again, at a bounded pace. A deleted consumer is noticed. A process holds at most `prefetch` messages that the
-//! inbox has not taken yet, so that they do not outlive their `ack_wait` in a buffer. Not here: requests and their answers, see `pull`.
+//! Invariants: after any failure, pulling restarts at a bounded rate. A deleted consumer is
+//! detected. A process holds at most `prefetch` messages before the inbox takes them, so that they
+//! do not outlive their `ack_wait` in a buffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +26,12 @@ use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::loss::Rescue;
 use crate::subscribe::pull::{Pull, PullError, connects};
 
-/// Pauses before pulling begins again: the first one after a delivery, and the longest. Each one is twice as long as the one before.
+/// First and longest pause before pulling restarts. Each pause doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Bound on handing an answer to the connection. It waits only while the send buffer is full, during an outage.
+/// Bound on passing an answer to the connection. It waits only while the send buffer is full,
+/// during an outage.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bound on waiting until answers have arrived.
@@ -37,8 +39,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
 ///
-/// While the server is away, [`next`](Subscription::next) returns [`SubscriberError::Interrupted`] at most every 50 ms to 2 s, so a loop over it
-/// does not spin.
+/// While the server is unavailable, [`next`](Subscription::next) returns
+/// [`SubscriberError::Interrupted`] at most every 50 ms to 2 s, so a loop over it does not spin.
 pub struct JetStreamSubscription {
     client: Client,
     context: Context,
@@ -46,25 +48,25 @@ pub struct JetStreamSubscription {
     prefetch: usize,
     silence_max: Duration,
     oracle: Arc<Oracle>,
-    /// `None` until the first call, after trouble, and at the end.
+    /// `None` until the first call, after a failure, and at the end.
     pull: Option<Pull>,
     rescue: Rescue,
-    /// The check after a reconnection. It is kept, because callers of `next` drop its future often.
+    /// The check after a reconnection. Stored here, because callers of `next` often drop its
+    /// future.
     rescuing: Option<BoxFuture<'static, Rescue>>,
     trouble: Trouble,
 }
 
-/// State that is kept between calls, because a call may be cancelled at any await.
+/// State kept between calls, because a call may be cancelled at any await.
 #[derive(Debug, Default)]
 struct Trouble {
     /// Failures since the last delivery.
     failures: u32,
-    /// Pulling does not begin again before this time.
+    /// Pulling does not restart before this time.
     pause_until: Option<Instant>,
 }
 
 impl Trouble {
-    /// Pulling has ended.
     fn note(&mut self) {
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.failures.min(10))
@@ -96,7 +98,7 @@ impl JetStreamSubscription {
         }
     }
 
-    /// How many messages are asked for at once, and how often the server says that it is there.
+    /// Sets the prefetch and the heartbeat interval.
     pub(crate) fn pulling(self, prefetch: usize, heartbeat: Duration) -> Self {
         Self {
             prefetch,
@@ -113,21 +115,21 @@ impl JetStreamSubscription {
         JetStreamDelivery::new(message, self.oracle.clone())
     }
 
-    /// Ends pulling. The next call begins again after a pause.
+    /// Ends pulling. The next call restarts it after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
         self.trouble.note();
     }
 
-    /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
+    /// Waits for the pause, checks whether the consumer still exists, and starts pulling.
     ///
-    /// Cancel-safe: each step is repeated by the next call, and the pause ends at a fixed time.
+    /// Cancel-safe: the next call repeats each step, and the pause ends at a fixed time.
     async fn open(&mut self) -> Result<Pull, SubscriberError> {
         if let Some(until) = self.trouble.pause_until {
             sleep_until(until).await;
         }
         if self.client.connection_state() != State::Connected {
-            // Requests would pile up in the client's buffer and all be sent after the reconnection.
+            // Requests would queue in the client's buffer and all be sent after the reconnection.
             self.abandon_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
             return Err(SubscriberError::Interrupted {
@@ -158,8 +160,9 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Looks for deliveries that closed the last connection. If the server does not answer, the messages come again after `ack_wait`, and with them the next
-    /// reconnection. Cancel-safe: the next call goes on where this one ended.
+    /// Looks for deliveries that closed the last connection. If the server does not answer, the
+    /// messages are redelivered after `ack_wait` and cause the next reconnection. Cancel-safe: the
+    /// next call continues.
     async fn rescue(&mut self) {
         let connects = connects(&self.client);
         if self.rescuing.is_none() && Some(connects) != self.rescue.connects {
@@ -206,7 +209,7 @@ impl Subscription for JetStreamSubscription {
             if let Some(message) = self.rescue.take() {
                 return self.delivery(message);
             }
-            // It was opened above, so this cannot happen.
+            // Unreachable: opened above.
             let Some(pull) = &mut self.pull else {
                 return Err(self.gone(None));
             };
@@ -240,19 +243,21 @@ impl Subscription for JetStreamSubscription {
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
 
-    /// Takes up to half a second if the stream has nothing more: the last pull request is waited out.
+    /// Takes up to half a second if the stream has no more messages, until the last pull request
+    /// expires.
     async fn stop(&mut self) -> Vec<JetStreamDelivery> {
         let messages = match &mut self.pull {
             Some(pull) => pull.finish().await,
             None => Vec::new(),
         };
         self.pull = None;
-        // A message that is no delivery cannot be given back.
+        // A message that is not a delivery cannot be returned.
         let deliveries = messages.into_iter().map(|message| self.delivery(message));
         deliveries.filter_map(Result::ok).collect()
     }
 
-    /// Sends a request behind the answers and waits for its answer. The server reads a connection in order.
+    /// Sends a request after the answers and waits for its reply. The server reads a connection in
+    /// order.
     async fn flush(&mut self) -> Result<(), SubscriberError> {
         let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
         let context = || format!("answers for consumer `{}` may not have arrived", self.name());
@@ -276,10 +281,11 @@ impl fmt::Debug for JetStreamSubscription {
     }
 }
 
-/// A message that a consumer was given.
+/// A message delivered to a consumer.
 ///
-/// Answers are handed to the connection without waiting for the server, as the contract says; while disconnected they are sent after the
-/// reconnection, and if there is no room for them within 5 s, they are [`SubscriberError::Interrupted`].
+/// Answers are passed to the connection without waiting for the server, as the contract specifies.
+/// While disconnected, they are sent after the reconnection. If there is no room for an answer
+/// within 5 s, the call returns [`SubscriberError::Interrupted`].
 pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
@@ -297,7 +303,8 @@ impl fmt::Debug for JetStreamDelivery {
 impl JetStreamDelivery {
     fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
         let (delivery_count, stream_sequence) = {
-            // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
+            // Other clients may publish on the inbox subject. A message not delivered by JetStream
+            // cannot be acknowledged.
             let info = message.info().map_err(|error| {
                 interrupted(
                     format!("a message on `{}` is no delivery", message.subject),
@@ -351,7 +358,7 @@ impl Delivery for JetStreamDelivery {
     }
 
     async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
-        // Without a delay the server puts it behind what else was given back, in the order in which that happened.
+        // Without a delay, the server queues returned messages in the order of their return.
         self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay)))
             .await
     }
@@ -368,7 +375,7 @@ impl Delivery for JetStreamDelivery {
                     .is_asked_for(event_type.as_str(), &self.incoming.subject)
                     .await
             }
-            // What has no type is for the consumer to judge.
+            // The consumer decides about a message without a type.
             None => Ok(true),
         }
     }

@@ -1,4 +1,4 @@
-//! The reasons why a stream cannot be used, each with the value seen, the value needed and the next step.
+//! Why a stream cannot be used, with the current value, the required value and the next step.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use outbox_core::CatalogueError;
 use crate::publish::outcome::is_temporary;
 use crate::stream::EventStream;
 
-/// Why [`EventStream::provision`](crate::EventStream::provision) did not succeed.
+/// Why [`EventStream::provision`](crate::EventStream::provision) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvisionError {
-    /// Event types that are linked into this program contradict each other.
+    /// Event types linked into this program contradict each other.
     #[error("the events of stream `{stream}` cannot be listed")]
     Catalogue {
         /// The stream's name.
@@ -27,37 +27,39 @@ pub enum ProvisionError {
     Spec {
         /// The stream's name, escaped.
         stream: String,
-        /// What is wrong.
+        /// The contradiction.
         reason: &'static str,
     },
-    /// The stream does not exist, and [`Provisioning::VerifyOnly`](crate::Provisioning::VerifyOnly) is set.
+    /// The stream does not exist, and [`Provisioning::VerifyOnly`](crate::Provisioning::VerifyOnly)
+    /// is set.
     #[error("stream `{stream}` does not exist; create it with: {command}")]
     Missing {
         /// The stream's name.
         stream: String,
-        /// A command of the NATS command line tool that creates it.
+        /// The `nats` command that creates the stream.
         command: String,
     },
-    /// A setting makes the stream useless for an outbox.
+    /// A setting makes the stream unusable for an outbox.
     #[error("stream `{stream}` has `{setting}` = {seen}; it must be {needed}")]
     Setting {
         /// The stream's name.
         stream: String,
         /// The setting.
         setting: &'static str,
-        /// Its value.
+        /// The current value.
         seen: String,
-        /// The value that is needed, and why.
+        /// The required value, and why.
         needed: &'static str,
     },
-    /// The duplicate window is too short and may not be raised, by the description or because of the stream's `max_age`.
+    /// The duplicate window is too short and may not be raised, because of the description or the
+    /// stream's `max_age`.
     #[error("stream `{stream}` has a duplicate window of {seen:?}, {needed:?} is needed; raise it with: nats stream edit {stream} --dupe-window={}s (and `max_age` if that is shorter)", needed.as_secs())]
     DuplicateWindow {
         /// The stream's name.
         stream: String,
-        /// Its window.
+        /// The current window.
         seen: Duration,
-        /// The window that is needed, as [`EventStream::with_duplicate_window`] says.
+        /// The required window, [`EventStream::with_duplicate_window`].
         needed: Duration,
     },
     /// No subject of the stream captures an event, or a subject of the description.
@@ -69,10 +71,10 @@ pub enum ProvisionError {
         what: String,
         /// The subject to add.
         subject: String,
-        /// Subjects of the stream.
+        /// The subjects of the stream.
         seen: Vec<String>,
     },
-    /// A subject belongs to another stream; a subject can have one stream only.
+    /// A subject belongs to another stream. A subject belongs to one stream only.
     #[error(
         "subject `{subject}` of stream `{stream}` overlaps with stream `{other}`; use that stream, or another subject prefix"
     )]
@@ -81,10 +83,11 @@ pub enum ProvisionError {
         stream: String,
         /// The subject.
         subject: String,
-        /// The stream that has it.
+        /// The other stream.
         other: String,
     },
-    /// The server refused to read, create or change the stream, or its answer cannot be read. Waiting does not help.
+    /// The server refused to read, create or change the stream, or its answer cannot be read.
+    /// Waiting does not help.
     #[error("stream `{stream}` cannot be read, created or changed")]
     Refused {
         /// The stream's name.
@@ -92,8 +95,8 @@ pub enum ProvisionError {
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No usable answer: the server is unreachable, its cluster has no leader or no majority, JetStream is off, permissions deny the request, or other processes
-    /// kept changing the stream.
+    /// No usable answer. The server is unreachable, its cluster has no leader or no majority,
+    /// JetStream is off, permissions deny the request, or other processes kept changing the stream.
     #[error(
         "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
     )]
@@ -113,12 +116,12 @@ impl ProvisionError {
         }
     }
 
-    /// Other processes kept changing the stream.
     pub(crate) fn contended(stream: &str) -> Self {
         Self::unavailable(stream, "other processes keep changing it")
     }
 
-    /// Refuses a stream that deletes messages once they are acknowledged, and with them the ids of published messages.
+    /// Rejects a stream that deletes acknowledged messages, and with them the ids of published
+    /// messages.
     pub(crate) fn check_retention(stream: &str, seen: &Config) -> Result<(), Self> {
         match seen.retention {
             RetentionPolicy::Limits => Ok(()),
@@ -131,7 +134,7 @@ impl ProvisionError {
         }
     }
 
-    /// Sorts an error that the server answered.
+    /// Classifies an error of the server.
     pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
         if is_temporary(&source) {
             return Self::unavailable(stream, source);

@@ -1,7 +1,8 @@
-//! Creates or checks the stream that messages are stored on.
+//! Creates or checks the event stream.
 //!
-//! Invariants: running it again, or in many processes at once, changes nothing more. No setting is ever lowered and nothing is deleted. After `Ok` the stream
-//! captures every subject of the given events. With [`Provisioning::VerifyOnly`] nothing is written at all.
+//! Invariants: repeated or concurrent runs change nothing more. No setting is lowered and nothing
+//! is deleted. After `Ok` the stream captures every subject of the given events. With
+//! [`Provisioning::VerifyOnly`] nothing is written.
 
 mod error;
 mod plan;
@@ -25,17 +26,18 @@ pub use error::ProvisionError;
 /// Bound on one request to the server.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time after which a stream is asked about again. While a cluster elects the leader of a new stream, requests are lost.
+/// Pause before a stream is read again. While a cluster elects the leader of a new stream, requests
+/// are lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Rounds of reading and changing before we give up, because other processes change the stream at the same time.
+/// Bound on rounds of reading and changing while other processes change the same stream.
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
-/// Time after which a change is read back. The protocol has no conditional update, so another process that read before our write may overwrite it a few
-/// milliseconds later.
+/// Pause before a change is read back. The protocol has no conditional update, so a process that
+/// read before this write may overwrite it a few milliseconds later.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
-/// The result of [`EventStream::provision`]: what was there, and what was changed.
+/// The result of [`EventStream::provision`]: state and changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamReport {
@@ -43,26 +45,28 @@ pub struct StreamReport {
     pub created: bool,
     /// Subjects that were added to an existing stream.
     pub subjects_added: Vec<String>,
-    /// The duplicate window before it was raised, if it was.
+    /// The previous duplicate window, if it was raised.
     pub duplicate_window_before: Option<Duration>,
-    /// Settings of the stream that work and may lose or repeat messages. They are logged too, and not changed.
+    /// Settings that may lose or repeat messages. They are logged too, and not changed.
     pub warnings: Vec<String>,
 }
 
 impl EventStream {
-    /// Makes sure that the stream exists, is set up so that nothing gets lost, and captures the subjects of all events that are linked into this program
-    /// ([`Catalogue::linked`]).
+    /// Ensures that the stream exists, has safe settings, and captures the subjects of all events
+    /// linked into this program ([`Catalogue::linked`]).
     ///
-    /// Call it at the start of every relay. It is safe to run in many processes at once. An existing stream is checked; with [`Provisioning::Create`]
-    /// missing subjects are added and a shorter duplicate window is raised, and nothing else is touched.
+    /// Call it at the start of every relay. It is safe in many processes at once. An existing
+    /// stream is checked. With [`Provisioning::Create`], missing subjects are added and a shorter
+    /// duplicate window is raised; nothing else changes.
     ///
-    /// Usually two or three requests. Each ends within 5 s; if other processes keep changing the stream, it gives up after 20 rounds of two requests
-    /// ([`ProvisionError::Unavailable`]). Cancelling leaves at most a stream that the next call completes.
+    /// Usually two or three requests. Each ends within 5 s. If other processes keep changing the
+    /// stream, the call fails after 20 rounds of two requests ([`ProvisionError::Unavailable`]).
+    /// Cancelling leaves at most a stream that the next call completes.
     ///
     /// # Errors
     ///
-    /// [`ProvisionError`] names the value seen, the value needed and the remedy. Only [`ProvisionError::Unavailable`] may
-    /// pass by itself.
+    /// [`ProvisionError`] names the current value, the required value and the remedy. Only
+    /// [`ProvisionError::Unavailable`] may be temporary.
     pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
         let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {
             stream: self.name.clone(),
@@ -71,8 +75,9 @@ impl EventStream {
         self.provision_for(client, events.iter()).await
     }
 
-    /// The command of the program `nats` that makes this stream, for people who may do so where a service may not. It has every setting that
-    /// [`provision`](Self::provision) sees to, and no subjects of events: name those with [`with_subject`](Self::with_subject).
+    /// The `nats` command that creates this stream, for operators of services without this
+    /// permission. It has every setting that [`provision`](Self::provision) requires, and no
+    /// subjects of events: add those with [`with_subject`](Self::with_subject).
     #[must_use]
     pub fn add_command(&self) -> String {
         error::add_command(self, &self.wanted_subjects(&[]))
@@ -134,7 +139,7 @@ impl EventStream {
         Err(ProvisionError::contended(&self.name))
     }
 
-    /// The subjects that were given and the fixed subjects of events.
+    /// The configured subjects and the fixed subjects of events.
     fn wanted_subjects(&self, events: &[&EventDescriptor]) -> Vec<String> {
         let base = if self.subjects.is_empty() {
             vec![self.prefix.wildcard()]
@@ -147,7 +152,6 @@ impl EventStream {
         )
     }
 
-    /// The configuration of a new stream.
     fn to_config(&self, subjects: Vec<String>) -> Config {
         Config {
             name: self.name.clone(),
@@ -167,7 +171,8 @@ impl EventStream {
         }
     }
 
-    /// Checks the description itself, without a server. [`provision`](Self::provision) does so first, and the error does not depend on the server's version.
+    /// Checks the description itself, without a server. [`provision`](Self::provision) does this
+    /// first. The error does not depend on the server's version.
     ///
     /// # Errors
     ///
@@ -181,12 +186,12 @@ impl EventStream {
     }
 }
 
-/// A stream's configuration, twice: as our client understands it, and as the server sent it. The second is written back, so that settings that are newer
-/// than our client survive.
+/// A stream's configuration, typed and as the server sent it. The raw form is written back, so that
+/// settings unknown to this client are kept.
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
-    /// Whether the stream's server is one of several.
+    /// Whether the server belongs to a cluster.
     pub(crate) clustered: bool,
 }
 
@@ -210,7 +215,7 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     // A single server has no cluster name.
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
-    // A newer server may have values that this version of the library does not know.
+    // A newer server may send values that this client cannot parse.
     let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Refused {
         stream: name.to_owned(),
         source: source.into(),
@@ -235,7 +240,7 @@ async fn create(
     };
     match error.kind() {
         CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
-            // In a cluster a name is taken a moment before the stream can be read.
+            // In a cluster the name is reserved shortly before the stream can be read.
             sleep(SETTLE).await;
             Ok(false)
         }
@@ -258,14 +263,13 @@ async fn update(context: &Context, name: &str, config: &Value) -> Result<(), Pro
     Err(refused_change(context, name, &subjects, refused).await)
 }
 
-/// The error in an answer of the server, if there is one.
 fn refusal(answer: &Value) -> Option<jetstream::Error> {
     answer
         .get("error")
         .and_then(|error| serde_json::from_value(error.clone()).ok())
 }
 
-/// Names the stream that holds a subject, if the server refused it because of an overlap.
+/// Names the stream that owns the subject, if the server rejected an overlap.
 async fn refused_change(
     context: &Context,
     name: &str,

@@ -1,4 +1,4 @@
-//! Compares an existing stream with its description. It is a pure function, so each rule has a test without a server.
+//! Compares an existing stream with its description. A pure function, tested without a server.
 
 use async_nats::jetstream::stream::Config;
 use outbox_core::EventDescriptor;
@@ -8,10 +8,8 @@ use crate::stream::preflight::{Unfit, unfit};
 use crate::stream::subject::{captures, without_covered};
 use crate::stream::{EventStream, Provisioning};
 
-/// The changes that an existing stream needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// All subjects the stream should have.
     pub(super) subjects: Vec<String>,
     pub(super) subjects_added: Vec<String>,
     pub(super) raise_duplicate_window: bool,
@@ -23,7 +21,7 @@ impl Plan {
     }
 }
 
-/// Compares. A difference that cannot or must not be changed is an error.
+/// A difference that cannot or must not be changed is an error.
 pub(super) fn compare(
     stream: &EventStream,
     seen: &Config,
@@ -37,7 +35,8 @@ pub(super) fn compare(
         .cloned()
         .collect();
     let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
-    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
+    // The server bounds the window by the maximum age. Raising the age costs disk, so only an
+    // operator may raise it.
     let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
     if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
         return Err(ProvisionError::DuplicateWindow {
@@ -47,7 +46,7 @@ pub(super) fn compare(
         });
     }
     if stream.provisioning == Provisioning::VerifyOnly {
-        // The subjects of the description are a wish. Only a place for each event is needed.
+        // The description's subjects are optional. Only the events need a subject.
         check_captured(stream, &seen.subjects, events)?;
         if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
             let subject = subject.clone();
@@ -61,7 +60,8 @@ pub(super) fn compare(
         return Ok(Plan::default());
     }
     check_captured(stream, wanted, events)?;
-    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
+    // A wider subject replaces the subjects it covers, because the server rejects overlaps within a
+    // stream.
     let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
     Ok(Plan {
         subjects,
@@ -70,7 +70,8 @@ pub(super) fn compare(
     })
 }
 
-/// Refuses settings that make a stream useless for an outbox. None of them can or should be changed here.
+/// Rejects settings that make a stream unusable for an outbox. None of them can or should be
+/// changed here.
 fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError> {
     ProvisionError::check_retention(&stream.name, seen)?;
     if let Some(Unfit {
@@ -89,7 +90,6 @@ fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError
     Ok(())
 }
 
-/// Checks that each event has a subject among `subjects`.
 pub(super) fn check_captured(
     stream: &EventStream,
     subjects: &[String],

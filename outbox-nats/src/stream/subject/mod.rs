@@ -1,19 +1,23 @@
-//! Maps messages to subjects, and event types to the filters that select them.
+//! Maps messages to subjects, and event types to filters.
 //!
-//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`. So `events.order.*.placed` selects an event type, and `events.order.42.>` selects an
-//! aggregate. Invariant: for every aggregate id the result is a literal subject outside `$`, and [`decode_token`] gives the id back. This module is the only
-//! check: nats-server itself would store messages on `a.*` and run commands that are sent to `$JS.API.…`.
+//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`.
+//! `events.order.*.placed` selects an event type, `events.order.42.>` an aggregate. Invariant: for
+//! every aggregate id the subject is literal and outside `$`, and [`decode_token`] returns the id.
+//! nats-server does not check this: it stores messages on `a.*` and executes commands sent to
+//! `$JS.API.…`.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use outbox_core::{Aggregate, EventDescriptor, Message};
 
-/// Longest prefix, in bytes. With the longest aggregate id (255 characters of four bytes, percent-encoded) a subject stays below
-/// 3.4 KB; nats-server takes 4 KB for subject, reply subject and sizes together.
+/// Maximum length of a prefix in bytes. With the longest aggregate id (255 characters of four
+/// bytes, percent-encoded), a subject stays below 3.4 KB. nats-server accepts 4 KB for subject,
+/// reply subject and sizes together.
 pub const PREFIX_BYTES_MAX: usize = 128;
 
-/// The first tokens of all default subjects: one or more dot-separated tokens of `[A-Za-z0-9_-]`, at most [`PREFIX_BYTES_MAX`] bytes.
+/// The first tokens of all default subjects: one or more dot-separated tokens of `[A-Za-z0-9_-]`,
+/// at most [`PREFIX_BYTES_MAX`] bytes.
 ///
 /// ```
 /// use outbox_nats::SubjectPrefix;
@@ -31,7 +35,8 @@ impl SubjectPrefix {
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Prefix`] if a token is empty or holds other characters, or if the prefix is too long.
+    /// [`SubjectError::Prefix`] if a token is empty or holds other characters, or if the prefix is
+    /// too long.
     pub fn new(prefix: impl Into<String>) -> Result<Self, SubjectError> {
         let prefix = prefix.into();
         let tokens_are_plain = prefix
@@ -57,12 +62,12 @@ impl SubjectPrefix {
         format!("{self}.>")
     }
 
-    /// The subject of a message: its override, or the default subject.
+    /// The subject of a message: its fixed subject, or the default subject.
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Override`] if the override is no literal subject. Messages are checked when they are recorded, so this
-    /// means that somebody changed the stored row.
+    /// [`SubjectError::Override`] if the fixed subject is not literal. Messages are checked when
+    /// they are recorded, so the stored row was changed later.
     pub fn subject(&self, message: &Message) -> Result<String, SubjectError> {
         if let Some(subject) = &message.subject {
             return if is_literal_subject(subject) {
@@ -78,7 +83,7 @@ impl SubjectPrefix {
 
     /// A default subject with this token in place of the aggregate id.
     pub(crate) fn subject_at(&self, message: &Message, token: &str) -> String {
-        // This runs for every message, and `format!` is slower.
+        // Runs for every message; `format!` is slower.
         let tokens: [&str; 7] = [
             &self.0,
             ".",
@@ -91,7 +96,8 @@ impl SubjectPrefix {
         tokens.concat()
     }
 
-    /// Whether the message may be published on this default subject, in any of the layouts: with its aggregate's id, with a shard, or in strong mode.
+    /// Whether the message may use this default subject in any layout: aggregate id, shard, or
+    /// strong mode.
     pub(crate) fn is_default(&self, message: &Message, subject: &str) -> bool {
         let tokens = subject
             .strip_prefix(&self.0)
@@ -102,10 +108,10 @@ impl SubjectPrefix {
         let is_own = token == encode_token(&message.aggregate.id);
         let is_at_its_place = match tokens.next() {
             Some(name) => (is_own || is_shard(token)) && name == encode_token(message.event_name()),
-            // The subject of an aggregate in strong mode.
+            // Strong mode.
             None => is_own && message.sequence.is_some(),
         };
-        // Handlers are chosen by the event type, so it must not belong to another aggregate type than the header of the aggregate says.
+        // The event type selects the handler, so it must match the aggregate type in the header.
         let is_one_type = message.event_type.strip_prefix(&message.aggregate.aggregate_type);
         let is_one_type = is_one_type.and_then(|rest| rest.strip_prefix('.')) == Some(message.event_name());
         is_one_type && is_aggregates && is_at_its_place && tokens.next().is_none()
@@ -121,7 +127,8 @@ impl SubjectPrefix {
             if aggregate != encode_token(&message.aggregate.aggregate_type))
     }
 
-    /// The subject of all sequenced messages of an aggregate in strong mode: `<prefix>.<aggregate>.<aggregate id>`.
+    /// The subject of all sequenced messages of an aggregate in strong mode:
+    /// `<prefix>.<aggregate>.<aggregate id>`.
     #[must_use]
     pub fn aggregate_subject(&self, aggregate: &Aggregate) -> String {
         format!(
@@ -131,7 +138,7 @@ impl SubjectPrefix {
         )
     }
 
-    /// The filter that selects all sequenced messages of an aggregate type in strong mode, whatever their event type:
+    /// The filter for all sequenced messages of an aggregate type in strong mode:
     /// `<prefix>.<aggregate>.*`. `None` for events that are not fenced.
     #[must_use]
     pub fn fenced_filter(&self, event: &EventDescriptor) -> Option<String> {
@@ -139,15 +146,18 @@ impl SubjectPrefix {
         fenced.then(|| format!("{self}.{}.*", encode_token(event.aggregate)))
     }
 
-    /// The filter that selects all messages of an event's aggregate type on default subjects: `<prefix>.<aggregate>.*.*`.
+    /// The filter for all messages of an event's aggregate type on default subjects:
+    /// `<prefix>.<aggregate>.*.*`.
     #[must_use]
     pub fn aggregate_filter(&self, event: &EventDescriptor) -> String {
         format!("{self}.{}.*.*", encode_token(event.aggregate))
     }
 
-    /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.
+    /// The filter for all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the
+    /// fixed subject.
     ///
-    /// Of a selection ([`EventDescriptor::is_selection`]): that of its event type; [`Self::aggregate_filter`]; or `>`, the whole stream.
+    /// For a selection ([`EventDescriptor::is_selection`]): the filter of its event type,
+    /// [`Self::aggregate_filter`], or `>` for the whole stream.
     #[must_use]
     pub fn filter(&self, event: &EventDescriptor) -> String {
         if event.is_everything() {
@@ -182,7 +192,8 @@ impl fmt::Display for SubjectPrefix {
     }
 }
 
-/// Writes any text as one token of a subject: bytes outside `[A-Za-z0-9_-]` become `%XX`, the empty text becomes `%`.
+/// Encodes any text as one token of a subject: bytes outside `[A-Za-z0-9_-]` become `%XX`, the
+/// empty text becomes `%`.
 ///
 /// ```
 /// assert_eq!(outbox_nats::encode_token("a.b *ü"), "a%2Eb%20%2A%C3%BC");
@@ -190,7 +201,7 @@ impl fmt::Display for SubjectPrefix {
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
-        // The server refuses empty tokens, and no other text becomes a lone `%`.
+        // The server rejects empty tokens, and no other text encodes to a single `%`.
         return Cow::Borrowed("%");
     }
     if text.bytes().all(is_plain) {
@@ -210,7 +221,8 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     Cow::Owned(token)
 }
 
-/// Reads a token back, for example the aggregate id from the subject of a message. `None` if [`encode_token`] did not write it.
+/// Decodes a token, for example the aggregate id in a subject. `None` if [`encode_token`] cannot
+/// have produced it.
 ///
 /// ```
 /// assert_eq!(outbox_nats::decode_token("a%2Eb").as_deref(), Some("a.b"));
@@ -225,7 +237,7 @@ pub fn decode_token(token: &str) -> Option<String> {
     written.then(|| percent_decode(token)).flatten()
 }
 
-/// Replaces `%XX` by the byte it stands for. `None` if digits are missing or the result is no UTF-8.
+/// Replaces `%XX` by its byte. `None` if digits are missing or the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -241,7 +253,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// The reason why a text cannot be part of a subject.
+/// Why a text cannot be part of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
@@ -263,10 +275,9 @@ pub enum SubjectError {
     },
 }
 
-/// Begins the token of a shard.
 const SHARD: &str = "shard-";
 
-/// The token that stands for an aggregate and others with it. Aggregates are spread evenly.
+/// The shard token of an aggregate. Aggregates are spread evenly.
 pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
     let bytes = aggregate
         .aggregate_type
@@ -322,12 +333,12 @@ pub fn overlap(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether one of the subjects captures everything that matches `pattern`.
+/// Whether one of the subjects covers `pattern`.
 pub(crate) fn captures(subjects: &[String], pattern: &str) -> bool {
     subjects.iter().any(|subject| covers(subject, pattern))
 }
 
-/// Drops patterns that another one covers, and sorts the rest.
+/// Removes patterns that another pattern covers, and sorts the rest.
 pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut patterns: Vec<String> = patterns.into_iter().collect();
     patterns.sort();
@@ -337,12 +348,13 @@ pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec
     patterns
 }
 
-/// The narrowest single pattern that covers all given ones, for servers that filter by one subject only. `None` for no patterns.
+/// The narrowest single pattern that covers all given patterns, for servers with one filter per
+/// consumer. `None` for no patterns.
 pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<String> {
     patterns.into_iter().map(str::to_owned).reduce(|a, b| {
         let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
         let open_ended = a.last() == Some(&">") || b.last() == Some(&">") || a.len() != b.len();
-        // `>` stands for one token or more, so the last token of the shorter pattern is swallowed too.
+        // `>` matches one token or more, so the last token of the shorter pattern is dropped too.
         let kept = if open_ended {
             a.len().min(b.len()) - 1
         } else {
@@ -361,17 +373,17 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
     })
 }
 
-/// Whether a name of a stream or consumer can be part of a subject of the JetStream API.
+/// Whether a stream or consumer name is valid in subjects of the JetStream API.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     (1..=255).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-/// Bytes that stand for themselves in a token.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// The rule of `NewMessage::check`, applied again before publishing: a changed row must not reach `$JS.API.…`.
+/// The rule of `NewMessage::check`, applied again before publishing: a changed row must not reach
+/// `$JS.API.…`.
 fn is_literal_subject(subject: &str) -> bool {
     let legal = |c: char| !(c.is_whitespace() || c.is_control() || c == '*' || c == '>');
     !subject.starts_with('$')

@@ -1,4 +1,5 @@
-//! Tests of the codec by property: many odd ids, and a reference matcher that shares no code with the tested one.
+//! Property tests of the codec: many odd ids, and a reference matcher that shares no code with the
+//! tested one.
 
 use bytes::Bytes;
 use outbox_core::{Aggregate, Headers, MessageId};
@@ -39,7 +40,7 @@ const fn event(
     }
 }
 
-/// Ids that break naive codecs, every single character up to U+024F, and mixtures of them.
+/// Ids that break naive codecs, every single character up to U+024F, and mixtures.
 fn odd_ids() -> Vec<String> {
     let odd = [
         "42",
@@ -88,7 +89,7 @@ fn odd_ids() -> Vec<String> {
     ids
 }
 
-/// Subject matching as the NATS documentation describes it.
+/// Subject matching according to the NATS documentation.
 fn matches(filter: &[&str], subject: &[&str]) -> bool {
     match (filter, subject) {
         ([], []) => true,
@@ -360,7 +361,7 @@ fn a_message_is_at_home_on_its_own_subjects_in_every_layout() {
     }
 }
 
-/// The token may change between versions: nothing depends on it but the number of subjects.
+/// The token may change between versions: only the number of subjects matters.
 #[test]
 fn shards_are_few_and_used_evenly() {
     let mut counts = std::collections::BTreeMap::<String, u32>::new();

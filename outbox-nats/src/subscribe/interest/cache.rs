@@ -1,8 +1,10 @@
-//! Reads once a second which event types the processes of a consumer have asked for, answers questions by it, and has this process's own entries restored.
+//! Reads once a second which event types the processes of a consumer have requested, answers
+//! queries, and restores this process's entries.
 //!
-//! Invariants: it answers "nobody has asked" only if the list was the same in all readings over [`HEALS`], and no two readings were further apart than
-//! [`SETTLES`]. So no entry that a process relied on can have come and gone in between. One task reads for all questions, so deliveries and failures cause no
-//! requests. The task ends with the last delivery of the subscription.
+//! Invariants: the answer is "not requested" only if the list was the same in all readings over
+//! [`HEALS`], and no two readings were further apart than [`SETTLES`]. So no entry that a process
+//! relied on was added and removed in between. One task reads for all queries, so deliveries and
+//! failures cause no requests. The task ends with the last delivery of the subscription.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,22 +21,18 @@ use crate::subscribe::filters::filters_of;
 use crate::subscribe::interest::{Asked, FRESH, HEALS, SETTLES};
 use crate::subscribe::predecessors::Predecessors;
 
-/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The last answer of the server.
 #[derive(Debug, Clone, Default)]
 enum Reading {
-    /// There is none yet.
     #[default]
     None,
-    /// The list, the time of the request, and the time since which the list has been the same.
+    /// The list, the time of the request, and the time since which the list is unchanged.
     List {
         asked: Arc<Asked>,
         at: Instant,
         since: Instant,
     },
-    /// Why there is no answer.
     Failed(Arc<str>),
 }
 
@@ -56,10 +54,10 @@ impl Reading {
     }
 }
 
-/// Answers whether somebody has asked for a message, by the last reading.
+/// Answers whether a message was requested, from the last reading.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// The event types that this process has asked for.
+    /// The event types of this process.
     own: HashSet<String>,
     consumer: String,
     pub(crate) predecessors: Predecessors,
@@ -74,7 +72,7 @@ impl Drop for Oracle {
 }
 
 impl Oracle {
-    /// `started_at`: where the consumer started when it was made.
+    /// `started_at`: where the consumer started when it was created.
     pub(crate) fn new(durable: Durable, started_at: DeliverPolicy) -> Self {
         let (sender, reading) = watch::channel(Reading::default());
         Self {
@@ -135,7 +133,7 @@ impl Oracle {
 
 async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
-    // The last reason why the consumer could not be restored, so that each reason is logged once.
+    // The last failure to restore the consumer, so that each reason is logged once.
     let mut refused = None;
     loop {
         // Taken before the request, because the answer may lack later changes.
@@ -156,7 +154,7 @@ async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
                 }
                 refused = why;
             }
-            // The subscription finds this out by itself and returns the error.
+            // The subscription detects this and returns the error.
             Ok(None) => _ = reading.send_replace(Reading::Failed("it was deleted".into())),
             Err(error) => _ = reading.send_replace(Reading::Failed(error.to_string().into())),
         }

@@ -1,12 +1,16 @@
-//! Keeps the list of event types that the processes of a consumer have asked for, in the description of its durable.
+//! Maintains the list of event types requested by the processes of a consumer, in the description
+//! of its durable.
 //!
-//! The filters of a durable do not tell, because they may select more: servers before 2.10 take one filter only, all event types of an aggregate share a
-//! subject in strong mode, and consumers that count an aggregate's messages take all of them. So the description of the durable lists the event types. Old
-//! servers keep it too. It reads `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the names do not fit into 4 KiB, the list is `*`.
+//! The filters of a durable may select more: servers before 2.10 support only one filter, all event
+//! types of an aggregate share a subject in strong mode, and consumers that count an aggregate's
+//! messages receive all event types. So the description lists the event types; old servers keep it
+//! too. Example: `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the
+//! names exceed 4 KiB, the list is `*`.
 //!
-//! Invariants: only an operator's hand removes an entry. A process that adds an entry, or that finds its entry there already, waits for [`SETTLES`] before
-//! messages of this type may be delivered; by then no process relies on an older reading ([`FRESH`]). A late write of another program may undo an entry for up
-//! to [`HEALS`]; no process relies on a missing entry before that time is over.
+//! Invariants: only an operator removes an entry. A process that adds or finds its entry waits for
+//! [`SETTLES`] before messages of this type may be delivered; by then no process relies on an older
+//! reading ([`FRESH`]). A late write of another program may undo an entry for up to [`HEALS`];
+//! until then no process relies on a missing entry.
 
 pub(crate) mod cache;
 
@@ -15,24 +19,24 @@ use std::time::Duration;
 
 use crate::stream::subject::covers;
 
-/// How long a process relies on its last reading, and so how often it reads.
+/// How long a process relies on its last reading, and the interval between readings.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process has read a change, even from a server that is a little behind.
+/// Time after which every process has read a change, even from a lagging server.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 
-/// Time in which a process notices that its entry is gone and writes it again: [`FRESH`], and two requests.
+/// Time in which a process detects and restores its missing entry: [`FRESH`], and two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
-/// Longest description that servers take, in bytes.
+/// Maximum length of a description on the server, in bytes.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 const OPENS: &str = "[asked for: ";
 const CLOSES: &str = "]";
-/// The list when the names would be too long.
+/// The list if the names are too long.
 const EVERYTHING: &str = "*";
 
-/// The list: event types, and the filters of a durable that has no list.
+/// The list: event types, and the filters of a durable without a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked(BTreeSet<String>);
 
@@ -41,7 +45,7 @@ impl Asked {
         Self(event_types.into_iter().collect())
     }
 
-    /// Reads the list of a durable. If it has none, the filters that select a single event type stand for it.
+    /// Reads the list of a durable. Without a list, filters for a single event type replace it.
     pub(crate) fn of(description: Option<&str>, filters: impl IntoIterator<Item = String>) -> Self {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
@@ -66,22 +70,21 @@ impl Asked {
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
         self.is_everything()
             || self.0.contains(event_type)
-            // A filter names subjects; `order.*` is also a selection of event types.
+            // A filter matches subjects; `order.*` is also a selection of event types.
             || self.0.iter().any(|item| covers(item, subject) || covers(item, event_type))
     }
 
-    /// Whether the list was too long to be written.
+    /// Whether the list was too long.
     pub(crate) fn is_everything(&self) -> bool {
         self.0.contains(EVERYTHING)
     }
 
-    /// Adds event types.
     pub(crate) fn with(mut self, event_types: impl IntoIterator<Item = String>) -> Self {
         self.0.extend(event_types);
         self
     }
 
-    /// Writes the list behind the rest of the description.
+    /// Appends the list to the rest of the description.
     pub(crate) fn describe(&self, description: Option<&str>) -> String {
         let text = match description.and_then(list) {
             Some((text, _)) => text,
@@ -100,14 +103,14 @@ impl Asked {
     }
 }
 
-/// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. In strong mode its messages arrive on other subjects.
+/// The event type of a filter `<prefix>.<aggregate type>.*.<event name>`. In strong mode its
+/// messages arrive on other subjects.
 fn of_one_type(filter: &str) -> Option<String> {
     let mut tokens = filter.rsplit('.');
     let (name, any, aggregate) = (tokens.next()?, tokens.next()?, tokens.next()?);
     (any == "*").then(|| format!("{aggregate}.{name}"))
 }
 
-/// Splits a description into the text before the list and the list.
 fn list(description: &str) -> Option<(&str, &str)> {
     let (text, list) = description.rsplit_once(OPENS)?;
     let (list, _) = list.split_once(CLOSES)?;
@@ -160,7 +163,7 @@ mod tests {
             assert!(!read.names("cart.added", subject), "{subject}");
         }
         assert!(asked(&["*.*"]).names("cart.added", "events.cart.7"));
-        // One event type does not ask for all of its aggregate type.
+        // One event type does not request all of its aggregate type.
         assert!(!asked(&["order.placed"]).names("order.*", "events.order.*.*"));
     }
 
