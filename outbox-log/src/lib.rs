@@ -3,11 +3,11 @@
 //!
 //! A polling relay queries the table for new messages, and marks each message as published. A
 //! [`LogRelay`] reads each message from the database's log when its transaction commits, and marks
-//! none. Messages arrive about as soon as their commit returns, and a published message costs no
-//! write. Writers, tables and consumers stay as they are.
+//! none. Messages are published almost as soon as their commit returns, and a published message
+//! costs no write. Writers, tables and consumers stay unchanged.
 //!
-//! * [`LogRelay`] works with every [`MessageLog`](outbox_core::log::MessageLog). [`relay`] has the
-//!   promises.
+//! * [`LogRelay`] works with every [`MessageLog`](outbox_core::log::MessageLog). [`relay`] lists
+//!   the guarantees.
 //! * [`PostgresLog`] reads PostgreSQL's logical replication.
 //!
 //! ```no_run
@@ -28,20 +28,18 @@
 //!
 //! # Set-up
 //!
-//! PostgreSQL 15 or later with `wal_level = logical`. [`PostgresLog::init`] makes the publication,
-//! the replication slot and the table `outbox_log`, and from then on new messages are the log's.
-//! [`PostgresLog::drop`] is the way back to a polling relay. Both may run while services record
-//! messages and relays publish them. [`PostgresLog::status`] shows how the slot stands.
+//! PostgreSQL 15 or later with `wal_level = logical`. [`PostgresLog::init`] creates the
+//! publication, the replication slot and the table `outbox_log`; from then on new messages are
+//! logged. [`PostgresLog::drop`] returns to a polling relay. Both may run while services and relays
+//! run. [`PostgresLog::status`] reports the state of the slot.
 //!
-//! **A slot that nobody reads fills the disk.** Set `max_slot_wal_keep_size`, and drop the log
-//! before you stop its relay for good. A relay that runs keeps no more than
-//! [`LogConfig::retained_max`] bytes: beyond that, it publishes from the table.
+//! **An unread slot fills the disk.** Set `max_slot_wal_keep_size`, and drop the log before you
+//! stop its relay for good. A running relay retains at most [`LogConfig::retained_max`] bytes:
+//! beyond that, it publishes from the table.
 //!
 //! The replication connection is not encrypted. Use a Unix socket, the same host, or a tunnel.
 //!
-//! Features: `postgres` (default) adds [`PostgresLog`], `metrics` the metrics of [`telemetry`]. Not
-//! here: the contract of a log, and the relay beneath the log relay, see `outbox-core`; the table,
-//! see `outbox-sea-orm`.
+//! Features: `postgres` (default) adds [`PostgresLog`], `metrics` the metrics of [`telemetry`].
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

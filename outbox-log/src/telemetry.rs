@@ -1,4 +1,4 @@
-//! Metrics of a log relay, beside the metrics of [`outbox_core::telemetry`].
+//! Metrics of a log relay, in addition to [`outbox_core::telemetry`].
 
 use crate::LogStatus;
 
@@ -10,7 +10,7 @@ outbox_core::__metrics! {
     LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database drops the log; infinite without a limit and on standby";
 }
 
-/// Sets the gauges. A relay that does not read the log reports no size of the log.
+/// Sets the gauges. A relay that does not read the log reports no log size.
 #[cfg(feature = "metrics")]
 #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
 pub(crate) fn report(status: &LogStatus) {
@@ -24,6 +24,5 @@ pub(crate) fn report(status: &LogStatus) {
     metrics::gauge!(LOG_SAFE).set(safe.map_or(f64::INFINITY, |safe| safe as f64));
 }
 
-/// Sets no gauge.
 #[cfg(not(feature = "metrics"))]
 pub(crate) fn report(_: &LogStatus) {}

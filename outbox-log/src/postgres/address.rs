@@ -1,7 +1,7 @@
 //! The address of the replication connection.
 //!
-//! A pool does not give its password away, so the address is given once more. It is read by the driver of the pool, with
-//! the same parameters, variables of the environment and password file.
+//! A pool does not reveal its password, so the address is configured separately. The pool's driver
+//! parses it, with the same parameters, environment variables and password file.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,12 +16,14 @@ use sea_orm::sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::LogError;
 use super::failure::setup;
 
-/// How often the server is told how far the log may be freed.
+/// Interval of status updates to the server, which let it release WAL.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Events between the connection and the reader. Each may hold a message of [`MESSAGE_BYTES_MAX`], so together they hold at most 256 MiB.
+/// Events between the connection and the reader. Each may hold a message of [`MESSAGE_BYTES_MAX`],
+/// together at most 256 MiB.
 const BUFFER: usize = 32;
 
-/// Largest row that is read from the log, in bytes: 8 MiB, the largest `max_payload` that NATS recommends. A relay publishes larger rows from the table.
+/// Largest row read from the log, in bytes: 8 MiB, the largest `max_payload` that NATS recommends.
+/// A relay publishes larger rows from the table.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone)]
@@ -35,7 +37,7 @@ pub(crate) struct Address {
 }
 
 impl fmt::Debug for Address {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}:{}/{}", self.user, self.host, self.port, self.database)
     }
@@ -43,7 +45,7 @@ impl fmt::Debug for Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, LogError> {
-        // The address itself may hold a password.
+        // The address may hold a password.
         let fail = |reason: &str| {
             setup(format!(
                 "the address of the replication connection cannot be used: {reason}"
@@ -53,7 +55,7 @@ impl Address {
             return Err(fail("use postgres://user:password@host:5432/database"));
         }
         check_address(url).map_err(|error| fail(&describe(&error)))?;
-        // The error of the driver may quote the address.
+        // The driver's error may quote the address.
         let options: PgConnectOptions = url.parse().map_err(|_| {
             fail("a value in it is malformed; use postgres://user:password@host:5432/database")
         })?;
@@ -68,7 +70,7 @@ impl Address {
         }
         let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
-            // As in an address of IPv6.
+            // In brackets for IPv6.
             None => options
                 .get_host()
                 .trim_start_matches('[')
@@ -89,7 +91,7 @@ impl Address {
         &self.user
     }
 
-    /// How to read a slot, from a position on.
+    /// The configuration for reading a slot from a position.
     pub(crate) fn reading(&self, slot: &str, from: Lsn) -> ReplicationConfig {
         let (user, password, database) = (&self.user, &self.password, &self.database);
         let config = match self.host.starts_with('/') {
@@ -109,15 +111,15 @@ impl Address {
     }
 }
 
-/// The driver gives the password away only as a part of an address.
+/// The driver reveals the password only as a part of an address.
 fn password_of(options: PgConnectOptions) -> String {
-    // With a name that needs no escape, because the driver does not escape names.
+    // With a name without special characters, because the driver does not escape names.
     let url = options.username("relay").host("localhost").to_url_lossy();
     let password = url.password().unwrap_or_default();
     percent_decode_str(password).decode_utf8_lossy().into_owned()
 }
 
-/// As PostgreSQL prepares a password for SCRAM; a password that cannot be prepared is used as it is.
+/// SASLprep, as in PostgreSQL's SCRAM; a password that cannot be prepared is used unchanged.
 fn prepared(password: &str) -> String {
     stringprep::saslprep(password).map_or_else(|_| password.to_owned(), |password| password.into_owned())
 }
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_password_is_prepared_as_postgres_prepares_it() {
-        // A soft hyphen is dropped, and a space of another kind is a space.
+        // A soft hyphen is dropped, and a non-breaking space becomes a space.
         let address = Address::parse("postgres://relay:a%C2%ADb%C2%A0c@db/shop").unwrap();
         assert_eq!(address.password, "ab c");
     }

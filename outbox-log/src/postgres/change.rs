@@ -1,6 +1,7 @@
-//! Changes of the table of messages under its lock, which writers wait for.
+//! Changes of the table of messages under its lock, which blocks writers.
 //!
-//! Invariant: all statements of a change are one transaction, and it begins anew if the lock was not to be had.
+//! Invariant: all statements of a change are one transaction, which is retried after a lock
+//! timeout.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use super::failure::{failed, sqlstate};
 use super::sql::{Names, statement};
 use super::{LogError, table};
 
-/// How long a change of the table waits for its lock. Writers wait behind it.
+/// Lock timeout of a change. Writers queue behind it.
 const LOCK_WAITS: &str = "2s";
-/// How often a change of the table is tried.
 const LOCK_TRIES: u32 = 30;
 
-/// Whose new messages are, which is up to the column's default. Writers in any language leave it to that.
+/// The column default decides who owns new messages, because writers in all languages omit the
+/// column.
 pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     format!(
         "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
@@ -24,7 +25,8 @@ pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     )
 }
 
-/// Runs statements that change a table in one transaction. They wait for the transactions that use it, and everybody else waits behind them.
+/// Changes a table in one transaction. The statements wait for transactions that use the table, and
+/// later transactions queue behind them.
 pub(crate) async fn change_table(
     db: &DatabaseConnection,
     table: &str,
@@ -51,7 +53,7 @@ pub(crate) async fn change_table(
         };
         match outcome {
             Ok(()) => return Ok(()),
-            // The lock was not to be had, or two transactions waited for each other.
+            // Lock timeout or deadlock.
             Err(error) if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) => {
                 if attempt == LOCK_TRIES {
                     let holders = holders(db, table).await;
@@ -60,7 +62,7 @@ pub(crate) async fn change_table(
                         "{error}. {LOCK_TRIES} times {LOCK_WAITS} were not enough for the lock of {table}. It is used by {holders}. End that and call again"
                     ))));
                 }
-                // Writers that queued behind the lock go on meanwhile.
+                // Queued writers proceed meanwhile.
                 sleep(Duration::from_millis(500)).await;
             }
             Err(error) => return Err(failed(context)(error)),
@@ -69,7 +71,7 @@ pub(crate) async fn change_table(
     Ok(())
 }
 
-/// The transactions that use a table or a partition of it, for people.
+/// The transactions that use a table or one of its partitions, as text.
 async fn holders(db: &DatabaseConnection, table: &str) -> Option<String> {
     let sql = "SELECT string_agg(DISTINCT CASE WHEN a.pid IS NULL THEN 'a prepared transaction of pg_prepared_xacts' \
                ELSE pg_catalog.format('pid %s of %s since %s', a.pid, a.usename, a.xact_start) END, ', ') AS them \
@@ -88,7 +90,6 @@ mod tests {
 
     use super::*;
 
-    /// Whoever waits for the lock in vain is told who has it.
     #[tokio::test]
     async fn a_transaction_that_keeps_the_table_from_being_changed_is_named() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -1,4 +1,4 @@
-//! Finds out which parts of a log are set up, and what would prevent its set-up. Nothing here changes the database.
+//! Detects which parts of a log are set up, and what would prevent its set-up. Changes nothing.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, SetupProblem};
@@ -100,7 +100,6 @@ pub(crate) async fn stored(
     unless_missing(stored).map_err(failed("the stored position could not be read"))
 }
 
-/// The log is not set up, or was taken down.
 pub(crate) fn not_set_up(names: &Names) -> LogError {
     let seen = format!("the log {} is not set up in this database", names.slot);
     let repair = "call `PostgresLog::init` or `outbox relay log init` as the owner of the tables. To use a polling relay instead, \
@@ -113,7 +112,7 @@ pub(crate) fn log_of(slot: &str) -> &str {
     slot.strip_suffix("_log").unwrap_or(slot)
 }
 
-/// The slot of a log of this table that is on, and has another name.
+/// The slot of another active log of this table.
 pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<Option<String>, LogError> {
     let sql = format!(
         "SELECT name FROM {} WHERE is_on AND name <> $1 ORDER BY name LIMIT 1",
@@ -125,7 +124,8 @@ pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<
     unless_missing(name).map_err(failed("the logs of the outbox could not be read"))
 }
 
-/// Two logs of one table would both publish its messages, and each would take what the other has adopted for lost.
+/// Two logs of one table would both publish its messages, and each would treat the other's
+/// adoptions as lost.
 async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     match other_log(db, names).await? {
         None => Ok(()),
@@ -138,7 +138,7 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
     }
 }
 
-/// Another program may take the slot in between; then its creation says the same.
+/// Another program may take the slot in between; its creation then fails with the same error.
 async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
     let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS value FROM pg_replication_slots";
     let is_free = table::value(db, statement(sql, [])).await;
@@ -151,7 +151,7 @@ async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
 pub(crate) enum Publication {
     Missing,
     Right,
-    /// It does not publish the inserts of our table.
+    /// The publication lacks inserts of this table.
     Wrong,
 }
 
@@ -175,8 +175,8 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
-/// What makes a publication `p` and its table `r` right: all inserts, with all columns. The filter on the status that earlier versions have made leaves out nothing
-/// of the log's.
+/// Conditions on a publication `p` and its table `r`: all inserts, with all columns. The status
+/// filter of earlier versions excludes no logged message.
 fn is_right() -> String {
     format!(
         "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL \
@@ -184,10 +184,12 @@ fn is_right() -> String {
     )
 }
 
-/// An expression: another text after each change of what is published, also if it was taken back, and null while the publication is missing or wrong. Reads the
-/// server's catalogue by its indexes, and locks nothing.
+/// An SQL expression whose text changes with each change of the publication, even a reverted one.
+/// Null while the publication is missing or wrong. Reads the catalogue by its indexes, without
+/// locks.
 ///
-/// A reading passes what was not published when it was written, and does not hear of it. If the text is the same before and after, it was the same in between.
+/// A reading silently passes changes that were not published when written. If the text is the same
+/// before and after, the publication was unchanged in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
         "(SELECT pg_catalog.format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \

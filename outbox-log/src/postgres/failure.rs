@@ -1,4 +1,4 @@
-//! Why a log cannot be set up, and what a failed statement means to the relay.
+//! Why a log cannot be set up, and how the relay treats a failed statement.
 
 use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbErr, RuntimeErr};
@@ -7,13 +7,13 @@ use sea_orm::{DbErr, RuntimeErr};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The address, the name, the server or the database has to be changed first.
+    /// The address, the name, the server or the database must be changed first.
     #[error("{0}")]
     Setup(SetupProblem),
-    /// The database failed or could not be reached. What was done stays done; call again.
+    /// The database failed or is unreachable. Completed steps stay; call again.
     #[error("{context}")]
     Failed {
-        /// What could not be done.
+        /// The failed action.
         context: &'static str,
         /// The cause.
         source: DbErr,
@@ -28,7 +28,7 @@ pub(crate) fn failed(context: &'static str) -> impl Fn(DbErr) -> LogError {
     move |source| LogError::Failed { context, source }
 }
 
-/// A failure of a statement while the relay runs.
+/// A failed statement while the relay runs.
 pub(crate) fn trouble(context: &'static str) -> impl Fn(DbErr) -> StoreError {
     move |source| StoreError::Database {
         context,
@@ -46,7 +46,7 @@ pub(crate) fn sqlstate(error: &DbErr) -> Option<String> {
     error.code().map(|code| code.into_owned())
 }
 
-/// Takes the default if the table does not exist.
+/// Returns the default if the table does not exist.
 pub(crate) fn unless_missing<T: Default>(read: Result<T, DbErr>) -> Result<T, DbErr> {
     match read {
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(T::default()),

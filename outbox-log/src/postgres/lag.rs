@@ -1,7 +1,8 @@
-//! How far the log is behind: what was recorded and may not be published.
+//! The lag of the log: recorded, possibly unpublished messages.
 //!
-//! Invariant: nothing is locked, and the table is not scanned. The primary key is read from the time of the stored position on, up to [`COUNTED_MAX`] rows that
-//! count. A relay that publishes stores its position each second, and half a minute after the last message at the latest.
+//! Invariant: no locks and no table scan. The primary key is read from the time of the stored
+//! position on, up to [`COUNTED_MAX`] counted rows. A publishing relay stores its position each
+//! second, and at most 30 s after the last message.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::failure::{failed, setup, sqlstate};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, table};
 
-/// What could not be done if that fails.
 const NOT_READ: &str = "how far the log is behind could not be read";
-/// Messages beyond this many are not counted.
+/// Bound on counted messages.
 const COUNTED_MAX: u32 = 10_000;
-/// A message that was recorded longer than this before the position was stored is not met: a longer transaction, or a writer whose clock is behind by more.
+/// Messages recorded longer than this before the position was stored are not counted: a longer
+/// transaction, or a writer's slow clock.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// Most messages of a span that are counted.
+/// Bound on counted messages of a span.
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
 
 /// As [`PostgresLog::undecided_between`].
@@ -59,19 +60,18 @@ async fn count_between(
     Ok(u64::try_from(logged.map_err(failed())?).unwrap_or_default())
 }
 
-/// How far the log is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Lag {
-    /// Bytes that were written to the log behind the stored position.
+    /// WAL bytes after the stored position.
     pub(crate) bytes: Option<u64>,
-    /// How long ago the position was stored.
+    /// Age of the stored position.
     pub(crate) stored: Option<Duration>,
     pub(crate) undecided: u64,
     pub(crate) oldest: Option<Duration>,
 }
 
 impl Lag {
-    /// Reads the number of messages in `undecided`, and the age of the oldest in `oldest`.
+    /// Reads the columns `undecided` (number) and `oldest` (age).
     pub(crate) fn counted(row: &QueryResult) -> Result<Self, DbErr> {
         let undecided: i64 = row.try_get("", "undecided")?;
         let oldest: Option<f64> = row.try_get("", "oldest")?;
@@ -87,10 +87,10 @@ fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Of a log that is on. Two statements: the second one needs the time that the first one reads.
+/// For an active log. Two statements: the second needs the time from the first.
 pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
-        // A table or a right is missing.
+        // A table or a permission is missing.
         Some(code) if code.starts_with("42") => setup(outbox_core::describe(&failed(NOT_READ)(error))),
         _ => failed(NOT_READ)(error),
     })

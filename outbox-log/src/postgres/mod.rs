@@ -1,8 +1,7 @@
-//! The transaction log of PostgreSQL: set-up, position, slot, and the queries of the relay on the
-//! table.
+//! The transaction log of PostgreSQL: set-up, position, slot, and the relay's queries on the table.
 //!
-//! `setup` makes and drops publication, slot and table, `open` begins a reading and recreates a
-//! lost slot, and `reader` and `pgoutput` read. `table` answers the relay.
+//! `setup` creates and drops publication, slot and table. `open` begins a reading and recreates a
+//! lost slot. `reader` and `pgoutput` read. `table` answers the relay.
 
 mod address;
 mod change;
@@ -45,8 +44,8 @@ pub struct PostgresLog {
 
 impl PostgresLog {
     /// The log of the outbox in this database. `url` is the address of the replication connection,
-    /// usually the address of the pool; its user needs the attribute `REPLICATION`, which the pool
-    /// does not need. Does no I/O.
+    /// usually the pool's address. Its user needs the attribute `REPLICATION`; the pool's user does
+    /// not. No I/O.
     ///
     /// # Errors
     ///
@@ -66,18 +65,20 @@ impl PostgresLog {
         })
     }
 
-    /// Names the log: `orders` makes the slot and the publication `orders_log`. Default: `outbox`.
-    /// All databases of a server share its slots, so each outbox of a server needs a distinct name.
+    /// Names the log: `orders` creates the slot and the publication `orders_log`. Default:
+    /// `outbox`. All databases of a server share its slots, so each outbox of a server needs a
+    /// distinct name.
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] unless the name has 1 to 50 characters of `a` to `z`, `0` to `9` and `_`.
+    /// [`LogError::Setup`] unless the name has 1 to 50 characters of `a` to `z`, `0` to `9` and
+    /// `_`.
     pub fn named(mut self, name: &str) -> Result<Self, LogError> {
         self.names = self.names.named(name)?;
         Ok(self)
     }
 
-    /// Names of the tables, as [`SqlStore::with_names`](outbox_sea_orm::SqlStore) has them.
+    /// Sets the table names, as in [`SqlStore::with_names`](outbox_sea_orm::SqlStore).
     #[must_use]
     pub fn with_names(mut self, names: &TableNames) -> Self {
         self.names = self.names.of_tables(names);
@@ -93,17 +94,17 @@ impl PostgresLog {
     ///
     /// * the server is older than version 15, `wal_level` is not `logical`, or no replication slot
     ///   is free;
-    /// * the user of the replication connection has no right to read slots;
+    /// * the user of the replication connection may not read slots;
     /// * the tables are missing, or the outbox has a log with another name;
     /// * the slot or the publication belongs to another program.
     pub async fn check(&self) -> Result<(), LogError> {
         check::check(self).await
     }
 
-    /// Counts the logged messages that were recorded in a span of time and that the stored position
-    /// has not passed, up to 1,000,000. Replay and reconcile leave them out, because they may not be
-    /// published. Counts all logged messages if a log was never set up. Reads the messages of the
-    /// span by the primary key. Clocks of writers and database may differ by a minute.
+    /// Counts the logged messages of a time span that the stored position has not passed, up to
+    /// 1,000,000. Replay and reconcile skip them, because they may be unpublished. Counts all
+    /// logged messages of the span if a log was never set up. Reads the span by the primary key.
+    /// Clocks of writers and database may differ by a minute.
     ///
     /// # Errors
     ///
@@ -116,10 +117,10 @@ impl PostgresLog {
         lag::undecided_between(self, from, until).await
     }
 
-    /// Whether messages are logged although no log of these tables is on. The causes: the table
-    /// `outbox_log` was dropped, a restore left the table out, the messages were copied into other
-    /// tables, or [`drop`](Self::drop) was interrupted. No relay publishes such messages.
-    /// [`init`](Self::init) and `drop` make them pending. Locks nothing, and reads the whole table
+    /// Whether messages are logged although no log of these tables is on. Causes: the table
+    /// `outbox_log` was dropped, a restore omitted it, the messages were copied into other tables,
+    /// or [`drop`](Self::drop) was interrupted. No relay publishes such messages;
+    /// [`init`](Self::init) and `drop` make them pending. Takes no locks, and reads the whole table
     /// if there are no such messages. Returns false without a table.
     ///
     /// # Errors
@@ -131,7 +132,7 @@ impl PostgresLog {
 }
 
 impl fmt::Debug for PostgresLog {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresLog")
             .field("address", &self.address)

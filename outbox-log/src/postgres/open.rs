@@ -1,9 +1,11 @@
-//! Begins a reading, and mends a log that was lost.
+//! Begins a reading, and repairs a lost log.
 //!
-//! Invariants: the slot is ours only if it is not ahead of the stored position, because a position is stored before the server is told of it. A slot that is
-//! missing, was given up by the server, is ahead, or was written with another publication, is made anew; after that the table adopts every logged message that
-//! the stored position has not passed. A commit is then either in the new slot, or visible to that adoption, because a slot is complete only when the
-//! transactions that were open have ended. A crash at any await leaves a log that is mended by the next opening.
+//! Invariants: a slot ahead of the stored position belongs to another log, because a position is
+//! stored before the server receives it. A slot that is missing, invalidated, ahead, or created
+//! with another publication is recreated. Then the table adopts every logged message that the
+//! stored position has not passed. A slot is complete only when all open transactions have ended,
+//! so a commit is in the new slot or visible to that adoption. After a crash at any await, the next
+//! opening repairs the log.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, StoreError};
@@ -18,13 +20,14 @@ use super::{LogError, PostgresLog, PostgresLogReader, table};
 
 /// The slot is in use.
 const IN_USE: &str = "55006";
-/// The table does not exist, or is of an earlier version.
+/// The table does not exist, or has an earlier version.
 const NO_TABLE: &str = "42P01";
 const NO_COLUMN: &str = "42703";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
-    // The slot first: a reading that stores a position and ends in between must not make its slot look ahead.
+    // The slot is read first: a reading may store a position and end in between, which must not
+    // make its slot look ahead.
     let slot = Slot::find(db, names).await.map_err(trouble(NOT_FOUND_OUT))?;
     let stored = stored(db, names).await?;
     let position = match slot {
@@ -46,7 +49,7 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
             false => Err(refused(error)),
         };
     }
-    // From here on the slot is ours, until the client is dropped.
+    // From here on this client owns the slot, until it is dropped.
     let sql = format!(
         "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading, adopted_to",
         names.log
@@ -66,17 +69,16 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
     )))
 }
 
-/// What is stored of a log that is on.
 struct Stored {
     position: Position,
     /// The position belongs to this server.
     is_here: bool,
-    /// The publication is the one that the log was read with up to the position.
+    /// The publication is unchanged since the position.
     is_published: bool,
 }
 
 impl Stored {
-    /// The slot can be read on from the position.
+    /// The slot can be read from the position on.
     fn is_whole(&self) -> bool {
         self.is_here && self.is_published
     }
@@ -107,7 +109,8 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Stored, StoreE
     }
 }
 
-/// Whoever takes the table out of the publication keeps new messages from the log. They stay logged, and are adopted when the table is published again.
+/// Without the publication, new messages are not in the log. They stay logged, and are adopted when
+/// the table is published again.
 async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<(), StoreError> {
     match publication(db, names).await? {
         Publication::Right => Ok(()),
@@ -119,7 +122,7 @@ fn off(names: &Names) -> StoreError {
     not_set_up(names).into()
 }
 
-/// Makes the slot anew. Returns its position; `None` if another relay does so now.
+/// Recreates the slot. Returns its position; `None` if another relay is recreating it.
 async fn mend(
     db: &DatabaseConnection,
     names: &Names,
@@ -148,7 +151,7 @@ async fn mend(
     let position = match create_slot(db, names).await {
         Ok(position) => position,
         Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42710") => {
-            // Another relay was faster. It adopts what is missing, or the next opening does.
+            // Another relay was faster. It adopts missing messages, or the next opening does.
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
@@ -157,7 +160,8 @@ async fn mend(
         .await
         .map_err(trouble("the table could not adopt the messages of a lost log"))?;
     let Some(adopted) = adopted else {
-        // The log was taken down meanwhile, which did not find this slot. A crash here leaves it: `drop` removes it.
+        // The log was dropped meanwhile, before this slot existed. After a crash here, `drop`
+        // removes the slot.
         drop_slot(db, names).await?;
         return Err(off(names));
     };
@@ -165,7 +169,7 @@ async fn mend(
     Ok(Some(position))
 }
 
-/// Returns whether the slot is gone; it is not if somebody reads it.
+/// Returns whether the slot is gone. A slot in use stays.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, StoreError> {
     let sql = "SELECT pg_drop_replication_slot($1::text::name)";
     match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
@@ -175,9 +179,11 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, Store
     }
 }
 
-/// Waits until every transaction that has written messages can be seen: one that waits for a standby server is in the log before that, and may stand before the
-/// beginning of the new slot. Writers wait meanwhile. Reads the whole table, because there is no index of logged messages. The position is stored with the
-/// adoption: before that, the slot is taken for another one. `None`, and nothing is changed, if the log has been taken down.
+/// Waits until every transaction with messages is visible: a commit that waits for a standby server
+/// is in the WAL before it is visible, and may precede the new slot. Writers wait meanwhile. Reads
+/// the whole table, because logged messages have no index. The position is stored with the
+/// adoption: before that, the slot would count as another log's. `None` if the log has been
+/// dropped; nothing is changed.
 async fn adopt_missed(
     db: &DatabaseConnection,
     names: &Names,

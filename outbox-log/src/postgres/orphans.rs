@@ -1,7 +1,8 @@
-//! Messages that are logged while no log is on, so that nobody publishes them.
+//! Logged messages while no log is on, which no relay publishes.
 //!
-//! Somebody has dropped the table `outbox_log`, has left it out of a restore, or has copied the messages of a log into other tables. There is no index of logged
-//! messages: who counts them looks at both ends of the primary key, and who changes something reads the whole table.
+//! Causes: the table `outbox_log` was dropped, a restore omitted it, or messages of a log were
+//! copied into other tables. Logged messages have no index: counting reads both ends of the primary
+//! key, and changes read the whole table.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
@@ -11,10 +12,9 @@ use super::lag::Lag;
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
 
-/// What could not be done if that fails.
 const NOT_FOUND: &str = "logged messages could not be looked for";
-/// The number of messages that are looked at, from each end of the primary key. Messages that nobody publishes come to be the oldest, because retention deletes
-/// the published ones.
+/// Messages read from each end of the primary key. Unpublished messages become the oldest, because
+/// retention deletes the published ones.
 const LOOKED_AT: u32 = 1_000;
 
 /// As [`PostgresLog::has_unclaimed`](super::PostgresLog::has_unclaimed).
@@ -22,7 +22,7 @@ pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool
     let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
     match is_on || other_log(db, names).await?.is_some() {
         true => Ok(false),
-        // Also passed messages: an interrupted `drop` leaves them.
+        // Includes passed messages: an interrupted `drop` leaves them.
         false => has_unpassed(db, names, false).await,
     }
 }
@@ -50,7 +50,8 @@ pub(crate) async fn has_unpassed(
     unless_missing(has_some).map_err(failed(NOT_FOUND))
 }
 
-/// Of a log that is off: those of them that are among the oldest and the newest messages. None without a table, or without the right to read it.
+/// For an inactive log: unpassed messages among the oldest and the newest messages. Zero if the
+/// table is missing or unreadable.
 pub(crate) async fn orphans(db: &DatabaseConnection, names: &Names, is_known: bool) -> Result<Lag, LogError> {
     let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
     let end = |order: &str| {

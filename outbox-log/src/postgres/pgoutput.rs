@@ -1,8 +1,10 @@
-//! Decodes what PostgreSQL's plugin `pgoutput` says of rows, in its binary format (PostgreSQL's documentation, "Logical Replication Message Formats").
+//! Decodes rows from PostgreSQL's plugin `pgoutput`, in its binary format (PostgreSQL's
+//! documentation, "Logical Replication Message Formats").
 //!
-//! Invariant: columns are found by their names, which the server sends before the first row and after each change of the table. So other columns, and another
-//! order, change nothing. A message whose id and aggregate are readable never fails the reading: what is wrong with the rest is the reason why it cannot
-//! be published.
+//! Invariant: columns are found by name. The server sends the names before the first row and after
+//! each change of the table, so more columns or another order change nothing. A message with a
+//! readable id and aggregate never fails the reading: any other error becomes the reason why it
+//! cannot be published.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +18,9 @@ use uuid::Uuid;
 
 use super::sql::LOGGED;
 
-/// 2000-01-01, from which PostgreSQL counts, in microseconds since 1970.
+/// 2000-01-01, PostgreSQL's epoch, in microseconds since 1970.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
-/// A column that a message is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     RowId,
@@ -71,18 +72,19 @@ impl Column {
     }
 }
 
-/// The transaction that a change is of.
+/// The transaction of a change.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transaction {
     pub(crate) xid: u32,
-    /// A position from here on has passed it.
+    /// A position has passed the transaction from here on.
     pub(crate) passed_from: Position,
 }
 
-/// The columns of a table in the server's order. `None`: a column that no message is read from.
+/// The columns of a table in the server's order. `None`: not used.
 type Columns = Vec<Option<Column>>;
 
-/// The tables that were described so far. Names are looked up once for a table, because a backlog has many rows.
+/// The tables described so far. Names are looked up once per table, because a backlog has many
+/// rows.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     tables: HashMap<u32, Columns>,
@@ -91,7 +93,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes a change of a transaction. Returns the message if it is the insert of one that is the log's: a row that was recorded as pending is the table's.
+    /// Decodes a change. Returns the inserted message if it is logged; pending rows belong to the
+    /// table.
     pub(crate) fn take(
         &mut self,
         transaction: Transaction,
@@ -146,7 +149,7 @@ fn text_to_zero(data: &mut Bytes) -> Result<String, StoreError> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The values of a row, each at the place of its column. Null is absent.
+/// The values of a row, in column order. Null is absent.
 struct Row {
     values: [Option<Bytes>; COLUMNS.len()],
 }
@@ -157,7 +160,7 @@ impl Row {
         let mut values = [const { None }; COLUMNS.len()];
         for column in columns.iter().take(count.into()) {
             match data.try_get_u8().map_err(truncated)? {
-                // `u`: unchanged, which no insert has.
+                // `u`: unchanged, never in an insert.
                 b'n' | b'u' => {}
                 b'b' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
@@ -169,7 +172,7 @@ impl Row {
                         values[*column as usize] = Some(value);
                     }
                 }
-                // A column of a type without a binary format, which none of ours is.
+                // A column of a type without a binary format, which no used column has.
                 b't' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
                     if data.remaining() < length {
@@ -199,7 +202,7 @@ impl Row {
             transaction: transaction.xid.into(),
             passed_from: transaction.passed_from,
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
-            // One that cannot be read is left to the table, which reads it again.
+            // An unreadable time is left to the table, which reads it again.
             available_at: match self.has(Column::AvailableAt) {
                 true => Some(self.time(Column::AvailableAt).unwrap_or(far_away())),
                 false => None,
@@ -304,7 +307,6 @@ impl Row {
     }
 }
 
-/// The last time that there is.
 fn far_away() -> OffsetDateTime {
     time::PrimitiveDateTime::MAX.assume_utc()
 }
@@ -437,7 +439,7 @@ mod tests {
         );
     }
 
-    /// A publication need not leave them out. The relay of the table publishes them.
+    /// A publication may include pending rows. The table relay publishes them.
     #[test]
     fn a_row_that_is_not_the_logs_is_no_message() {
         let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
@@ -448,7 +450,7 @@ mod tests {
             values[13] = Some(&status);
             assert_eq!(decoder.take(FIRST, inserted(&values)).unwrap(), None);
         }
-        // Not a row that may be anybody's.
+        // A row without a status.
         let mut decoder = Decoder::default();
         decoder.take(FIRST, described(&SENT[..13])).unwrap();
         let row = inserted(&values(&id, b"{}")[..13]);
@@ -467,7 +469,7 @@ mod tests {
         assert!(matches!(logged.row.message, Err(RowFault::Damaged(_))));
     }
 
-    /// Every prefix of a good change, and a table that nobody described.
+    /// Every prefix of a valid change, and an undescribed table.
     #[test]
     fn a_damaged_change_is_an_error_and_no_panic() {
         let id = Uuid::from_u128(5);

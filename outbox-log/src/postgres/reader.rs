@@ -1,7 +1,8 @@
 //! A reading of the slot.
 //!
-//! Invariants: the position is stored in the table `outbox_log` before the server is told of it; it is stored only by the reading that began last, and only while
-//! the publication is the one that the log was opened with. Positions are ends of commits, or those of keep-alives between transactions.
+//! Invariants: the position is stored in `outbox_log` before the server receives it. Only the
+//! latest reading stores, and only while the publication is unchanged since the opening. Positions
+//! are ends of commits, or keep-alives between transactions.
 
 use std::fmt;
 use std::mem;
@@ -20,10 +21,9 @@ use super::pgoutput::{Decoder, Transaction};
 use super::sql::{Names, statement};
 use super::table;
 
-/// After this long without a word, a mark is written, which the server has to send.
+/// After this silence, a marker is written, which the server must send.
 const QUIET_MAX: Duration = Duration::from_secs(20);
 
-/// A look at the publication.
 type Check = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// Reads the slot of a [`PostgresLog`](super::PostgresLog).
@@ -35,15 +35,15 @@ pub struct PostgresLogReader {
     number: i64,
     adopted_to: Position,
     decoder: Decoder,
-    /// The look at the publication that is under way.
+    /// The current check of the publication.
     checking: Option<Check>,
-    /// The transaction that has begun and not ended.
+    /// The open transaction.
     within: Option<Transaction>,
-    /// When something last came.
     heard_at: Instant,
-    /// A mark was written, and nothing has come since.
+    /// A marker was written, and nothing was received since.
     is_marked: bool,
-    /// Positions with the oldest transaction that was open when they were written: everything before it is passed with the position.
+    /// Positions, each with the oldest transaction open at that position: earlier transactions are
+    /// passed with the position.
     horizons: Vec<(Position, String)>,
 }
 
@@ -82,7 +82,7 @@ impl PostgresLogReader {
         (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
             ReplicationEvent::Begin { xid, final_lsn, .. } => {
-                // Where the record of its commit begins: a position is the end of a record.
+                // The start of the commit record: a position is the end of a record.
                 let passed_from = Position(final_lsn.as_u64() + 1);
                 self.within = Some(Transaction { xid, passed_from });
                 None
@@ -102,7 +102,8 @@ impl PostgresLogReader {
         })
     }
 
-    /// The oldest transaction that a row may still be of, once everything up to this position is decided.
+    /// The oldest transaction that may still write a row once everything up to this position is
+    /// decided.
     fn horizon(&mut self, position: Position) -> Option<String> {
         let passed = self
             .horizons
@@ -112,9 +113,10 @@ impl PostgresLogReader {
         self.horizons.drain(..passed).next_back().map(|(_, xid)| xid)
     }
 
-    /// Notes which transactions have ended at the present end of the log.
+    /// Records which transactions have ended at the current end of the WAL.
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
-        // The snapshot is taken before the position is read, so what has ended by then stands before the position.
+        // The snapshot precedes the position, so transactions ended in the snapshot precede the
+        // position.
         let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xid, \
                    (pg_current_wal_insert_lsn() - '0/0')::bigint AS position";
         let row = self.db.query_one_raw(statement(sql, [])).await;
@@ -136,12 +138,12 @@ impl LogReader for PostgresLogReader {
                 self.checking = Some(Box::pin(check));
             }
             if let Some(check) = &mut self.checking {
-                // Kept if the caller drops this call, however often it does.
+                // Kept if the caller drops this call, however often.
                 let checked = check.await;
                 self.checking = None;
                 checked?;
             }
-            // Not from this call on: the caller drops it again and again.
+            // Not from this call on: the caller drops it repeatedly.
             let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
             let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
                 Ok(Ok(Some(event))) => event,
@@ -171,7 +173,7 @@ impl LogReader for PostgresLogReader {
         }
     }
 
-    /// A crash after the row is written, and before the server is told, only makes the log keep more.
+    /// A crash between storing and confirming only makes the log retain more.
     async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
         let passed = self.horizon(position);
         let sql = format!(
@@ -201,7 +203,8 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
-        // While nothing is published, neither a description nor a position shows that the publication was changed.
+        // While nothing is published, neither a table description nor a position reveals a changed
+        // publication.
         check_published(self.db.clone(), self.names.clone()).await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
@@ -225,15 +228,16 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn close(mut self) {
-        // The server frees the slot when it has answered. What is buffered is thrown away.
+        // The server releases the slot when it has answered. Buffered data is discarded.
         if let Err(error) = self.client.shutdown().await {
             tracing::debug!(%error, "the replication connection did not end well");
         }
     }
 }
 
-/// The slot cannot be read past a row that is larger than [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX). So the next opening recreates the slot, as
-/// after any change of the publication, and the table adopts the row.
+/// The slot cannot be read past a row larger than
+/// [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX). So the next opening recreates the
+/// slot, as after a change of the publication, and the table adopts the row.
 async fn leave_to_table(
     db: &DatabaseConnection,
     names: &Names,
@@ -254,8 +258,8 @@ async fn leave_to_table(
         .map_err(trouble("a row that is too large could not be left to the table"))
 }
 
-/// The server describes the table before the first row that it gives, and again after each change of the publication. What it left out in between comes from the
-/// table, and must not be overtaken.
+/// The server describes the table before its first row, and again after each change of the
+/// publication. Rows omitted in between come from the table, and must not be overtaken.
 async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), StoreError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS value",

@@ -1,7 +1,8 @@
-//! Sets the log up, takes it down, and shows how it stands.
+//! Sets up and drops the log, and reports its status.
 //!
-//! Invariants: the publication is there before the slot, because a slot never sees a publication that was made behind it; the slot is there before messages
-//! become the log's; no message is the log's any more when the slot is dropped. Each step may be repeated: after a crash, call again.
+//! Invariants: the publication is created before the slot, because a slot never sees a later
+//! publication. The slot is created before new messages are logged. When the slot is dropped, no
+//! message is logged. Each step is idempotent: after a crash, call again.
 
 use std::time::Duration;
 
@@ -24,10 +25,10 @@ use super::sql::{LOGGED, Names, statement};
 use super::table;
 use super::{LogError, PostgresLog};
 
-/// How long the end of the reading is waited for before the slot is dropped.
+/// How long to wait for the reader to end before the slot is dropped.
 const READER_ENDS: Duration = Duration::from_secs(90);
 
-/// How the log of an outbox stands.
+/// Status of the log of an outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlotStatus {
@@ -35,55 +36,69 @@ pub struct SlotStatus {
     pub name: String,
     /// The log is set up, and a relay can read it.
     pub is_on: bool,
-    /// New messages are the log's: the default of the column `status` is 4. It differs from `is_on` only if somebody has changed that, for example by restoring a
-    /// table alone.
+    /// New messages are logged: the default of the column `status` is 4. Differs from `is_on` only
+    /// after an external change, such as restoring one table alone.
     pub takes_new: bool,
-    /// The name of another log of these tables that is on: the messages are its own.
+    /// The name of another active log of these tables, which owns the messages.
     pub other: Option<String>,
-    /// Everything up to here is decided; `None` if the log was never set up.
+    /// The stored position: everything up to it is decided; `None` if the log was never set up.
     pub stored: Option<Position>,
     /// The slot exists.
     pub exists: bool,
-    /// A relay reads it.
+    /// A relay reads the slot.
     pub is_read: bool,
-    /// The server has given the slot up. The next relay that opens it makes it anew, and publishes from the table what may be missing.
+    /// The server has invalidated the slot. The next relay recreates it and publishes possibly
+    /// missing messages from the table.
     pub is_lost: bool,
-    /// Bytes of the server's disk that the slot keeps.
+    /// Bytes of disk that the slot retains.
     pub retained_bytes: Option<u64>,
-    /// Bytes that may still be written before the server gives the slot up; `None` if it never does (`max_slot_wal_keep_size`).
+    /// Bytes that may still be written before the server invalidates the slot; `None` without a
+    /// limit (`max_slot_wal_keep_size`).
     pub safe_bytes: Option<u64>,
-    /// Bytes that the server has written to its log behind the stored position, for whatever table; `None` while the log is off.
+    /// Bytes of WAL after the stored position, for all tables; `None` while the log is off.
     pub behind_bytes: Option<u64>,
-    /// How long ago the position was stored: up to a second while messages are published, up to half a minute while there are none, and longer while the reader cannot
-    /// publish or nobody reads. `None` while the log is off.
+    /// Age of the stored position: up to a second while messages are published, up to 30 s while
+    /// idle, longer if the reader cannot publish or no relay reads. `None` while the log is off.
     pub stored_ago: Option<Duration>,
-    /// Logged messages that may not be published; counted up to 10,000. Of a relay that publishes these are the messages of the last half minute at most, published ones
-    /// among them. A message that was recorded more than a minute before the position was stored, in a long transaction, is not counted.
+    /// Logged, possibly unpublished messages, counted up to 10,000. With a healthy relay, these are
+    /// at most the messages of the last 30 s, including published messages. Messages recorded more
+    /// than a minute before the position was stored, in a long transaction, are not counted.
     ///
-    /// While no log is on, these are messages that nobody publishes ([`PostgresLog::has_unclaimed`]), as far as they are among the oldest and the newest 1,000 messages.
+    /// While no log is on: messages that no relay publishes ([`PostgresLog::has_unclaimed`]), among
+    /// the oldest and the newest 1,000 messages.
     pub undecided: u64,
-    /// How long ago the oldest of them was recorded.
+    /// Age of the oldest undecided message.
     pub oldest_undecided: Option<Duration>,
 }
 
 impl PostgresLog {
-    /// Sets the log up, and makes new messages the log's. Call it as the owner of the tables. It may be called again, and while services and relays run.
+    /// Sets up the log, so that new messages are logged. Call it as the owner of the tables.
+    /// Idempotent, and safe while services and relays run.
     ///
-    /// It makes the table `outbox_log`, a publication and a slot, and then changes the default of the column `status`. The last step locks the table for a
-    /// moment, for which it waits at most 2 s at a time, 30 times. What is pending stays pending, and is published first.
+    /// It creates the table `outbox_log`, a publication and a slot, and then changes the default of
+    /// the column `status`. The last step locks the table for a moment; it waits for the lock at
+    /// most 2 s at a time, 30 times. Pending messages stay pending and are published first.
     ///
-    /// From then on a [`LogRelay`](crate::LogRelay) has to run: a polling relay does not publish the new messages.
+    /// From then on a [`LogRelay`](crate::LogRelay) must run: a polling relay does not publish the
+    /// new messages.
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the tables are missing, or if a
-    /// transaction has been open for so long that the slot cannot begin. Also if somebody has changed the default of `status` back while a relay reads the log:
-    /// stop the log relays first. [`LogError::Failed`] otherwise, above all without the rights, or if the lock of the table was not to be had; the error names who
-    /// uses the table.
+    /// [`LogError::Setup`] if
+    ///
+    /// * the server is older than version 15, has a `wal_level` other than `logical`, or has no
+    ///   free slot;
+    /// * the tables are missing;
+    /// * an open transaction blocks the creation of the slot for too long;
+    /// * the default of `status` was changed while a relay reads the log: stop the log relays
+    ///   first.
+    ///
+    /// [`LogError::Failed`] otherwise, usually because of missing permissions or the table's lock;
+    /// the error names the sessions that use the table.
     ///
     /// # Cancellation
     ///
-    /// As a crash: what was done stays, and nothing is lost.
+    /// As a crash: completed steps stay, and nothing is lost.
     pub async fn init(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
         self.check().await?;
@@ -91,7 +106,8 @@ impl PostgresLog {
         create_publication(db, names).await?;
         let stored = stored(db, names).await?;
         if stored.is_some_and(|(_, is_on)| is_on) {
-            // Also if its slot is lost: the next relay makes it anew, and knows what it may have missed.
+            // Also with a lost slot: the next relay recreates it and adopts possibly missing
+            // messages.
             if takes_new(db, names).await? {
                 return Ok(());
             }
@@ -100,28 +116,32 @@ impl PostgresLog {
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
-        // The table is looked through before it is locked.
+        // The table is scanned before it is locked.
         let is_left = takes_new(db, names).await? || has_unpassed(db, names, stored.is_some()).await?;
         turn_on(db, names, position, is_left).await
     }
 
-    /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
-    /// dropped. It may be called while services and relays run; a log relay publishes from the table afterwards, and a polling relay can take its place.
+    /// Drops the log. New messages and all logged, possibly unpublished messages become pending.
+    /// Then the slot and the publication are dropped. Safe while services and relays run: a log
+    /// relay continues with the table, and a polling relay can replace it.
     ///
-    /// Without a stored position nobody knows what is published: if `outbox_log` is gone, or messages of a log were copied here, all logged messages become pending.
+    /// Without a stored position, the published messages are unknown. If `outbox_log` is gone, or
+    /// messages of a log were copied here, all logged messages become pending.
     ///
-    /// It ends the session of the relay that reads the slot, if the pool's user may do so; otherwise it waits until the relay has learned that its log is gone,
-    /// which takes up to half a minute while nothing is published.
+    /// It terminates the session of the relay that reads the slot, if the pool's user has the
+    /// permission. Otherwise it waits until the relay detects that its log is gone, up to 30 s
+    /// while nothing is published.
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. Also if the log was never set up, and a slot of its name
-    /// belongs to another program or database. [`LogError::Failed`] otherwise: if the lock of the table was not to be had, the error names who uses the table; if a log
-    /// was set up meanwhile, call again.
+    /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call
+    /// again. Also if the log was never set up, and a slot of its name belongs to another program
+    /// or database. [`LogError::Failed`] otherwise. If the table stayed locked, the error names the
+    /// sessions that use it; if a log was set up meanwhile, call again.
     ///
     /// # Cancellation
     ///
-    /// As a crash: call it again. A slot that is left keeps the server's disk.
+    /// As a crash: call it again. A remaining slot retains disk on the server.
     pub async fn drop(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
@@ -131,7 +151,7 @@ impl PostgresLog {
         }
         match stored {
             Some((_, true)) => turn_off(db, names, None).await?,
-            // Then the messages are those of the other log.
+            // The messages belong to the other log.
             _ if other_log(db, names).await?.is_some() => {}
             _ if takes_new(db, names).await? || has_unpassed(db, names, is_known).await? => {
                 create_table(db, names).await?;
@@ -149,12 +169,13 @@ impl PostgresLog {
         }
     }
 
-    /// How the log stands. Locks nothing. Reads the table by its primary key: from the time of the stored position on, or while no log is on the oldest and the newest
-    /// 1,000 messages.
+    /// Status of the log. Takes no locks. Reads the table by its primary key: from the time of the
+    /// stored position on, or without an active log the oldest and the newest 1,000 messages.
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages is missing or may not be read.
+    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages is missing or
+    /// unreadable.
     pub async fn status(&self) -> Result<SlotStatus, LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
@@ -188,7 +209,7 @@ impl PostgresLog {
     }
 }
 
-/// What is foreseeable. A log that is off is no failure here: opening it says so.
+/// A log that is off is not a problem here: opening it returns the error.
 pub(crate) async fn preflight(
     db: &DatabaseConnection,
     names: &Names,
@@ -224,9 +245,13 @@ pub(crate) async fn preflight(
 }
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    // One row for each log. `passed_xid`: every transaction with a smaller id is decided; null: none is. `reading` rises with each reading: an earlier one
-    // stores nothing more. `system_id`: the server that the position belongs to. `publication`: the version of the publication that the position was read with.
-    // `adopted_to`: no message behind this position was adopted.
+    // One row per log.
+    //
+    // - `passed_xid`: every transaction with a smaller id is decided; null: none is.
+    // - `reading`: increased by each reading, so that an earlier reading can no longer store.
+    // - `system_id`: the server of the position.
+    // - `publication`: the version of the publication at the position.
+    // - `adopted_to`: no message after this position was adopted.
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {} (
             name       text PRIMARY KEY,
@@ -245,8 +270,9 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
     table::write(db, statement(sql, []))
         .await
         .map_err(failed(context))?;
-    // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both. Looked up
-    // first, because the change locks out who reads the log.
+    // A table of an earlier version lacks two columns. Without a publication version, the next
+    // opening recreates the slot and fills both. Checked first, because the change locks out the
+    // reader.
     let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
     let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
@@ -266,7 +292,8 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Publication::Wrong => return Err(wrong_publication(names)),
         Publication::Missing => {}
     }
-    // Without `WHERE (status = 4)`: the server would evaluate it for each row, and nearly all rows are the log's. The reader leaves the others out.
+    // Without `WHERE (status = 4)`: the server would evaluate it for each row, and almost all rows
+    // are logged. The reader filters the others.
     let sql = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
@@ -278,7 +305,8 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
     }
 }
 
-/// Who reads the log knows nothing of messages that were recorded as pending although the log is on, and would publish later ones of their aggregates first.
+/// A running reader cannot see messages recorded as pending while the log is on, and would publish
+/// later messages of their aggregates first.
 async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     match free_slot(db, names).await? {
         Some(slot) if slot.is_active => Err(setup(
@@ -288,7 +316,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     }
 }
 
-/// The slot. A relay that has just ended may take a moment to free it, which is waited for.
+/// The slot. Waits a moment for a relay that has just ended to release it.
 async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
     let mut tries = 0..25;
     loop {
@@ -300,7 +328,7 @@ async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot
     }
 }
 
-/// A slot that an earlier attempt has left, whose position nobody stored.
+/// Drops a slot of an earlier attempt without a stored position.
 async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let slot = free_slot(db, names).await?;
     let Some(slot) = slot else { return Ok(()) };
@@ -320,11 +348,12 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
         .map_err(failed("the replication slot could not be dropped"))
 }
 
-/// From here on new messages are the log's. All of it in one transaction, which waits for the writers that are at work. Rows of earlier transactions are none of
-/// the log's, and later ones have larger ids.
+/// From here on new messages are logged. One transaction, which waits for active writers. Rows of
+/// earlier transactions do not belong to the log; later transactions have larger ids.
 ///
-/// `is_left`: messages are logged that the log knows nothing of. Nobody knows which of them are published, so the table adopts those that no position has passed. The
-/// slot gives some of them as well, and the reading asks for what is before `adopted_to`.
+/// `is_left`: the table holds logged messages unknown to the log, perhaps unpublished. The table
+/// adopts the messages that no position has passed. The slot returns some of them too, so the
+/// reading checks every message before `adopted_to`.
 async fn turn_on(
     db: &DatabaseConnection,
     names: &Names,
@@ -332,8 +361,8 @@ async fn turn_on(
     is_left: bool,
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
-    // Two calls at once: the second one has the lock when the first one is done, and must not overwrite its position. Its slot is ahead of that, which the opening
-    // of the log mends.
+    // With two concurrent calls, the second gets the lock after the first and must not overwrite
+    // its position. The second slot is then ahead of the position; opening the log repairs that.
     let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
@@ -354,8 +383,9 @@ async fn turn_on(
     change_table(db, messages, &changes).await
 }
 
-/// From here on new messages are pending, and so is every logged one that the position has not passed. All of it in one transaction, so no message of an aggregate
-/// can be the log's behind one that is pending. It reads the whole table, and nobody else does meanwhile.
+/// From here on new messages are pending, and every logged message that the position has not passed
+/// becomes pending. One transaction under the table's lock, so no logged message follows a pending
+/// message of its aggregate. Reads the whole table.
 async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let mut changes = vec![default_of_status(names, 0)];
@@ -370,7 +400,8 @@ async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>)
     change_table(db, messages, &changes).await
 }
 
-/// Fails if a log is on: then it was set up after this call had looked, and the messages are its own. With the lock of the table, which every set-up takes.
+/// Fails if another call has set up a log since the check. Runs under the table's lock, which every
+/// set-up takes.
 fn none_is_on(names: &Names) -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
@@ -379,7 +410,8 @@ fn none_is_on(names: &Names) -> String {
     )
 }
 
-/// Names of slots are shared by all databases of a server. What was never set up here is of somebody else.
+/// All databases of a server share slot names. A slot that was never set up here belongs to another
+/// program.
 async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
     match slot {
@@ -388,8 +420,9 @@ async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(
     }
 }
 
-/// Drops the slot, unless it is of another program or database. Waits until the reader has ended. It learns that it has to when it stores its position, or now, if
-/// we may end its session.
+/// Drops the slot, unless it belongs to another program or database. Waits until the reader has
+/// ended. The reader detects the end when it stores its position, or at once if its session may be
+/// terminated.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
     let name = || [names.slot.clone().into()];
@@ -417,8 +450,8 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
     }
 }
 
-/// What was passed is published: then the store's purge, replay and others know it. Page by page, by the primary key. Not what is recorded meanwhile, if the log is
-/// set up again.
+/// Passed messages are marked as published, for purge and replay of the store. Page by page, by the
+/// primary key. Messages recorded meanwhile are excluded, in case the log is set up again.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(
@@ -435,7 +468,7 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     Ok(())
 }
 
-/// Whether new messages are the log's. False without a table.
+/// Whether new messages are logged. False without a table.
 async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
@@ -453,7 +486,7 @@ mod tests {
 
     use super::*;
 
-    /// Who sets up a log tries again after an outage, and not after a wrong set-up.
+    /// An outage is retried, a wrong set-up is not.
     #[tokio::test]
     async fn an_outage_while_a_log_is_looked_at_is_no_wrong_set_up() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -1,4 +1,4 @@
-//! The replication slot, as the server shows it, and how it is made.
+//! The replication slot: its state on the server, and its creation.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, SetupProblem};
@@ -8,10 +8,9 @@ use super::failure::{failed, setup, sqlstate};
 use super::sql::{Names, statement};
 use super::{LogError, table};
 
-/// How long the creation of a slot waits for transactions that are open.
+/// How long the creation of a slot waits for open transactions.
 const WAITS: &str = "30s";
 
-/// The slot, as the server shows it.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) is_active: bool,
@@ -23,7 +22,7 @@ pub(crate) struct Slot {
     is_of_this_database: bool,
 }
 
-/// What could not be done if [`Slot::find`] fails, which is an outage and no wrong set-up.
+/// The context if [`Slot::find`] fails: an outage, not a wrong set-up.
 pub(crate) const NOT_FOUND_OUT: &str = "the slot could not be looked up";
 
 impl Slot {
@@ -52,7 +51,7 @@ impl Slot {
         row.and_then(|row| row.map(read).transpose())
     }
 
-    /// The server has given up the slot, because it kept too much or stood still for too long.
+    /// The server has invalidated the slot: it retained too much or was idle too long.
     pub(crate) fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
@@ -75,13 +74,13 @@ pub(crate) fn foreign_slot(names: &Names) -> String {
     )
 }
 
-/// Makes the slot. Waits until all transactions have ended that are open now.
+/// Creates the slot. Waits for the end of all open transactions.
 pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Result<Position, LogError> {
     let version: u32 = setting(db, "server_version_num")
         .await?
         .parse()
         .unwrap_or_default();
-    // From version 17 on, the slot follows to a standby server that takes over.
+    // From version 17 on, the slot is synchronized to a standby server for failover.
     let failover = if version >= 170_000 {
         ", false, false, true"
     } else {
@@ -91,7 +90,8 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         "SELECT (lsn - '0/0')::bigint AS position FROM pg_catalog.pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
         names.slot
     );
-    // A transaction, so that the time limit ends with it. It must not have written before the slot is made.
+    // A transaction, so that the time limit ends with it. It must not have written before the slot
+    // is created.
     let tx = table::begin(db)
         .await
         .map_err(failed("the replication slot could not be made"))?;
@@ -148,7 +148,7 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     }
 }
 
-/// A setting of the server; empty if it has none of this name.
+/// A server setting; empty if it does not exist.
 pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {
     let sql = "SELECT COALESCE(current_setting($1, true), '') AS value";
     let value = table::value(db, statement(sql, [name.into()])).await;

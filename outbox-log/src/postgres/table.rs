@@ -1,7 +1,7 @@
-//! What the relay of the log asks of the table, and what it writes there.
+//! Queries and writes of the log relay on the table.
 //!
-//! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those. Rows are found by the primary key, pending ones by
-//! the index `outbox_messages_pending`.
+//! Only `adopt` and `purge` lock rows, and only the rows that they change. Rows are found by the
+//! primary key, pending rows by the index `outbox_messages_pending`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,10 +18,12 @@ use uuid::Uuid;
 use super::failure::trouble;
 use super::sql::{LOGGED, Names, statement};
 
-/// Largest difference between the clocks of writers, who make the ids, and the database's, that a purge allows for.
+/// Maximum difference between the writers' clocks, which determine the ids, and the database's
+/// clock.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
-/// Writes a mark into the log, so that a reading gets to its position although nothing else is written. It is a commit of its own: a crash leaves nothing.
+/// Writes a marker into the WAL, so that a reading reaches its position without other writes.
+/// Commits on its own: a crash leaves nothing.
 pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreError> {
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
     let row = write(db, statement(sql, [])).await;
@@ -29,16 +31,18 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
         .map_err(trouble("the end of the log could not be asked for"))
 }
 
-/// One statement, so its answers are of one moment. Reads the blocks by their keys, the messages by their ids, and the index of the pending ones, at most
-/// [`PENDING_MAX`] and one. Ids are a subselect: a scan of the table, which PostgreSQL chooses while it knows nothing of a young one, would read a list of thousands
-/// anew for each row.
+/// One statement, so its answers are consistent. Reads blocks by their keys, messages by their ids,
+/// and the index of pending messages, at most [`PENDING_MAX`] plus one. The ids are a subselect:
+/// with missing statistics, PostgreSQL may scan the table, and would evaluate a list of thousands
+/// for each row.
 pub(crate) async fn look(
     db: &DatabaseConnection,
     names: &Names,
     request: LookRequest<'_>,
 ) -> Result<Look, StoreError> {
     let (messages, blocks, flood) = (&names.messages, &names.blocks, PENDING_MAX + 1);
-    // The aggregates that the table comes first for, the messages that it holds, and a row of its own for the rest.
+    // The aggregates with precedence in the table, the messages in the table, and one row for the
+    // rest.
     let sql = format!(
         "WITH asked AS (SELECT t COLLATE \"C\" AS t, i COLLATE \"C\" AS i FROM json_to_recordset($1::json) AS a(t text, i text)), \
          pending AS MATERIALIZED (SELECT aggregate_type, aggregate_id FROM {messages} WHERE status = 0 LIMIT {flood}) \
@@ -99,10 +103,11 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
     Ok(look)
 }
 
-/// A transaction in which each statement sees what was committed before it, locks that it waited for included, whatever the default of the role or database is.
+/// A READ COMMITTED transaction, independent of the default of role or database: each statement
+/// sees earlier commits, also after a lock wait.
 ///
-/// It begins in a task of its own, also if the caller is dropped meanwhile: sqlx 0.9.0 would return the connection to its pool inside the open transaction, and the
-/// next one that uses it would keep its locks without end.
+/// Begins in its own task, even if the caller is dropped: sqlx 0.9.0 would return the connection to
+/// its pool inside the open transaction, and the next user would keep its locks without limit.
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     let db = db.clone();
     let begun = tokio::spawn(async move {
@@ -114,8 +119,9 @@ pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction
         .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
-/// Runs one statement in a transaction of its own, and returns its rows. On a connection that the service left within a
-/// transaction, a statement without a transaction would be committed with that one, or never.
+/// Runs one statement in its own transaction and returns its rows. On a connection with an open
+/// transaction of the service, a plain statement would be committed with that transaction, or
+/// never.
 pub(crate) async fn write_all(
     db: &DatabaseConnection,
     statement: Statement,
@@ -135,23 +141,24 @@ pub(crate) async fn write(
     Ok(rows.into_iter().next())
 }
 
-/// A condition on a row of the table `outbox_log`: its position is of this server, and so are its ids of transactions.
+/// A condition on a row of `outbox_log`: its position and transaction ids belong to this server.
 pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
 
-/// Ages of transactions are compared up to here; their ids have 32 bits.
+/// Maximum compared age of transactions; their ids have 32 bits.
 const AGE_MAX: i32 = i32::MAX;
 
-/// The end of the log, behind every commit that the statement sees.
+/// The end of the WAL, after every commit visible to the statement.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Notes up to where messages are adopted, and then locks the rows that are still logged. Repeating it changes nothing. Both halves of the second statement see the
-/// table of one moment.
+/// Stores up to where messages are adopted, then locks the rows that are still logged. Idempotent.
+/// Both halves of the second statement see one snapshot.
 ///
-/// What the stored position has passed is decided, and stays as it is: an adoption of it is that of a reader that was replaced, or of a call that was given up, and
-/// is carried out late. Only the position of this server can be compared.
+/// Messages passed by the stored position are decided and stay unchanged: a late adoption comes
+/// from a replaced reader or a cancelled call. Only a position of this server is comparable.
 ///
-/// What is adopted was read from the log before, so it is before the end that is noted. The note is a transaction of its own: an adoption that waits for a row must
-/// not keep the reading from storing its position. A crash in between leaves a note that only makes a reading ask for more.
+/// Adopted messages were read from the log before, so they precede the stored end. The end has its
+/// own transaction: an adoption that waits for a row must not block the reading's checkpoint. A
+/// crash in between only makes a reading check more messages.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
@@ -194,16 +201,19 @@ fn transaction(text: &str) -> u64 {
     text.parse().unwrap_or_default()
 }
 
-/// Whether a transaction has ended for everybody, so that a row of it that is not there was deleted. The log tells the last 32 bits of its number; `ended`: every
-/// transaction with a smaller number has ended. A transaction of the log is younger than two billion others.
+/// Whether a transaction has ended for every session, so that a missing row was deleted. The log
+/// has the low 32 bits of its id; `ended`: every transaction with a smaller id has ended. A logged
+/// transaction is less than two billion transactions old.
 fn has_ended(transaction: u64, ended: u64) -> bool {
     let behind = (ended as u32).wrapping_sub(transaction as u32);
     behind != 0 && behind < 1 << 31
 }
 
-/// An id that names no time between 2024 and tomorrow was given by another program. If one exists, all ids are read.
+/// An id without a time between 2024 and tomorrow comes from another program. If one exists, all
+/// ids are read.
 ///
-/// Reads a page of ids in their order, which is roughly that of time, and deletes those of its rows that are logged, old enough, and passed by the position.
+/// Reads a page of ids in their order, roughly by time. Deletes logged rows that are old enough and
+/// passed by the position.
 pub(crate) async fn purge(
     db: &DatabaseConnection,
     names: &Names,
@@ -248,8 +258,10 @@ pub(crate) async fn purge(
         .map_err(trouble("logged messages could not be purged"))
 }
 
-/// Whether the stored position has passed the transaction that wrote a row. Ids of transactions are compared by their age, because they begin again after four
-/// billion. A row or a position that is more than two billion transactions old counts as not passed. Without a `passed_xid`, or on another server, none is passed.
+/// Whether the stored position has passed the transaction that wrote a row. Transaction ids are
+/// compared by age, because they wrap after four billion. A row or position more than two billion
+/// transactions old counts as not passed. Without a `passed_xid`, or on another server, no row is
+/// passed.
 pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     let (log, slot) = (&names.log, &names.slot);
     format!(
@@ -258,13 +270,14 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     )
 }
 
-/// As [`is_passed`], of a log that is on: then replaying and reconciling take a row. `outbox-sea-orm` has the same condition, for a log of any name.
+/// As [`is_passed`], for an active log: replay and reconcile then accept the row. `outbox-sea-orm`
+/// has the same condition, for a log of any name.
 pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
     format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")
 }
 
-/// The smallest id of version 7 that is made at a time.
+/// The smallest UUIDv7 of a time.
 pub(crate) fn first_id_of(time: OffsetDateTime) -> Uuid {
     let millis = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
     Uuid::from_u128(millis << 80)
@@ -274,12 +287,12 @@ pub(crate) fn found(row: Option<QueryResult>) -> Result<QueryResult, DbErr> {
     row.ok_or_else(|| DbErr::RecordNotFound("the server returned no row".to_owned()))
 }
 
-/// The only value that a statement returns, in the column `value`.
+/// The single value in the column `value`.
 pub(crate) async fn value<T: TryGetable>(db: &DatabaseConnection, statement: Statement) -> Result<T, DbErr> {
     found(db.query_one_raw(statement).await?)?.try_get("", "value")
 }
 
-/// A position that the statement returns as a `bigint`.
+/// A position returned as `bigint`.
 pub(crate) fn position(row: &QueryResult, column: &str) -> Result<Position, DbErr> {
     let position: i64 = row.try_get("", column)?;
     Ok(Position(u64::try_from(position).unwrap_or_default()))
@@ -289,7 +302,7 @@ fn ids(messages: &[Logged]) -> String {
     array(messages.iter().map(|message| message.id.as_uuid()))
 }
 
-/// An array literal.
+/// A PostgreSQL array literal.
 fn array(values: impl Iterator<Item = impl ToString>) -> String {
     let values: Vec<String> = values.map(|value| value.to_string()).collect();
     format!("{{{}}}", values.join(","))
@@ -306,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    /// The statements behind it would be part of a transaction that nobody ends.
+    /// Later statements would join a transaction that never ends.
     #[tokio::test]
     async fn a_begin_that_is_dropped_leaves_no_transaction_in_the_pool() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
@@ -328,7 +341,7 @@ mod tests {
                 })
                 .await;
             }
-            // Statements of their own have transactions of their own.
+            // Plain statements have their own transactions.
             let mut numbers = Vec::new();
             for _ in 0..2 {
                 let sql = "SELECT pg_current_xact_id()::text AS number";

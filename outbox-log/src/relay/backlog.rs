@@ -1,11 +1,14 @@
-//! What the relay of the log sees as its outbox: the messages that were read and are not decided.
+//! The log relay's outbox: read, undecided messages.
 //!
-//! Invariants: a message is handed out only if its aggregate is not blocked and has nothing pending
-//! in the table; it leaves the window only when it is decided. Nothing is written on the way of a
-//! message that is published at the first attempt, and nothing is asked of the table while it holds
-//! no exceptions. The reading ends only when the relay has given back all partitions, so when
-//! nothing is on its way. A crash at any await leaves messages that are logged, which come again,
-//! or pending, which the relay of the table publishes.
+//! Invariants:
+//!
+//! - A message is handed out only if its aggregate is not blocked and has nothing pending in the
+//!   table. It leaves the window only when it is decided.
+//! - A message published at the first attempt causes no write. The table is not queried while it
+//!   holds no exceptions.
+//! - The reading ends only after the relay has released all partitions, so nothing is in flight.
+//! - A crash at any await leaves messages that are logged and read again, or pending and published
+//!   by the table relay.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -30,20 +33,18 @@ use super::window::{Held, QuickMap, QuickSet};
 
 /// How long a fetch waits for the log before it returns nothing.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long an acquisition waits until the relay of the table agrees with other relays on the
-/// destination. The relay asks again after it.
+/// How long an acquisition waits until the table relay agrees with other relays on the destination.
+/// The relay retries afterwards.
 const AGREEING: Duration = Duration::from_millis(50);
-/// How soon the table is asked again for messages that cannot be seen in it yet.
+/// Interval of table queries for messages that are not visible in the table yet.
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
-/// How long a drain waits for what was committed before it and is not read yet.
+/// How long a drain waits for unread messages committed before it.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// The longest time that a fetch waits, without what it asks of the database.
+/// Bound on the wait of a fetch, without its database queries.
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
-/// The most messages of one aggregate that are handed out and not decided. The relay leaves longer
-/// lanes to the table.
+/// Bound on undecided messages of one aggregate in flight. The table takes longer lanes.
 const PER_AGGREGATE: usize = 256;
 
-/// The outbox of the relay of the log.
 pub(super) struct Undecided<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
@@ -51,11 +52,11 @@ pub(super) struct Undecided<L: MessageLog> {
     owned: Mutex<Owned>,
     offer: Mutex<Offer>,
     source: SecondSource,
-    /// The relay runs on, so a fetch waits for news. Otherwise it ends when everything is read.
+    /// The relay keeps running, so a fetch waits for news. Otherwise the relay ends when everything
+    /// is read.
     follows: bool,
 }
 
-/// The partitions that the relay owns. A reading serves them all.
 #[derive(Debug, Default)]
 struct Owned {
     /// The number of the reading.
@@ -106,8 +107,8 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// What may be handed out now, and whether there is nothing that is not in flight. `None`: the
-    /// table has to be worked off first.
+    /// Messages ready to publish, and whether all undecided messages are in flight. `None`: the
+    /// table must be processed first.
     async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
@@ -126,8 +127,7 @@ impl<L: MessageLog> Undecided<L> {
         )))
     }
 
-    /// Asks the table, if it can have something to say on these messages. Forgets those that it has
-    /// adopted.
+    /// Queries the table if it may affect these messages. Removes adopted messages from the window.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
         let doubtful: Vec<Logged> = candidates
             .iter()
@@ -160,11 +160,11 @@ impl<L: MessageLog> Undecided<L> {
         Ok(Some(look))
     }
 
-    /// The messages that may be published now, and those that the table is to adopt.
+    /// Messages to publish now, and messages for the table to adopt.
     ///
     /// The table adopts a message only after all earlier messages of its aggregate are decided.
-    /// Otherwise, after a crash, an earlier message would come from the log, and the relay of the
-    /// table would not wait for it.
+    /// Otherwise, after a crash, the log would return an earlier message, and the table relay would
+    /// not wait for it.
     fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
@@ -177,7 +177,7 @@ impl<L: MessageLog> Undecided<L> {
             ..candidate.row
         };
         if look.is_none() {
-            // Nothing is doubtful, delayed, or behind anything.
+            // Nothing is doubtful, delayed, or ordered after another message.
             fetched.due = candidates.messages.into_iter().map(aged).collect();
             return fetched;
         }
@@ -188,7 +188,7 @@ impl<L: MessageLog> Undecided<L> {
         let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
         for candidate in candidates.messages {
-            // If it has gone, the look has shown that it is the table's.
+            // A missing message belongs to the table.
             let Some(held) = window.get(candidate.logged.id) else {
                 continue;
             };
@@ -221,11 +221,9 @@ impl<L: MessageLog> Undecided<L> {
     }
 }
 
-/// Messages that may be handed out.
 #[derive(Default)]
 struct Candidates {
     messages: Vec<Candidate>,
-    /// There are more messages.
     more: bool,
 }
 
@@ -255,8 +253,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told
-    /// of one that is fit, and so it hands everything over.
+    /// The log is not shared, so each relay is alone. While this relay offers the log to others,
+    /// the engine sees a healthy peer and hands everything over.
     async fn announce(
         &self,
         _: OwnerId,
@@ -266,11 +264,10 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let fitness = announcement.fitness;
         let reads = self.readings.current().is_some();
         if self.follows {
-            // While another relay reads the log, the fitness of this relay's last reading proves
-            // nothing: two relays that both announce `ailing` keep their leases.
+            // While another relay reads the log, the fitness of this relay's last reading is
+            // outdated: two relays that both announce `ailing` keep their leases.
             let stands_by = !reads && self.shared.status().stands_by;
-            // Without the log it has nothing to try with, and nobody would hand over to a relay
-            // that tries.
+            // Without the log this relay cannot try, and no peer would hand over to a trying relay.
             let tries_nothing = !reads && fitness == Fitness::Trying;
             let told = (!stands_by && !tries_nothing).then(|| (fitness, announcement.trouble.clone()));
             self.source.announce(told);
@@ -287,8 +284,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Vec::new())
     }
 
-    /// The relay that reads has all partitions, and the others have none. The epoch is the number
-    /// of the reading.
+    /// The reading relay has all partitions, other relays have none. The epoch is the number of the
+    /// reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if lock(&self.offer).is_away() || !self.source.agrees_within(AGREEING).await {
             return Ok(Vec::new());
@@ -319,7 +316,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(leases.iter().filter(lasts).copied().collect())
     }
 
-    /// Partitions of which a message is on its way are given back later.
+    /// Partitions with messages in flight are released later.
     async fn release(&self, _: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let is_last = {
             let mut owned = lock(&self.owned);
@@ -342,8 +339,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
-    /// Waits for a while if there is nothing, so that a message is handed out as soon as it is
-    /// read. A drain waits for what was committed before it.
+    /// Waits a while for news, so that a message is handed out as soon as it is read. A drain waits
+    /// for messages committed before it.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let nothing_yet = || Fetched {
             more: true,
@@ -354,12 +351,12 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
-                // What this fetch returns would stand behind what is being adopted. The next one
-                // begins when that is done.
+                // The result would follow messages that are being adopted. The next fetch begins
+                // after the adoption.
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {
-                // The log was left to others while the fetch waited.
+                // The log was offered to others while the fetch waited.
                 return match lock(&self.owned).partitions.is_empty() {
                     true => Ok(Fetched::default()),
                     false => Err(error),
@@ -367,12 +364,12 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             }
             let news = self.shared.news.notified();
             tokio::pin!(news);
-            // Registered before the window is looked at, so that news in between are not missed.
+            // Registered before the window is checked, so that no news is missed.
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
             let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
-                // The table holds too many messages to know them all. They are published first, and
-                // not by a drain of the log.
+                // The table holds too many pending messages. They are published first, and not by a
+                // drain of the log.
                 if !self.follows {
                     return Err(StoreError::Database {
                         context: "the log cannot be drained",
@@ -383,8 +380,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                // The next fetch is where the relay waits for news. At a poll it would come to them
-                // late.
+                // The relay waits for news in its next fetch. A poll would be late.
                 return Ok(Fetched {
                     more: true,
                     ..fetched
@@ -399,8 +395,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                     return Ok(fetched);
                 }
             }
-            // Also if there are messages, all of which stand behind one that is not decided. Nobody
-            // tells when one can be seen.
+            // Also if all messages follow an undecided one. Visibility of a message in the table
+            // causes no news.
             let again = match is_empty {
                 true => until,
                 false => until.min(Instant::now() + UNSEEN_EVERY),
@@ -417,12 +413,12 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         }
     }
 
-    /// What waits is the table's.
+    /// Waiting messages belong to the table.
     async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         Ok(Fetched::default())
     }
 
-    /// Notes in memory what is published. The table adopts everything else.
+    /// Records published messages in memory. The table adopts all others.
     async fn settle(&self, _: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
         let published = settlements.iter().filter(is_published);
@@ -431,7 +427,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let ids: Vec<MessageId> = others.filter_map(|settlement| settlement.id).collect();
         if !ids.is_empty() {
-            // A reading that was replaced must not let the table adopt what its successor has
+            // A replaced reading must not let the table adopt messages that its successor has
             // published.
             self.readings.check()?;
             self.shared.adopt(&*self.log, &ids).await?;
@@ -447,7 +443,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.pauses().await
     }
 
-    /// What pauses held is the table's, whose relay finishes them.
+    /// Pauses belong to the table, whose relay finishes them.
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
         Ok(false)
     }

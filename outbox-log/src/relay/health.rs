@@ -16,7 +16,7 @@ pub struct LogHealthCheck {
 }
 
 impl LogHealthCheck {
-    /// The present health of both relays together. A relay that stands by is healthy.
+    /// The current health of both relays together. A standby relay is healthy.
     #[must_use]
     pub fn now(&self) -> Health {
         let status = self.status();
@@ -57,15 +57,15 @@ pub struct LogStatus {
     pub reads: bool,
     /// Another relay reads the log.
     pub stands_by: bool,
-    /// The position up to which all messages are decided, in the present reading.
+    /// The position up to which all messages are decided, in the current reading.
     pub decided: Position,
-    /// Number of undecided messages in memory.
+    /// Undecided messages in memory.
     pub undecided: usize,
     /// More than [`PENDING_MAX`](outbox_core::log::PENDING_MAX) messages are pending in the table.
     /// The relay of the log publishes nothing until the table has fewer.
     pub waits_for_table: bool,
-    /// How much of the database's disk the log keeps, by the last query.
+    /// Disk that the log retains on the database server, at the last query.
     pub retained: Option<Retained>,
-    /// The log keeps too much disk, so that the table adopts each read message.
+    /// The log retains too much disk, so the table adopts each read message.
     pub adopts: bool,
 }

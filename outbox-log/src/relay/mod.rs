@@ -1,43 +1,40 @@
-//! The log relay: publishes messages from the transaction log of the database instead of a scan of
+//! The log relay: publishes messages from the transaction log of the database instead of scanning
 //! the table.
 //!
-//! [`LogRelay`] runs two relays that share a publisher, joined by a [`SecondSource`]. The relay of
-//! the table works as a polling relay. The relay of the log publishes messages of a [`MessageLog`]
-//! with the same order, window and breaker. If its first attempt to publish a message fails, the
-//! relay of the table takes the message over.
+//! [`LogRelay`] runs two relays with one publisher, joined by a [`SecondSource`]. The table relay
+//! works as a polling relay. The relay of the log publishes messages of a [`MessageLog`] with the
+//! same order, window and breaker. If the first attempt fails, the table relay takes over the
+//! message.
 //!
 //! # Ownership of a message
 //!
-//! A message is recorded as *logged*, and belongs to the log until it is decided. A message is
-//! *decided* when the broker has confirmed it, or when the table has *adopted* it. An adopted
-//! message is pending: the relay of the table publishes, blocks, retries and buries it. The table
-//! adopts
+//! A new message is *logged*, and belongs to the log until it is decided. A message is *decided*
+//! when the broker has confirmed it, or when the table has *adopted* it. An adopted message is
+//! pending: the table relay publishes, blocks, retries or dead-letters it. The table adopts
 //!
-//! * delayed messages, and messages whose aggregate is blocked or has pending messages in the
-//!   table;
+//! * delayed messages, and messages whose aggregate is blocked or has pending messages;
 //! * failed messages;
-//! * every read message while the log keeps more disk than [`LogConfig::retained_max`].
+//! * every read message while the log retains more disk than [`LogConfig::retained_max`].
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! * **Nothing is lost.** The position passes a commit only when each message of the commit is
-//!   decided. An adoption is stored before its message counts as decided. If the log is lost, it
-//!   is recreated, and the table adopts each message that the lost log may not have returned
-//!   ([`MessageLog::open`]).
-//! * **Order.** The order of the log is the order of commits, and so of each aggregate. Pending
-//!   messages of an aggregate precede its messages in the log. A message is adopted only with all
-//!   earlier undecided messages of its aggregate, or if there are none. Not promised: the place
-//!   of a retried dead letter that halted nothing.
+//! * **No loss.** The position passes a commit only when each message of the commit is decided. An
+//!   adoption is stored before its message counts as decided. A lost log is recreated, and the
+//!   table adopts each message that the lost log may not have returned ([`MessageLog::open`]).
+//! * **Order.** The log has commit order, and so the order of each aggregate. Pending messages of
+//!   an aggregate precede its messages in the log. A message is adopted only together with all
+//!   earlier undecided messages of its aggregate. Not guaranteed: the place of a retried dead
+//!   letter that halted nothing.
 //! * **No write per published message.** The position is stored once a second.
-//! * **After a crash** the messages behind the stored position are published again, under the same
-//!   ids. Adopted messages are left to the table.
-//! * **One reader.** The database lets one reader at a time read the log. Other relays stand by,
-//!   and one of them takes over when the reader ends. A replaced reader publishes at most copies
-//!   in the same order, and adopts only messages that are still logged. When the reader detects
-//!   that its reading has ended, it publishes nothing more.
-//! * **A reader that cannot publish** for one lease time leaves the log for five seconds to relays
-//!   that stand by. If no relay takes the log, the reader resumes, and leaves it less and less
-//!   often, at last every ten minutes.
+//! * **After a crash** the messages after the stored position are published again, with the same
+//!   ids. Adopted messages belong to the table.
+//! * **One reader.** The database allows one reader of the log at a time. Other relays stand by,
+//!   and one takes over when the reader ends. A replaced reader publishes at most copies in the
+//!   same order, and adopts only messages that are still logged. When the reader detects that its
+//!   reading has ended, it stops publishing.
+//! * **A reader that cannot publish** for one lease time leaves the log for five seconds to standby
+//!   relays. If no relay takes the log, the reader resumes. The interval between such offers grows
+//!   to ten minutes.
 
 mod backlog;
 mod config;
@@ -70,7 +67,7 @@ pub use health::{LogHealthCheck, LogStatus};
 
 /// Publishes the messages of an outbox from the database's log, and adopted messages from its
 /// table. See [`relay`](crate::relay). Any number of log relays and polling relays may run; polling
-/// relays work on the table.
+/// relays process the table.
 pub struct LogRelay<S, L: MessageLog, P> {
     table: Relay<S, Arc<P>>,
     publisher: Arc<P>,
@@ -104,8 +101,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
 
     /// Replaces the configuration of both relays.
     ///
-    /// With [`Retention::Delete`], messages published from the log are kept for an hour, because a
-    /// delete per message would be a write per message.
+    /// With [`Retention::Delete`], messages published from the log are kept for an hour, because
+    /// deleting each message would be a write per message.
     #[must_use]
     pub fn with_config(mut self, config: RelayConfig) -> Self {
         self.health = HealthCheck::of(&config);
@@ -174,8 +171,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         Ok(table?.and(log?))
     }
 
-    /// As [`Relay::drain`]: publishes all messages that are due now. While another relay reads the
-    /// log, only pending messages of the table.
+    /// As [`Relay::drain`]: publishes all due messages. While another relay reads the log, only
+    /// pending messages of the table.
     ///
     /// # Errors
     ///

@@ -1,47 +1,44 @@
-//! When a relay that cannot publish leaves the log to others.
+//! When a relay that cannot publish offers the log to other relays.
 //!
-//! The database tells only whether a log is read, so a reader does not know whether another relay
-//! stands by. It offers the log therefore: it ends its reading, and stays away for a moment that is
-//! longer than those that stand by need to notice. If nobody took the log, it reads on, and waits
-//! longer with each offer before the next. So a log that is alone with its broker's outage is soon
-//! left where it is. It is pure but for the clock, and does no I/O.
+//! The database reports only whether a log is read, so a reader does not know about standby relays.
+//! It therefore offers the log: it ends its reading and stays away long enough for standby relays
+//! to detect it. If no relay takes the log, the reader resumes, and the next offer comes later.
+//! Pure except for the clock; no I/O.
 //!
-//! Invariants: only a relay that was ailing, and has not published since, stays away, and never for
-//! longer than [`AWAY`] or a lease. What it has offered it takes back only after [`AWAY`], even to
-//! try whether it can publish again. Not here: when a relay is ailing, see `outbox-core`.
+//! Invariants: only a relay that was ailing, and has not published since, stays away, at most for
+//! [`AWAY`] or a lease. It resumes only after [`AWAY`], even to try publishing.
 
 use std::time::Duration;
 
 use outbox_core::Fitness;
 use tokio::time::Instant;
 
-/// How long the reader stays away. Relays that stand by look each second.
+/// How long the reader stays away. Standby relays check each second.
 const AWAY: Duration = Duration::from_secs(5);
-/// The longest time between two offers.
+/// Maximum time between two offers.
 const OFFER_MAX: Duration = Duration::from_secs(600);
 
-/// What this relay leaves to others.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// What this relay last told of itself.
+    /// The last announced fitness.
     is_ailing: bool,
-    /// The reading is being ended.
+    /// The reading is ending.
     begins: bool,
-    /// Until then the log is offered to others.
+    /// The log is offered to other relays until then.
     away_until: Option<Instant>,
-    /// Another relay reads, and until then this one does not look whether it still does.
+    /// Another relay reads; the next check is not before then.
     looks_at: Option<Instant>,
     /// No offer before this.
     not_before: Option<Instant>,
     /// Offers since this relay was fit.
     offers: u32,
-    /// How long others wait for a relay that died.
+    /// How long other relays wait for a dead relay.
     patience: Duration,
 }
 
 impl Offer {
-    /// The relay tells its fitness. Returns true if the log is for others now. `patience` is how
-    /// long others wait for a relay that died.
+    /// Records the relay's fitness. Returns true if the log is now for other relays. `patience`:
+    /// how long other relays wait for a dead relay.
     pub(super) fn announced(&mut self, fitness: Fitness, reads: bool, patience: Duration) -> bool {
         if fitness != Fitness::Ailing {
             let offers = match fitness {
@@ -52,8 +49,7 @@ impl Offer {
             *self = Self {
                 offers,
                 not_before: self.not_before.filter(|_| offered),
-                // A trial that began at once would take the log back before those that stand by
-                // look.
+                // An immediate trial would take the log back before standby relays check.
                 away_until: self.away_until.filter(|_| offered),
                 ..Self::default()
             };
@@ -61,7 +57,7 @@ impl Offer {
         }
         (self.is_ailing, self.patience) = (true, patience);
         if self.begins && !reads {
-            // The reading ended by itself.
+            // The reading has failed.
             self.closed();
         }
         let may_offer = self.not_before.is_none_or(|at| at <= Instant::now());
@@ -85,15 +81,15 @@ impl Offer {
         self.offers = self.offers.saturating_add(1);
     }
 
-    /// Another relay reads. While this one is ailing, it looks again only after a while, so that
-    /// the log is first taken by relays that are not.
+    /// Another relay reads. While this relay is ailing, it checks again only after a while, so that
+    /// healthy relays take the log first.
     pub(super) fn taken(&mut self) {
         if self.is_ailing {
             self.looks_at = Some(Instant::now() + self.patience);
         }
     }
 
-    /// Whether the log is for others now.
+    /// Whether the log is for other relays now.
     pub(super) fn is_away(&self) -> bool {
         let now = Instant::now();
         [self.away_until, self.looks_at]
@@ -109,7 +105,6 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(15);
 
-    /// While nobody else takes the log, the reader leaves it ever more seldom.
     #[tokio::test(start_paused = true)]
     async fn offers_become_rare_and_end_with_the_first_success() {
         let mut offer = Offer::default();
@@ -130,7 +125,7 @@ mod tests {
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE), "at once again");
     }
 
-    /// One trial that fails is no reason to begin anew with short pauses.
+    /// One failed trial must not reset the pauses.
     #[tokio::test(start_paused = true)]
     async fn a_trial_waits_for_the_end_of_the_offer_and_does_not_end_the_pauses() {
         let mut offer = Offer::default();
@@ -147,7 +142,6 @@ mod tests {
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
     }
 
-    /// Whoever can publish needs no other relay.
     #[tokio::test(start_paused = true)]
     async fn a_success_ends_the_offer() {
         let mut offer = Offer::default();
@@ -156,7 +150,6 @@ mod tests {
         assert!(!offer.announced(Fitness::Fit, false, PATIENCE) && !offer.is_away());
     }
 
-    /// A relay that tries again looks at once whether the other one still reads.
     #[tokio::test(start_paused = true)]
     async fn a_trial_looks_whether_the_log_is_free() {
         let mut offer = Offer::default();
@@ -166,7 +159,7 @@ mod tests {
         assert!(!offer.announced(Fitness::Trying, false, PATIENCE) && !offer.is_away());
     }
 
-    /// The engine is told that the leases are lost, and releases nothing.
+    /// The engine has lost its leases, and releases nothing.
     #[tokio::test(start_paused = true)]
     async fn a_reading_that_ends_by_itself_during_an_offer_counts_as_left() {
         let mut offer = Offer::default();

@@ -1,8 +1,8 @@
-//! The opening of the log, which goes on if its caller is dropped: the next caller finds what came
-//! of it, because a relay waits for its leases only for a moment.
+//! Opens the log. The opening continues if its caller is dropped, and the next caller gets the
+//! result, because a relay waits only a moment for its leases.
 //!
-//! Invariant: an opened reader that nobody asks for keeps the log from other relays no longer than
-//! a lease would. Its relay may be waiting for an answer of the database, and not come back.
+//! Invariant: an unclaimed reader blocks other relays no longer than a lease. Its relay may hang in
+//! a database call and not return.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,15 +13,15 @@ use outbox_core::store::within;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
-/// How long it may take. A log that is made anew waits for transactions that are open.
+/// A recreated log waits for open transactions.
 const OPEN_MAX: Duration = Duration::from_secs(120);
 
 type Opened<R> = Result<Option<R>, StoreError>;
 
 pub(super) struct Opening<R> {
-    /// Held by the caller who waits for it.
+    /// Locked by the waiting caller.
     state: Arc<tokio::sync::Mutex<State<R>>>,
-    /// Ends it, whoever holds the lock.
+    /// Aborts the opening without `state`'s lock.
     ends: Mutex<Option<AbortHandle>>,
 }
 
@@ -43,8 +43,7 @@ impl<R: Send + 'static> Opening<R> {
         }
     }
 
-    /// What came of the opening that is under way, or of one that begins now. Nobody else gets it.
-    /// Cancel-safe.
+    /// The result of the current opening, or of a new one. Exactly one caller gets it. Cancel-safe.
     pub(super) async fn opened<F>(&self, kept_for: Duration, open: impl FnOnce() -> F) -> Opened<R>
     where
         F: Future<Output = Opened<R>> + Send + 'static,
@@ -75,7 +74,7 @@ impl<R: Send + 'static> Opening<R> {
         })
     }
 
-    /// Ends what is under way, and lets a reader go that was opened and that nobody has asked for.
+    /// Aborts an opening and drops an unclaimed reader.
     pub(super) fn end(&self) {
         self.abort();
         if let Ok(mut state) = self.state.try_lock() {
@@ -94,14 +93,13 @@ impl<R> Opening<R> {
 }
 
 impl<R> Drop for Opening<R> {
-    /// An opening that is left alone would take the log for a moment, and keep it from another
-    /// relay.
+    /// An abandoned opening would briefly take the log from another relay.
     fn drop(&mut self) {
         self.abort();
     }
 }
 
-/// Drops what an opening brought if nobody has asked for it meanwhile.
+/// Drops an unclaimed result.
 async fn let_go<R>(of: Weak<tokio::sync::Mutex<State<R>>>, number: u64, after: Duration) {
     sleep(after).await;
     let Some(state) = of.upgrade() else { return };
@@ -123,7 +121,7 @@ mod tests {
 
     const KEPT_FOR: Duration = Duration::from_secs(15);
 
-    /// A reader, which has the log until it is dropped.
+    /// A reader that holds the log until it is dropped.
     struct Reader(Arc<AtomicBool>);
 
     impl Drop for Reader {
@@ -142,7 +140,7 @@ mod tests {
     async fn a_reader_that_nobody_asks_for_lets_the_log_go() {
         let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
         let is_read = || reads.load(Ordering::SeqCst);
-        // The caller waits only for a moment.
+        // The caller waits only a moment.
         let moment = Duration::from_millis(100);
         let opened = timeout(moment, opening.opened(KEPT_FOR, || open(reads.clone())));
         assert!(opened.await.is_err());

@@ -1,9 +1,9 @@
-//! Reads the log in a task of its own, and stores the position.
+//! Reads the log in its own task, and stores the position.
 //!
-//! The log must be read, and its position stored, while the relay publishes and while it waits for
-//! a broker. Invariants: there is at most one reading; the window and the exceptions belong to it,
-//! and begin anew with it. A position is stored before the log is told of it, so a log that is
-//! ahead of the stored position is another log. Dropping [`Readings`] ends the task.
+//! The task reads and stores while the relay publishes or waits for a broker. Invariants: there is
+//! at most one reading; window and exceptions belong to it and start empty. A position is stored
+//! before the log receives it, so a log ahead of the stored position is another log. Dropping
+//! [`Readings`] ends the task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,27 +21,25 @@ use tokio_util::sync::CancellationToken;
 use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
-/// How often the database is asked how much of its disk the log keeps.
+/// Interval of the retained-disk query.
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
-/// How often the position is stored while it moves without messages: storing it is written to the
-/// log as well.
+/// Interval of storing the position while it moves without messages: storing writes WAL too.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
-/// How long a call of the database may take before the reading is given up.
+/// Bound on a database call before the reading fails.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// How long the end of a reading may take.
+/// Bound on the end of a reading.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
-/// What is taken from a log at a time, if it has so much at hand, and how many bytes of payloads.
+/// Maximum of messages and payload bytes taken from a log at a time.
 const AT_ONCE: usize = 64;
 const AT_ONCE_BYTES: usize = 256 << 10;
 
-/// The reading of this relay, if there is one.
 pub(super) struct Readings<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
     source: SecondSource,
     state: Mutex<Option<Reading>>,
     opening: Opening<L::Reader>,
-    /// The number of the last reading. Held while one is opened.
+    /// The number of the last reading. Locked while a reading is opened.
     last: tokio::sync::Mutex<i64>,
 }
 
@@ -72,14 +70,14 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// The number of the reading that is under way.
+    /// The number of the current reading.
     pub(super) fn current(&self) -> Option<i64> {
         let state = lock(&self.state);
         let reading = state.as_ref()?;
         (!reading.has_ended.load(Ordering::Acquire)).then_some(reading.number)
     }
 
-    /// Fails if no reading is under way.
+    /// Fails without a current reading.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self.current() {
             Some(_) => Ok(()),
@@ -93,8 +91,7 @@ impl<L: MessageLog> Readings<L> {
     /// Begins a reading unless there is one, and returns its number. Returns `None` if another
     /// relay reads.
     ///
-    /// Cancel-safe: a reader that is being opened is there for the next call, for as long as a
-    /// lease would last.
+    /// Cancel-safe: a reader being opened is kept for the next call, for up to the lease time.
     pub(super) async fn open(&self, lease_ttl: Duration) -> Result<Option<i64>, StoreError> {
         let mut last = self.last.lock().await;
         if let Some(current) = self.current() {
@@ -112,7 +109,7 @@ impl<L: MessageLog> Readings<L> {
             return Ok(None);
         };
         self.shared.window().begin(reader.adopted_to());
-        // What is adopted by an opening, a look that began before knows nothing of.
+        // A table query that began earlier does not include adoptions of the opening.
         self.shared.exceptions(Exceptions::adopts);
         *last += 1;
         *lock(&self.state) = Some(self.begin(reader, *last));
@@ -134,7 +131,7 @@ impl<L: MessageLog> Readings<L> {
         {
             let mut status = lock(&self.shared.status);
             (status.reads, status.stands_by) = (true, false);
-            // The next question shows both.
+            // The next query reports both.
             (status.retained, status.adopts) = (None, false);
         }
         self.shared.report();
@@ -163,7 +160,6 @@ impl<L: MessageLog> Readings<L> {
     }
 }
 
-/// A reading that is under way.
 struct Running<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
@@ -178,7 +174,7 @@ impl<L: MessageLog> Running<L> {
     async fn run(mut self, stop: CancellationToken, has_ended: Arc<AtomicBool>) {
         match self.read(&stop).await {
             Ok(()) => {
-                // What was decided last must not come again to the next reader.
+                // The next reader must not receive the last decided messages again.
                 if let Err(error) = self.checkpoint().await {
                     tracing::debug!(error = %describe(&error), "the position could not be stored");
                 }
@@ -201,15 +197,15 @@ impl<L: MessageLog> Running<L> {
         loop {
             let room = self.shared.room_left();
             tokio::select! {
-                // Not by chance, so that a simulation can repeat it. The position comes first: a
-                // log with much to give must not keep it from being stored.
+                // Biased, so that a simulation can repeat it. The checkpoint comes first: a busy
+                // log must not delay it.
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
                     self.shared.report();
-                    // However long that took, the log is read before the next time.
+                    // The log is read before the next checkpoint, however long this one took.
                     checkpoints.reset();
                 }
                 event = self.reader.next(), if room.is_some() => self.take(event?, room.unwrap_or_default())?,
@@ -218,8 +214,7 @@ impl<L: MessageLog> Running<L> {
         }
     }
 
-    /// Takes what the log has given, and what it has at hand, as far as there is room for messages
-    /// and bytes.
+    /// Takes the received and the available messages, as far as there is room.
     fn take(&mut self, first: LogEvent, room: (usize, usize)) -> Result<(), StoreError> {
         let (most, bytes_max) = (room.0.min(AT_ONCE), room.1.min(AT_ONCE_BYTES));
         let mut bytes = first.payload();
@@ -242,8 +237,8 @@ impl<L: MessageLog> Running<L> {
         ended
     }
 
-    /// Stores the position, if it has moved. A crash after the position is stored, and before the
-    /// log is told, only makes the log keep more.
+    /// Stores the position if it has moved. A crash between storing and confirming only makes the
+    /// log retain more.
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
@@ -257,15 +252,15 @@ impl<L: MessageLog> Running<L> {
         Ok(())
     }
 
-    /// The log must not fill the database's disk: while it keeps too much, the table adopts what
-    /// was read, and the log is freed.
+    /// The log must not fill the database's disk: while it retains too much, the table adopts read
+    /// messages, and the log is released.
     async fn watch_retained(&mut self) -> Result<(), StoreError> {
         if Instant::now() < self.retained_at {
             return Ok(());
         }
         let retained: Retained = answered(self.reader.retained()).await?;
         let max = self.shared.config.retained_max;
-        // A database that gives up a log earlier than that counts as well.
+        // The database may invalidate the log earlier than at `retained_max`.
         let adopts = retained.bytes > max || retained.safe.is_some_and(|safe| safe < retained.bytes / 4);
         let has_changed = {
             let mut status = lock(&self.shared.status);
@@ -285,7 +280,7 @@ impl<L: MessageLog> Running<L> {
             self.retained_at = Instant::now() + RETAINED_EVERY;
             return Ok(());
         }
-        // Asked again with the next checkpoint.
+        // Retried with the next checkpoint.
         let shared = self.shared.clone();
         let _turn = shared.turn.lock().await;
         let ids = shared.window().ids();
@@ -293,7 +288,7 @@ impl<L: MessageLog> Running<L> {
     }
 }
 
-/// A reading must not wait for ever for a connection that fell silent.
+/// A reading must not wait without limit for a silent connection.
 async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Result<R, StoreError> {
     within(
         CALL_MAX,

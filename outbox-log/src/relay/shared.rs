@@ -1,4 +1,4 @@
-//! What the relay of the log and its reading share: the window, and how the table adopts messages.
+//! State shared by the relay of the log and its reading: the window, and adoptions by the table.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use super::window::Window;
 use super::{LogConfig, LogStatus};
 use crate::telemetry;
 
-/// Messages that the table adopts at a time.
+/// Batch size of an adoption.
 const ADOPTED_MAX: usize = 500;
-/// How long an adoption waits for a message that others cannot see yet, and how often it asks.
+/// How long an adoption waits for a message that is not visible yet, and how often it checks.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const SEEN_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether the table can come first for any aggregate. While it cannot, it need not be asked.
+/// Whether the table may have precedence for any aggregate. If not, it is not queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceptions {
     pub(super) any: bool,
-    /// Raised when an adoption begins and when it ends: a look that began before knows nothing of
+    /// Increased when an adoption begins and when it ends: an earlier table query does not include
     /// it.
     pub(super) adoptions: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct Exceptions {
 impl Default for Exceptions {
     fn default() -> Self {
         Self {
-            // Nobody has looked yet.
+            // Not queried yet.
             any: true,
             adoptions: 0,
         }
@@ -44,13 +44,12 @@ impl Exceptions {
         self.adoptions += 1;
     }
 
-    /// The answer of a look that began after this many adoptions.
+    /// The result of a query that began after this many adoptions.
     pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
         self.any = any || self.adoptions != adoptions;
     }
 }
 
-/// What the relay of the log and its reading share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: LogConfig,
@@ -62,7 +61,7 @@ pub(super) struct Shared {
     /// Something was decided.
     pub(super) room: Notify,
     /// Held while messages are handed out, and while the table adopts everything: an earlier
-    /// message must not change hands in between.
+    /// message must not change its owner in between.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -95,13 +94,13 @@ impl Shared {
         let status = *lock(&self.status);
         LogStatus {
             decided,
-            // What an earlier reading has left comes again to the next.
+            // The next reading receives the undecided messages of an earlier one again.
             undecided: if status.reads { undecided } else { 0 },
             ..status
         }
     }
 
-    /// Shows how the log stands. Called when that changes, and with each checkpoint.
+    /// Reports the status. Called on changes, and with each checkpoint.
     pub(super) fn report(&self) {
         telemetry::report(&self.status());
     }
@@ -111,8 +110,7 @@ impl Shared {
         self.room.notify_one();
     }
 
-    /// Something left the window, so there is room for more, and what stood behind it may be handed
-    /// out.
+    /// Something left the window: there is room for more, and following messages may be handed out.
     pub(super) fn changed(&self) {
         self.room.notify_one();
         self.news.notify_waiters();
@@ -138,9 +136,9 @@ impl Shared {
         lock(&self.status).waits_for_table = waits;
     }
 
-    /// Lets the table adopt these messages, and those before them in their aggregates. A crash
-    /// before the answer leaves messages of which it is not known who has them; they come again,
-    /// and the table is asked.
+    /// Lets the table adopt these messages and earlier messages of their aggregates. A crash before
+    /// the answer leaves messages without a known owner; they are read again, and the table is
+    /// queried.
     pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
         let messages = self.window().doubt_with_earlier(ids);
         for messages in messages.chunks(ADOPTED_MAX) {
@@ -149,12 +147,12 @@ impl Shared {
             self.exceptions(Exceptions::adopts);
             adopted?;
         }
-        // The relay of the table may be asleep.
+        // The table relay may be asleep.
         wake::notify_remote();
         Ok(())
     }
 
-    /// In the order of the log: a message is adopted only when those before it are.
+    /// In log order: a message is adopted only after earlier ones.
     async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Logged]) -> Result<(), StoreError> {
         let until = Instant::now() + SEEN_WITHIN;
         let mut left: Vec<Logged> = messages.to_vec();
@@ -177,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// How many messages and bytes of payloads the window takes, or `None` if it is full.
+    /// The remaining messages and payload bytes of the window, or `None` if it is full.
     pub(super) fn room_left(&self) -> Option<(usize, usize)> {
         let window = self.window();
         let messages = self.config.window.saturating_sub(window.len());
@@ -198,15 +196,15 @@ impl Shared {
                 }
             }
         }
-        // The end of a transaction that is larger than the window is read only when its first
-        // messages are decided.
+        // The end of a transaction larger than the window is read only after its first messages are
+        // decided.
         if is_whole || self.room_left().is_none() {
             self.news.notify_waiters();
         }
     }
 }
 
-/// A lock whose state is whole even if a thread panicked while it held it.
+/// Ignores poisoning: the state is complete even if a thread panicked with the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,7 @@
-//! The messages that were read from the log and are not decided, and the position that follows from
-//! them.
+//! The undecided messages read from the log, and the resulting position.
 //!
-//! Invariant: [`Window::decided`] never passes a transaction of which a message is undecided, nor
-//! one whose end was not read. It is pure: it reads no clock, and does no I/O.
+//! Invariant: [`Window::decided`] never passes a transaction with an undecided message or without
+//! its end. Pure: no clock, no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -14,47 +13,44 @@ use foldhash::fast::RandomState;
 use outbox_core::log::{Logged, LoggedMessage, Position};
 use outbox_core::{Aggregate, MessageId};
 
-/// A map with a fast hash. The service chooses the keys, not a stranger.
+/// A map with a fast hash. Keys are chosen by the service, not by attackers.
 pub(super) type QuickMap<K, V> = HashMap<K, V, RandomState>;
 pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// In the order of the log. `None`: decided, behind one that is not; eight bytes each.
+    /// In log order. `None`: decided, after an undecided message; eight bytes each.
     messages: VecDeque<Option<Box<Held>>>,
-    /// Number of the first of them; each message has one, counted from 0.
+    /// Number of the first message. Messages are numbered from 0.
     first_message: u64,
-    /// Their numbers.
     numbers: QuickMap<MessageId, u64>,
     bytes: usize,
-    /// Transactions that are not passed, in the order of the log. The last one may have no end yet.
+    /// Transactions not passed yet, in log order. The last one may have no end yet.
     transactions: VecDeque<Transaction>,
-    /// The number of the first of them.
+    /// The number of the first transaction.
     first_transaction: u64,
     /// Up to where the log was read, and up to where everything is decided.
     read_to: Position,
     decided: Position,
-    /// As `decided`, without what holds no messages.
+    /// As `decided`, without transactions that hold no messages.
     decided_messages: Position,
-    /// What is read before this position may have been adopted in an earlier reading.
+    /// A message read before this position may have been adopted in an earlier reading.
     doubted_to: Position,
-    /// Messages that were published since the last checkpoint, and since the one before. They come
-    /// again if the reading is interrupted. By their ids: after a failover of the database, row ids
-    /// may be given once more. Not those that were adopted: after it, the database may have
-    /// forgotten that.
+    /// Messages published since the last checkpoint, and since the one before. They are read again
+    /// after an interruption. Identified by message id: after a database failover, row ids may be
+    /// reused. Adopted messages are excluded: a failover may have lost the adoption.
     published: [Vec<MessageId>; 2],
     known: Known,
 }
 
-/// Published messages of earlier readings, until this reading has come further.
+/// Published messages of earlier readings, until this reading has passed them.
 #[derive(Debug, Default)]
 struct Known {
     ids: QuickSet<MessageId>,
-    /// Up to where earlier readings have read whole transactions.
+    /// End of the last whole transaction of earlier readings.
     to: Position,
 }
 
-/// A message that is not decided.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) message: LoggedMessage,
@@ -71,8 +67,8 @@ struct Transaction {
 }
 
 impl Window {
-    /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to`
-    /// it may meet what was adopted.
+    /// Clears the window. A new reading begins after the stored position; before `adopted_to` it
+    /// may meet adopted messages.
     pub(super) fn begin(&mut self, adopted_to: Position) {
         let mut known = mem::take(&mut self.known);
         known.ids.extend(self.published.iter().flatten());
@@ -108,12 +104,12 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.has_messages = true;
         }
-        // A copy of a row, id and all: the first row decides both.
+        // A copy of a row with the same id: the first row decides both.
         if self.numbers.contains_key(&message.id) {
             return;
         }
         if self.known.ids.contains(&message.id) {
-            // So that the next reading knows it too, if the position does not pass it before.
+            // The next reading needs it too, if the position does not pass it before.
             self.published[0].push(message.id);
             return;
         }
@@ -132,7 +128,7 @@ impl Window {
         self.messages.push_back(Some(Box::new(held)));
     }
 
-    /// The end of the transaction whose messages came last.
+    /// The end of the current transaction.
     pub(super) fn commit(&mut self, end: Position) {
         self.read_to = self.read_to.max(end);
         let is_open = self.transactions.back().is_some_and(|last| last.end.is_none());
@@ -142,8 +138,7 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.end = Some(end);
         }
-        // An earlier reading may have published messages of one transaction whose end it had not
-        // read.
+        // An earlier reading may have published messages of one transaction whose end was not read.
         if is_open && end > self.known.to {
             self.known.ids = QuickSet::default();
         }
@@ -152,13 +147,13 @@ impl Window {
 
     /// The log holds nothing more up to here.
     pub(super) fn idle(&mut self, position: Position) {
-        // The database may tell its position while it sends a transaction.
+        // The database may report its position while it sends a transaction.
         if self.transactions.back().is_none_or(|last| last.end.is_some()) {
             self.commit(position);
         }
     }
 
-    /// The undecided messages in the order of the log.
+    /// The undecided messages in log order.
     pub(super) fn undecided(&self) -> impl Iterator<Item = &Held> {
         self.messages.iter().flatten().map(|held| &**held)
     }
@@ -168,19 +163,18 @@ impl Window {
         self.messages.get(index)?.as_deref()
     }
 
-    /// The place of a message among the messages.
     fn index(&self, number: u64) -> usize {
         usize::try_from(number - self.first_message).unwrap_or(usize::MAX)
     }
 
-    /// The broker has confirmed a message. Does nothing if it is not held.
+    /// The broker has confirmed a message. No effect if it is not held.
     pub(super) fn published(&mut self, id: MessageId) {
         if self.decide(id) {
             self.published[0].push(id);
         }
     }
 
-    /// The table has adopted a message. Does nothing if it is not held.
+    /// The table has adopted a message. No effect if it is not held.
     pub(super) fn adopted(&mut self, id: MessageId) {
         self.decide(id);
     }
@@ -207,11 +201,11 @@ impl Window {
         true
     }
 
-    /// An adoption begins of these messages, and of those before them in their aggregates: it is
-    /// not known any more whether they are the log's. Returns them, in the order of the log.
+    /// Starts an adoption of these messages and of earlier messages in their aggregates: until it
+    /// ends, their owner is unknown. Returns them in log order.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
-        // The last of them of each aggregate.
+        // The last requested message of each aggregate.
         let mut last: HashMap<Aggregate, u64> = HashMap::new();
         let numbered = asked.iter().filter_map(|id| self.numbers.get_key_value(id));
         for (id, number) in numbered {
@@ -235,13 +229,13 @@ impl Window {
         adopted
     }
 
-    /// The ids of all undecided messages, in the order of the log.
+    /// The ids of all undecided messages, in log order.
     pub(super) fn ids(&self) -> Vec<MessageId> {
         self.undecided().map(|held| held.message.id).collect()
     }
 
-    /// The table has told which of these messages are still the log's, and which it does not know
-    /// yet. The others are the table's, and so they are decided.
+    /// Applies the table's answer: which messages are still logged, and which are not visible yet.
+    /// All others belong to the table, so they are decided.
     pub(super) fn told(
         &mut self,
         asked: &[Logged],
@@ -263,8 +257,8 @@ impl Window {
         }
     }
 
-    /// Whether messages are decided behind the stored position, also those that were decided while
-    /// it was being stored.
+    /// Whether messages after the stored position are decided, including messages decided during
+    /// the last store.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }

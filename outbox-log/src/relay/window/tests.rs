@@ -84,8 +84,8 @@ fn an_idle_log_moves_the_position_only_behind_what_is_undecided() {
     assert_eq!(window.decided(), Position(60));
 }
 
-/// Otherwise it would be stored when the next message is decided, and come again after a crash
-/// until then.
+/// Otherwise the position would be stored only with the next decided message, and a crash until
+/// then would repeat messages.
 #[test]
 fn what_is_decided_while_the_position_is_being_stored_is_news() {
     let mut window = window(&[&[1], &[2]]);
@@ -137,7 +137,7 @@ fn what_the_table_has_adopted_is_decided() {
     assert_eq!(held(&window), [2, 4]);
 }
 
-/// The messages of one aggregate: an earlier one that stayed behind would be overtaken.
+/// Messages of one aggregate: an earlier, unadopted message would be overtaken.
 #[test]
 fn what_comes_before_an_adopted_message_is_adopted_with_it() {
     let mut window = Window::default();
@@ -175,8 +175,8 @@ fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
     assert_eq!(window.decided(), Position(30));
 }
 
-/// Without an end: a reading that comes further has read what was published of it, and needs not
-/// know it any longer.
+/// A reading that passes the end has read all published messages of the transaction, and can drop
+/// their ids.
 #[test]
 fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_again() {
     let mut window = window(&[&[1]]);
@@ -198,8 +198,7 @@ fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_aga
     assert_eq!(window.decided(), Position(20));
 }
 
-/// A replica that takes over may lack the adoption, and then the message is the log's again. The
-/// table is asked.
+/// A failover may lose the adoption, which makes the message logged again. The table is queried.
 #[test]
 fn what_was_adopted_before_an_interruption_is_doubtful_when_it_comes_again() {
     let mut window = window(&[&[1], &[2]]);
