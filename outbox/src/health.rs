@@ -1,14 +1,13 @@
-//! The health of all relays and inboxes of a process, as one answer.
-//!
-//! Not here: how a relay or an inbox rates its own health, see [`HealthCheck`] and [`InboxHealthCheck`].
+//! The combined health of all relays and inboxes of a process.
 
 use outbox_core::{Health, HealthCheck};
 use outbox_inbox::InboxHealthCheck;
 #[cfg(feature = "log")]
 use outbox_log::LogHealthCheck;
 
-/// The health of the relays and inboxes of a [`Runner`](crate::Runner), from [`Runner::health`](crate::Runner::health). Reading it never waits. All
-/// clones give the same answer.
+/// The health of the relays and inboxes of a [`Runner`](crate::Runner), from
+/// [`Runner::health`](crate::Runner::health). Reading it never waits. All clones return the same
+/// health.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunnerHealth {
@@ -22,8 +21,8 @@ pub struct RunnerHealth {
 }
 
 impl RunnerHealth {
-    /// The current health of all together: the worst of them ([`Health::together`]). Each
-    /// reason names its relay or inbox by number, counted from 1 in the order in which they were added.
+    /// The current combined health: the worst of all parts ([`Health::together`]). Each reason
+    /// names its relay or inbox by number, counted from 1 in the order in which they were added.
     #[must_use]
     pub fn now(&self) -> Health {
         let named = |kind| move |(index, health)| (format!("{kind} {}", index + 1), health);

@@ -1,6 +1,4 @@
-//! The relay and the inbox of a stream, made from a database and a connection.
-//!
-//! Not here: the stream itself and the two ends of it, see [`EventStream`](crate::nats::EventStream).
+//! Creates the relay and the inbox of a stream from a database and a connection.
 
 use outbox_core::Relay;
 use outbox_inbox::Inbox;
@@ -9,7 +7,8 @@ use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber};
 use outbox_sea_orm::SqlStore;
 use sea_orm::DatabaseConnection;
 
-/// Makes the relay and the inbox of an [`EventStream`], for tables with the default names. [`EventStream`] is the only type that implements it.
+/// Creates the relay and the inbox of an [`EventStream`], for tables with the default names.
+/// Implemented for [`EventStream`] only.
 ///
 /// ```no_run
 /// # use outbox::prelude::*;
@@ -24,19 +23,21 @@ use sea_orm::DatabaseConnection;
 /// # }
 /// ```
 pub trait EventStreamExt: sealed::Sealed {
-    /// A relay that publishes the messages of the outbox in `db` to this stream. Nothing is sent until it runs. Give it a connection pool of its own
-    /// (3 connections are enough), so that a busy service does not keep it waiting.
+    /// A relay that publishes the messages of the outbox in `db` to this stream. Nothing is sent
+    /// until it runs. Use a separate connection pool (3 connections are enough), so that a busy
+    /// service does not delay the relay.
     ///
-    /// It is short for `Relay::new(SqlStore::new(db), stream.publisher(client))`. Write that for other table names
-    /// ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or for settings of the publisher ([`PublisherConfig`](crate::nats::PublisherConfig)).
+    /// Equivalent to `Relay::new(SqlStore::new(db), stream.publisher(client))`. Use that form for
+    /// other table names ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or
+    /// publisher settings ([`PublisherConfig`](crate::nats::PublisherConfig)).
     #[must_use]
     fn relay(&self, db: DatabaseConnection, client: Client) -> Relay<SqlStore, JetStreamPublisher>;
 
-    /// An inbox that receives from this stream and runs the handlers that are linked into the program, with transactions in `db`. Nothing is received
-    /// until it runs.
+    /// An inbox that receives from this stream and runs the linked handlers, with transactions in
+    /// `db`. Nothing is received until it runs.
     ///
-    /// It is short for `Inbox::new(db, stream.subscriber(client))`. Write that for settings of the subscriber
-    /// ([`SubscriberConfig`](crate::nats::SubscriberConfig)).
+    /// Equivalent to `Inbox::new(db, stream.subscriber(client))`. Use that form for subscriber
+    /// settings ([`SubscriberConfig`](crate::nats::SubscriberConfig)).
     #[must_use]
     fn inbox(&self, db: DatabaseConnection, client: Client) -> Inbox<JetStreamSubscriber>;
 }

@@ -1,12 +1,18 @@
-//! Records the events of a service in the transaction of the change they report, publishes them in order, and lets each event take effect once.
+//! Records the events of a service in the transaction of the change they report, publishes them in
+//! order, and applies each event exactly once.
 //!
-//! Depend on this crate. It re-exports the crates that do the work and sets their features together. [`prelude`] holds the names that most programs
-//! import; [`migrate`] creates all tables.
+//! Depend on this crate. It re-exports the implementing crates and sets their features together.
+//! [`prelude`] holds the names that most programs import; [`migrate`] creates all tables.
 //!
-//! **Promised**: an event is stored if and only if its transaction commits, reaches the stream at least once and in the order of its aggregate, and takes
-//! effect once per consumer if the effect goes through the handler's transaction, while the inbox remembers it (15 days by default).
+//! **Guarantees**
 //!
-//! **Not promised**: one copy on the wire, order between aggregates, once outside the database.
+//! - An event is stored if and only if its transaction commits.
+//! - It reaches the stream at least once, in the order of its aggregate.
+//! - Its effect is applied once per consumer if the effect uses the handler's transaction, while
+//!   the inbox stores the message id (15 days by default).
+//!
+//! **Not guaranteed**: one copy on the wire, order between aggregates, effects outside the database
+//! exactly once.
 //!
 //! ```no_run
 //! use outbox::prelude::*;
@@ -85,36 +91,41 @@
 //! | you want | see |
 //! |---|---|
 //! | to start before database and broker | [`connect`], `EventStream::connect` |
-//! | errors that people can read | [`Failure`] |
+//! | readable errors | [`Failure`] |
 //! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
-//! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](fn@crate::sea_orm::record) |
-//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats`; both together: `EventStreamExt` |
+//! | to save a model with its events | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents) |
+//! | to record events alone | [`record`](fn@crate::sea_orm::record) |
+//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
+//! | to create relay and inbox of a stream | `EventStreamExt` |
 //! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
-//! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
+//! | to run everything, with probes | [`Runner`], [`RunnerHealth`] |
 //! | the tables | [`migrate`], [`migrations`] |
-//! | to decide about dead letters | [`OutboxAudit`](crate::core::OutboxAudit) (relay), [`DeadLetters`](inbox::DeadLetters) (consumers) |
+//! | to process dead letters of a relay | [`OutboxAudit`](crate::core::OutboxAudit) |
+//! | to process dead letters of consumers | [`DeadLetters`](inbox::DeadLetters) |
 //! | to test a service | module `testing` (feature `testing`) |
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
 //! | `nats` (default) | JetStream, module `nats` |
-//! | `log` | the log relay, which publishes from the transaction log of the database (with `postgres`): module `log` |
-//! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
-//! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::redis` |
+//! | `log` | the log relay, which reads the transaction log (with `postgres`): module `log` |
+//! | `http` | idempotent requests with `Idempotency-Key` for axum: `inbox::http` |
+//! | `redis`, `redis-tls` | deduplication for effects outside the database, `inbox::redis` |
 //! | `cbor` | payloads in CBOR, `#[domain_event(codec = Cbor)]` |
 //! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
-//! | `testing` | a database in a file, a broker in memory, and a harness for handlers: module `testing` |
+//! | `testing` | a file database, an in-memory broker, a harness for handlers: module `testing` |
 //!
-//! No database is on by default, so that nobody builds an unused driver. Choose TLS and the async runtime of the database where you depend on SeaORM,
-//! for example with its feature `runtime-tokio-rustls`.
+//! No database is enabled by default, to avoid building unused drivers. Choose TLS and the async
+//! runtime of the database in your dependency on SeaORM, for example with its feature
+//! `runtime-tokio-rustls`.
 //!
-//! To turn a path of a single crate into a path of this one, replace its first `_` by `::`: `outbox_core::Relay` is `outbox::core::Relay`. The guide
-//! and the documentation of the single crates show the paths of the single crates. Import modules by name: `use outbox::*` would import a `core` that
-//! collides with Rust's own.
+//! The guide and the documentation of the single crates use the paths of the single crates. To
+//! convert a path, replace its first `_` by `::`: `outbox_core::Relay` is `outbox::core::Relay`.
+//! Import modules by name: `use outbox::*` would import a `core` that collides with Rust's own.
 //!
-//! The macros find this crate also when it is renamed in `Cargo.toml`. If `Cargo.toml` also names `outbox-core` or `outbox-inbox`, generated code uses that
-//! crate. Where it is only a development or optional dependency, write `#[domain_event(crate = outbox::core)]` and
+//! The macros find this crate even if it is renamed in `Cargo.toml`. If `Cargo.toml` also names
+//! `outbox-core` or `outbox-inbox`, generated code uses that crate. If that crate is only a
+//! development or optional dependency, write `#[domain_event(crate = outbox::core)]` and
 //! `#[idempotent_handler(…, crate = outbox::inbox)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
@@ -131,7 +142,7 @@ pub mod testing;
 pub use health::RunnerHealth;
 #[cfg(feature = "nats")]
 pub use jetstream::EventStreamExt;
-/// Any error, printed for people: the error type of a `main`.
+/// Any error, with a readable text: the error type of a `main`.
 #[doc(inline)]
 pub use outbox_core::Failure;
 /// Opens a connection pool, and waits for its database.
@@ -142,7 +153,7 @@ pub use runner::{RunError, RunReport, Runner};
 pub use tables::migrations;
 pub use tables::{migrate, migrate_with};
 
-/// Events, messages, the relay, and the seams to stores and brokers.
+/// Events, messages, the relay, and the traits of stores and brokers.
 #[doc(inline)]
 pub use outbox_core as core;
 /// Handlers that take effect exactly once.

@@ -1,7 +1,8 @@
 //! Runs the relays and inboxes of a process together until a shutdown.
 //!
-//! Invariants: each relay and each inbox runs in its own task, so none waits for another's work. When one of them fails, panics or is cancelled, the
-//! others shut down as on a signal, and the first failure is the result. Not here: their health, see [`RunnerHealth`].
+//! Invariants: each relay and each inbox runs in its own task, so none waits for another. When one
+//! fails, panics or is cancelled, the others shut down as on a signal, and the first failure is the
+//! result.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,7 +54,7 @@ pub struct RunReport {
     pub inboxes: Vec<InboxReport>,
 }
 
-/// Why a [`Runner`] ended without being asked to.
+/// Why a [`Runner`] ended without a shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -66,12 +67,12 @@ pub enum RunError {
     /// The runner has neither a relay nor an inbox.
     #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
     Empty,
-    /// A relay or an inbox panicked, in the application's code that it calls or through a bug of this library. The panic message is on standard
-    /// error.
+    /// A relay or an inbox panicked, in the application's code or because of a bug in this library.
+    /// The panic message is on standard error.
     #[error("a relay or an inbox panicked; its text stands in the standard error")]
     Panicked,
-    /// The Tokio runtime shut down first and cancelled the task of a relay or an inbox. The effect is that of a crash: nothing is lost, but leases
-    /// must run out, and messages in flight are delivered again.
+    /// The Tokio runtime shut down first and cancelled the task of a relay or an inbox. The effect
+    /// is a crash: nothing is lost, but leases must expire, and messages in flight are redelivered.
     #[error(
         "the runtime ended before its relays and inboxes; wait for `Runner::run` before the runtime is dropped"
     )]
@@ -120,32 +121,35 @@ impl Runner {
         self
     }
 
-    /// The health of the relays and inboxes added so far. Call it before [`Self::run`], and query the returned value from anywhere while they run,
-    /// for example from the probes of a web server as in [`Inbox::health`].
+    /// The health of the relays and inboxes added so far. Call it before [`Self::run`], and read
+    /// the returned value while they run, for example in the probes of a web server as in
+    /// [`Inbox::health`].
     #[must_use]
     pub fn health(&self) -> RunnerHealth {
         self.health.clone()
     }
 
-    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in flight, each within its own `shutdown_timeout`; the
-    /// log says what is waited for. A second signal ends the waiting: what runs is rolled back and given back
-    /// ([`shutdown::hurry`](outbox_core::shutdown::hurry)).
-    /// Call it once per program: from then on these signals no longer end the process.
+    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in
+    /// flight, each within its own `shutdown_timeout`; the pending parts are logged. A second
+    /// signal ends the wait: running work is rolled back and released
+    /// ([`shutdown::hurry`](outbox_core::shutdown::hurry)). Call it once per program: from then on
+    /// these signals no longer end the process.
     ///
     /// # Errors
     ///
-    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. After the first failure the others shut down: their reports are lost, and
-    /// their own failures are logged.
+    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. After the first failure
+    /// the others shut down: their reports are lost, and their own failures are logged.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future is like a crash: nothing is lost, but leases must run out, and messages in flight are delivered again.
+    /// Dropping the future is like a crash: nothing is lost, but leases must expire, and messages
+    /// in flight are redelivered.
     pub async fn run(self) -> Result<RunReport, RunError> {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// Like [`Self::run`], but runs until `shutdown` is cancelled. When it ends for any other reason, it cancels `shutdown` itself, so that a server
-    /// beside it ends too:
+    /// Like [`Self::run`], but runs until `shutdown` is cancelled. If it ends for another reason,
+    /// it cancels `shutdown` itself, so that a concurrent server ends too:
     ///
     /// ```no_run
     /// # async fn run(runner: outbox::Runner, server: impl Future<Output = std::io::Result<()>>) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,27 +1,30 @@
 //! Creates the tables of outbox and inbox together.
 //!
-//! Invariant: the outbox tables come first, because handlers may record events. Not here: SQL for database administrators, see `docs/sql`.
+//! Invariant: the outbox tables come first, because handlers may record events.
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};
 #[cfg(feature = "migrator")]
 use sea_orm_migration::MigrationTrait;
 
-/// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start: what is there already stays as it is.
+/// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start:
+/// existing tables and rows stay.
 ///
-/// Several processes may call it at once. One of them migrates under a lock in the database while the others wait. The tables `outbox_migrations` and
-/// `inbox_migrations` record the applied migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use `migrations` (feature
-/// `migrator`) instead, but not both ways in one database.
+/// Several processes may call it at once. One of them migrates under a database lock while the
+/// others wait. The tables `outbox_migrations` and `inbox_migrations` record the applied
+/// migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use
+/// `migrations` (feature `migrator`) instead, but not both in one database.
 ///
 /// # Errors
 ///
-/// The database's error. The outbox is migrated before the inbox, so the outbox may be complete when the inbox fails. On PostgreSQL and SQLite the
-/// failed part changes nothing; on MySQL some of its tables may remain. Calling again continues in every case.
+/// The database's error. The outbox is migrated before the inbox, so the outbox may be complete
+/// when the inbox fails. On PostgreSQL and SQLite the failed part changes nothing; on MySQL some of
+/// its tables may remain. Calling again continues in every case.
 ///
 /// # Cancellation
 ///
-/// Dropping the future stops nothing that has begun: the part in progress runs to its end in its own task. The other part may not begin. Calling
-/// again continues.
+/// Dropping the future does not stop the current part: it runs to its end in its own task. The
+/// other part may not begin. Calling again continues.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }
@@ -40,7 +43,8 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
     outbox_inbox::migration::migrate_with(db, names).await
 }
 
-/// The migrations of outbox and inbox, for the application's own migrator, which records them in `seaql_migrations`. Needs the feature `migrator`.
+/// The migrations of outbox and inbox, for the application's own migrator, which records them in
+/// `seaql_migrations`. Needs the feature `migrator`.
 ///
 /// They depend on no other migrations. Their names start with `outbox_` and `inbox_`.
 ///

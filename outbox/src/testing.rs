@@ -1,7 +1,9 @@
-//! Support for the tests and examples of a service: a database per test, a broker in memory, and a harness for handlers.
+//! Support for the tests and examples of a service: a database per test, an in-memory broker, and a
+//! harness for handlers.
 //!
-//! Tests can read back and compare recorded, published and handled messages. Only the broker is simulated: tables, statements, relay and inbox are
-//! those of production. Needs the feature `testing`, and `sqlite` for [`TestDatabase`].
+//! Tests can read and compare recorded, published and handled messages. Only the broker is
+//! simulated: tables, statements, relay and inbox are the production code. Needs the feature
+//! `testing`, and `sqlite` for [`TestDatabase`].
 
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
@@ -17,9 +19,11 @@ mod database {
     use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbErr};
     use tempfile::TempDir;
 
-    /// A SQLite database in its own temporary file, with the tables of outbox and inbox. Dropping the value deletes the file.
+    /// A SQLite database in its own temporary file, with the tables of outbox and inbox. Dropping
+    /// the value deletes the file.
     ///
-    /// It is a file because each connection to `sqlite::memory:` opens a separate database: a relay with its own pool would find no tables there.
+    /// It is a file because each connection to `sqlite::memory:` opens a separate database: a relay
+    /// with its own pool would find no tables there.
     ///
     /// ```
     /// # use outbox::testing::TestDatabase;
@@ -35,18 +39,20 @@ mod database {
     }
 
     impl TestDatabase {
-        /// Creates the file in the system's temporary folder, and the tables in it.
+        /// Creates the file in the system's temporary folder, with the tables.
         ///
         /// # Errors
         ///
-        /// The error if the file or the tables cannot be created.
+        /// If the file or the tables cannot be created.
         pub async fn create() -> Result<Self, DbErr> {
             Self::create_with(&TableNames::new()).await
         }
 
-        /// As [`Self::create`], with other table names. SQLite has no schemas, so give a service that has one its prefix alone in tests.
+        /// As [`Self::create`], with other table names. SQLite has no schemas, so a service with a
+        /// schema uses only its prefix in tests.
         ///
-        /// The default names then stay unused, as in the service: an event that a test records in a transaction of SeaORM's own is refused there too.
+        /// The default tables are then missing, as in the service: recording in a plain SeaORM
+        /// transaction is rejected there too.
         ///
         /// ```standalone_crate
         /// # use serde::{Deserialize, Serialize};
@@ -85,18 +91,20 @@ mod database {
                 folder: tempfile::tempdir().map_err(no_folder)?,
             };
             let db = database.connect().await?;
-            // The setting persists in the file. With it, readers and the writer do not wait for each other.
+            // The setting persists in the file. With it, readers and the writer do not wait for
+            // each other.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
             crate::migrate_with(&db, names).await?;
             db.close().await?;
             Ok(database)
         }
 
-        /// Opens a pool of at most ten connections. Give the service one pool and each relay another.
+        /// Opens a pool of at most ten connections. Use one pool for the service and another for
+        /// each relay.
         ///
         /// # Errors
         ///
-        /// The error if the file cannot be opened, for example because it was deleted.
+        /// If the file cannot be opened, for example because it was deleted.
         pub async fn connect(&self) -> Result<DatabaseConnection, DbErr> {
             let file = self.folder.path().join("test.db");
             let mut options = ConnectOptions::new(format!("sqlite://{}?mode=rwc", file.display()));

@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: starts a database and a broker, builds the program `bench` in release mode,
-//! and runs it.
+//! `cargo xtask bench`: starts a database and a broker, and runs the program `bench` in release
+//! mode.
 //!
-//! With `--json` only the list of figures reaches the standard output. `docs/performance.md`
+//! With `--json` only the list of figures is printed to standard output. `docs/performance.md`
 //! explains the figures.
 
 use std::path::PathBuf;
@@ -64,7 +64,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     process::run(command.args(&options.arguments))
 }
 
-/// Whether `--only` is absent or names the group.
 fn is_chosen(arguments: &[String], group: &str) -> bool {
     let at = |word: &String| word == "--only" || word.starts_with("--only=");
     let Some(at) = arguments.iter().position(at) else {

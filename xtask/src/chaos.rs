@@ -1,7 +1,5 @@
-//! `cargo xtask chaos`: starts a database and a broker, builds the program `chaos` in release mode,
-//! and runs it.
-//!
-//! It takes minutes, so it is no test. The program injects the faults and checks the result.
+//! `cargo xtask chaos`: starts a database and a broker, and runs the program `chaos` in release
+//! mode, for minutes. The program injects the faults and checks the result.
 
 use std::process::ExitCode;
 
@@ -28,7 +26,6 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// The server of the database, if it needs one.
 fn backend(what: &str, database: &str) -> Result<Option<Backend>> {
     match (database, what) {
         ("postgres", "log") => Ok(Some(Backend::PostgresProgram)),

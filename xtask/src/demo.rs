@@ -1,7 +1,7 @@
-//! `cargo xtask demo`: starts a database and a broker, then the demo program, and forwards its exit
+//! `cargo xtask demo`: starts a database and a broker, runs the demo program, and returns its exit
 //! status.
 //!
-//! With `--json` only the final object of the demo reaches the standard output.
+//! With `--json` only the demo's final object is printed to standard output.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -63,11 +63,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         command.arg(option).arg(services.url(backend)?);
     }
     command.arg("--work-dir").arg(&work).args(passed_on(options));
-    // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
+    // In the foreground: the demo uses the terminal and gets Ctrl-C too.
     let status = process::run(&mut command)?;
     let logs = work.join("logs");
     if status != ExitCode::SUCCESS && logs.exists() {
-        // The folder of the demo is removed; this copy replaces the logs of an earlier run.
+        // The demo's folder is removed; this copy replaces the logs of an earlier run.
         let kept = workspace.target_directory.join("xtask/demo-logs");
         fs::remove_dir_all(&kept).ok();
         fs::create_dir_all(workspace.target_directory.join("xtask"))?;
@@ -77,7 +77,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// The servers of the demo.
 fn wanted(options: &Options) -> Result<Vec<Backend>> {
     let (relay, database) = (options.relay.as_str(), options.database.as_str());
     let database = match (relay, database) {
@@ -91,7 +90,6 @@ fn wanted(options: &Options) -> Result<Vec<Backend>> {
     Ok(database.into_iter().chain(broker).collect())
 }
 
-/// The options that the demo program has too.
 fn passed_on(options: &Options) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: &OsStr| arguments.extend([name.into(), value.into()]);

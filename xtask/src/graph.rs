@@ -1,15 +1,15 @@
 //! The allowed dependencies between crates: the layers of the architecture, as a check.
 //!
-//! Normal and build dependencies count; dependencies of tests do not reach users. A crate that is
-//! not listed is an error too.
+//! Normal and build dependencies count; test dependencies do not reach users. An unlisted crate is
+//! an error.
 
 use crate::workspace::Package;
 
-/// Every crate, with the crates of this workspace that it may depend on.
+/// Every crate, with the workspace crates that it may depend on.
 const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
     ("outbox-core", "outbox-macros"),
-    // The test kit: in-memory implementations of the seams, and the suites that every implementation runs.
+    // The test kit: in-memory implementations of the traits, and the conformance suites.
     ("outbox-testing", "outbox-core"),
     ("outbox-sea-orm", "outbox-core outbox-testing"),
     ("outbox-nats", "outbox-core"),
@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "outbox",
         "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-testing",
     ),
-    // Read models for operators: over the seams of the core, and over the tables of inboxes.
+    // Read models for operators.
     ("outbox-admin", "outbox-core outbox-inbox"),
     ("outbox-cli", "outbox outbox-admin"),
     (
@@ -30,7 +30,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "outbox-stress",
         "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers outbox-testing",
     ),
-    // Private servers for tests and chaos.
     ("outbox-test-servers", "outbox-testing"),
     ("xtask", ""),
 ];
@@ -45,7 +44,6 @@ const BANNED: &[(&str, &str)] = &[
     ("outbox-inbox", "async-nats"),
 ];
 
-/// One sentence for each edge that should not be there.
 pub(crate) fn problems(packages: &[Package]) -> Vec<String> {
     let members: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     packages
@@ -84,7 +82,7 @@ fn problems_of(package: &Package, members: &[&str]) -> Vec<String> {
     problems
 }
 
-/// `sqlx-core` is sqlx, `sqlxmq` is something else.
+/// `sqlx-core` belongs to sqlx, `sqlxmq` does not.
 fn is_family(dependency: &str, family: &str) -> bool {
     let rest = dependency.strip_prefix(family);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

@@ -1,15 +1,13 @@
-//! Reads the output of cargo's test harnesses: counts, messages of failed tests, and tests that do
-//! not end.
+//! Parses the output of cargo's test harnesses: counts, failures, and tests that hang.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long a harness may print nothing while its tests run. The slowest test takes three minutes.
+/// Time limit without output. The slowest test takes three minutes.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
-/// Lines that are kept of one failed test: the message of a panic comes first.
+/// Bound on stored lines of a failed test: the panic message comes first.
 const LINES_MAX: usize = 20;
-/// The start of a line in the log of skips if nothing was left out: the promise does not apply to
-/// the back end.
+/// Prefix in the skip log: the guarantee does not apply to the back end.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
 #[derive(Debug, Default)]
@@ -17,13 +15,9 @@ pub(crate) struct Output {
     passed: usize,
     pub(crate) failed: usize,
     ignored: usize,
-    /// Whether a harness has begun and not ended.
     running: bool,
-    /// Unfinished tests that the harness has reported as slow.
     slow: BTreeSet<String>,
-    /// Messages of failed tests, repeated at the end of the run.
     pub(crate) failures: Vec<String>,
-    /// Lines of the present failed test.
     inside: Option<usize>,
 }
 
@@ -59,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Reads a result such as `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out;
+    /// Parses a result such as `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out;
     /// finished in 1.00s`.
     fn count(&mut self, result: &str) {
         for count in result.split([';', '.']) {
@@ -72,13 +66,11 @@ impl Output {
         }
     }
 
-    /// How long the next line may take. `None` while cargo compiles, which is as slow as the
-    /// machine.
+    /// Time limit for the next line. `None` while cargo compiles.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.running.then_some(SILENCE)
     }
 
-    /// Why the run was stopped, after a silence that was too long.
     pub(crate) fn silence(&self) -> String {
         let minutes = SILENCE.as_secs() / 60;
         format!(
@@ -87,7 +79,6 @@ impl Output {
         )
     }
 
-    /// The lines at the end of the run, given the log of skips.
     pub(crate) fn closing_lines(&self, log: &str) -> Vec<String> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for line in log.lines().map(str::trim).filter(|line| !line.is_empty()) {

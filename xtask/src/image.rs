@@ -1,5 +1,5 @@
-//! `cargo xtask image`: builds the static program as the Containerfile of the relay does, and runs
-//! it in a root that holds nothing else.
+//! `cargo xtask image`: builds the static program as the relay's Containerfile does, and runs it in
+//! an empty root.
 //!
 //! The root has the program, its configuration and `/etc/hosts`. A relay publishes a message and
 //! shuts down. Not tested: a container engine, the base image of the build, TLS, and name servers.
@@ -29,14 +29,12 @@ pub(crate) struct Options {
     build: bool,
 }
 
-/// A loaded machine answers within this time.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The start of the relay, as the Containerfile has it.
+/// The start of the relay, as in the Containerfile.
 const PROGRAM: &str = "/usr/local/bin/outbox";
 const CONFIG: &str = "/etc/outbox/outbox.toml";
 const USER: &str = "65532:65532";
-/// The options of the build, besides the target.
 const BUILD: [&str; 4] = ["--release", "--locked", "--features", "mimalloc"];
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -95,8 +93,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the program as the Containerfile does, and returns its path. It needs nothing of the
-/// system.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     installed("musl-gcc", "musl-tools")?;
     let target = format!("{ARCH}-unknown-linux-musl");
@@ -111,7 +107,6 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Copies the program into the root of the image.
 fn add(program: &Path, root: &Path) -> Result<()> {
     let path = root.join(PROGRAM.trim_start_matches('/'));
     fs::create_dir_all(path.with_file_name(""))?;
@@ -119,10 +114,9 @@ fn add(program: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A command of the program, with this folder as its root.
 fn in_root(root: &Path, words: &[&str]) -> Command {
-    // The kernel does not end a program of another user with this task, so it has a time limit.
-    // Without `--foreground`, signals would arrive twice, and a second one ends the relay at once.
+    // The kernel does not kill a program of another user with this task, so it has a time limit.
+    // Without `--foreground`, signals would arrive twice, and the second ends the relay at once.
     let mut command = tied("timeout");
     command.args(["--foreground", "900"]);
     match rustix::process::geteuid().is_root() {

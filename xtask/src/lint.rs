@@ -1,7 +1,7 @@
-//! `cargo xtask lint`: everything that can be checked without running a test.
+//! `cargo xtask lint`: all checks that run no test.
 //!
-//! A failing step does not stop the others: one run shows all there is to repair. No compiler flag
-//! is set through the environment, since that would rebuild every dependency.
+//! A failing step does not stop the others. No compiler flag is set through the environment,
+//! because that would rebuild every dependency.
 
 use std::env;
 use std::path::PathBuf;
@@ -17,7 +17,6 @@ use crate::{graph, tidy};
 /// Building cargo-deny takes minutes, so it happens only if this is set to 1.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
 
-/// Runs cargo for each feature of each package. The versions of all tools are pinned.
 const HACK: &str = "cargo-hack@0.6.46";
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -39,7 +38,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let cargo = |words: &str| {
         let mut command = cargo_command();
         command.args(words.split(' ')).current_dir(&workspace.root);
-        // Only rustdoc reads this.
+        // Read by rustdoc only.
         succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
     };
     let mut finished = vec![
@@ -59,7 +58,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     finished.push(match deny(&workspace)? {
         Some(program) => step("cargo-deny", &|| {
             let mut command = tied(&program);
-            // The list of advisories is fetched from elsewhere than the crates, so it is left out.
+            // The advisory list has another source than the crates, so it is excluded.
             command.args(["--all-features", "check", "bans", "licenses", "sources"]);
             succeeds(command.current_dir(&workspace.root))
         }),
@@ -74,9 +73,9 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_failure)))
 }
 
-/// Each package alone, with its default features, without them, and with each single feature:
-/// library and programs, then the examples. A build of the whole workspace unifies features and
-/// hides a feature that a package lacks; so do dev-dependencies, which examples need.
+/// Each package alone: with default features, without them, and with each single feature. A
+/// workspace build unifies features and hides missing ones; so do dev-dependencies, which examples
+/// need.
 fn packages_alone(workspace: &Workspace) -> Result<bool> {
     let hack = hack(workspace)?;
     let alone = |arguments: &[&str]| {
@@ -89,7 +88,6 @@ fn packages_alone(workspace: &Workspace) -> Result<bool> {
     Ok(alone(&["--examples"])? && programs)
 }
 
-/// The path of cargo-hack, which is built into the folder of the tools if it is missing.
 fn hack(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.tools().join(HACK);
     let program = folder.join("bin/cargo-hack");
@@ -102,7 +100,6 @@ fn hack(workspace: &Workspace) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The path of cargo-deny, if it is installed.
 fn deny(workspace: &Workspace) -> Result<Option<PathBuf>> {
     let installed = workspace.tools().join("bin/cargo-deny");
     if env::var(INSTALL_DENY).is_ok_and(|value| value == "1") && !answers(&mut Command::new(&installed)) {
@@ -117,7 +114,7 @@ fn deny(workspace: &Workspace) -> Result<Option<PathBuf>> {
     Ok(programs.find(|program| answers(&mut Command::new(program))))
 }
 
-/// A toolchain may come without its usual components; rustup adds them to the present toolchain.
+/// A toolchain may lack its usual components.
 fn add_component(subcommand: &str, component: &str) -> Result<()> {
     if !answers(cargo_command().arg(subcommand)) {
         let mut add = tied("rustup");

@@ -1,7 +1,5 @@
-//! Tasks of this repository: `cargo xtask` lists them.
-//!
-//! One file per task. A task exists only where plain cargo cannot do the job; there are no scripts
-//! beside it.
+//! Tasks of this repository: `cargo xtask` lists them. One file per task, only for jobs that plain
+//! cargo cannot do.
 
 mod bench;
 mod chaos;
@@ -127,7 +125,7 @@ fn keep_services(is_for_tests: bool, only_variables: bool) -> Result<ExitCode> {
             Err(missing) => return Err(missing),
         }
     }
-    // A reader of a pipe waits for this.
+    // The reader of a pipe waits for this.
     std::io::stdout().flush()?;
     eprintln!("ctrl-c stops them");
     process::wait_for_signal()

@@ -1,11 +1,9 @@
-//! Child processes and temporary folders that never outlive the task that made them.
+//! Child processes and temporary folders that never outlive their task.
 //!
-//! Invariant: one registry holds each child from its start until it has been reaped. `Drop` stops a
-//! child after a normal end or a failure, and `stop_on_signals` after a signal. Where `setpriv`
-//! exists, the kernel kills the child if this process is killed.
-//!
-//! After a signal, every thread that needs the registry parks. So no task prints the result of an
-//! interrupted run.
+//! Invariant: one registry holds each child until it is reaped. `Drop` stops a child after a normal
+//! end or a failure, `stop_on_signals` after a signal. If `setpriv` exists, the kernel kills the
+//! child when this process is killed. After a signal, every thread that needs the registry parks,
+//! so no task prints the result of an interrupted run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,8 +20,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The interval of the checks whether a child still runs. Waiting in the kernel would lock the
-/// registry for as long as it runs.
+/// Polling interval. Waiting in the kernel would keep the registry locked.
 const POLL: Duration = Duration::from_millis(20);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +33,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 #[derive(Debug)]
 struct Registry {
     is_closing: bool,
-    /// By an id of this registry: a process id may return before its `Process` is dropped.
+    /// By an id of this registry: a process id may be reused before its `Process` is dropped.
     children: BTreeMap<u64, Running>,
     folders: BTreeSet<PathBuf>,
 }
@@ -47,34 +44,31 @@ struct Running {
     manners: Manners,
 }
 
-/// How a child is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manners {
-    /// The first, polite signal.
     pub(crate) signal: Signal,
-    /// How long the child may take before it is killed.
+    /// Time before the child is killed.
     pub(crate) patience: Duration,
-    /// Whether the child gets its own process group. Then ctrl-c reaches only this task, and
-    /// signals of this task reach the children of the child too.
+    /// Whether the child gets its own process group. Ctrl-C then reaches only this task, and
+    /// signals of this task also reach the child's children.
     pub(crate) own_group: bool,
 }
 
 impl Manners {
-    /// Terminates the child and its children.
     pub(crate) const GROUP: Self = Self {
         signal: Signal::TERM,
         patience: Duration::from_secs(10),
         own_group: true,
     };
 
-    /// Leaves the child in the terminal's foreground group, for programs that talk to the terminal.
+    /// The child stays in the terminal's foreground group.
     pub(crate) const FOREGROUND: Self = Self {
         own_group: false,
         ..Self::GROUP
     };
 }
 
-/// A running child. Dropping it stops the child and waits until it is gone.
+/// A running child. Dropping it stops the child and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Process {
     id: u64,
@@ -82,15 +76,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command without standard input; the caller has set where its output goes.
+    /// Starts a command without standard input.
     pub(crate) fn launch(mut command: Command, manners: Manners) -> Result<Self> {
         command.stdin(Stdio::null());
         if manners.own_group {
             command.process_group(0);
         }
         let name = words(&command);
-        // The registry stays locked across the spawn: no signal may come between birth and
-        // registration.
+        // Locked across the spawn: no signal may arrive between spawn and registration.
         let mut registry = registry();
         let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
         let stdout = child.stdout.take();
@@ -99,12 +92,10 @@ impl Process {
         Ok(Self { id, stdout })
     }
 
-    /// The child's standard output, if it was piped.
     pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
     }
 
-    /// The exit status, once there is one.
     pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
         let mut registry = registry();
         let running = registry.children.get_mut(&self.id);
@@ -115,7 +106,6 @@ impl Process {
             .context("cannot wait for a child process")
     }
 
-    /// Waits until the child ends by itself.
     pub(crate) fn wait(&self) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.wait_at_most(Duration::from_secs(3600))? {
@@ -124,7 +114,6 @@ impl Process {
         }
     }
 
-    /// Waits until the child ends by itself, at most `limit`; `None` when it did not.
     pub(crate) fn wait_at_most(&self, limit: Duration) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         loop {
@@ -136,8 +125,7 @@ impl Process {
         }
     }
 
-    /// Sends the polite signal and returns at once, so that several children can stop at the same
-    /// time.
+    /// Signals the child without waiting, so that several children stop in parallel.
     pub(crate) fn ask_to_stop(&self) {
         if let Some(running) = registry().children.get_mut(&self.id) {
             running.ask_to_stop();
@@ -149,8 +137,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.ask_to_stop();
         let asked = Instant::now();
-        // The entry stays registered until the child is gone: a signal in the middle of this takes
-        // over.
+        // The entry stays registered until the child is gone: a signal handler takes over in
+        // between.
         let is_gone = |registry: &mut Registry| {
             let running = registry.children.get_mut(&self.id);
             running.is_none_or(|running| running.is_gone(asked))
@@ -164,13 +152,12 @@ impl Drop for Process {
 
 impl Running {
     fn ask_to_stop(&mut self) {
-        // After a child has been reaped, its process id may belong to another process.
+        // After a child is reaped, its process id may belong to another process.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.send(self.manners.signal);
         }
     }
 
-    /// Reaps the child if it ended, kills it if its time is over.
     fn is_gone(&mut self, asked: Instant) -> bool {
         match self.child.try_wait() {
             Ok(None) if asked.elapsed() < self.manners.patience => return false,
@@ -178,7 +165,7 @@ impl Running {
                 self.send(Signal::KILL);
                 self.child.wait().ok();
             }
-            // Processes that the child left in its group end too.
+            // Remaining processes of the group end too.
             Ok(Some(_)) if self.manners.own_group => self.send(Signal::KILL),
             // An error means that the child was reaped elsewhere.
             Ok(Some(_)) | Err(_) => {}
@@ -186,7 +173,7 @@ impl Running {
         true
     }
 
-    /// The child may be gone already, which is the goal, so an error is ignored.
+    /// Errors are ignored: the child may be gone already.
     fn send(&self, signal: Signal) {
         if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let sent = match self.manners.own_group {
@@ -198,7 +185,7 @@ impl Running {
     }
 }
 
-/// A folder that is removed with this value, and whatever else ends this process.
+/// A folder that is removed with this value, or when this process ends.
 #[derive(Debug)]
 pub(crate) struct RemovedOnExit(PathBuf);
 
@@ -220,7 +207,7 @@ impl Drop for RemovedOnExit {
     }
 }
 
-/// Removes a folder in which a process that was just killed may still be writing.
+/// Retries while a killed process may still be writing.
 pub(crate) fn remove_folder(folder: &Path) {
     for _ in 0..50 {
         match fs::remove_dir_all(folder) {
@@ -232,7 +219,7 @@ pub(crate) fn remove_folder(folder: &Path) {
     eprintln!("could not remove {}; remove it by hand", folder.display());
 }
 
-/// From now on ctrl-c, a termination request or a closed terminal stop every child before this
+/// From now on Ctrl-C, a termination request or a closed terminal stops every child before this
 /// process ends.
 pub(crate) fn stop_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
@@ -245,26 +232,23 @@ pub(crate) fn stop_on_signals() -> Result<()> {
     Ok(())
 }
 
-/// Runs a program to its end in the terminal's foreground, and returns its status.
 pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
     let command = std::mem::replace(command, Command::new("true"));
     let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
-    // A signal counts as shells count it.
+    // A signal counts as in a shell.
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Keeps the servers running until a signal ends this process.
 pub(crate) fn wait_for_signal() -> ! {
     loop {
         thread::park();
     }
 }
 
-/// A command that the kernel kills when this process dies, if `setpriv` exists.
-///
-/// `setpriv` replaces itself by the program, so process id, user and output are the program's own.
+/// A command that the kernel kills when this process dies, if `setpriv` exists. `setpriv` replaces
+/// itself by the program, so process id, user and output are the program's.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let can_tie = *SETPRIV.get_or_init(|| {
@@ -280,14 +264,12 @@ pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Whether a short command succeeds. Its output is dropped.
 pub(crate) fn succeeds_quietly(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = quiet.stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// The words of a command, without `setpriv`.
 pub(crate) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
@@ -297,10 +279,8 @@ pub(crate) fn words(command: &Command) -> String {
         .to_owned()
 }
 
-/// Spawns from one thread that lives as long as this process.
-///
-/// The kernel sends the signal of `tied` when the *thread* that spawned the child ends. Servers are
-/// started by short-lived threads side by side, and would die with them.
+/// Spawns from one thread that lives as long as this process: the kernel sends the signal of `tied`
+/// when the spawning *thread* ends. Servers are started by short-lived threads.
 fn spawn(command: Command) -> io::Result<Child> {
     type Request = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
@@ -308,7 +288,6 @@ fn spawn(command: Command) -> io::Result<Child> {
         let (sender, requests) = mpsc::channel::<Request>();
         thread::spawn(move || {
             for (mut command, reply) in requests {
-                // The requester waits for the reply, so sending cannot fail.
                 reply.send(command.spawn()).ok();
             }
         });
@@ -353,7 +332,6 @@ mod tests {
 
     use super::*;
 
-    /// Starts a script and waits for its first line.
     fn start(script: &str, manners: Manners) -> (Process, BufReader<ChildStdout>) {
         let mut command = tied("sh");
         command.args(["-c", script]).stdout(Stdio::piped());

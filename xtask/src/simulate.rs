@@ -1,7 +1,5 @@
-//! `cargo xtask simulate`: the relay in simulated worlds, one for each seed.
-//!
-//! It builds the program `simulate` with optimisation and passes the arguments on. The simulation
-//! itself is in `stress/src/simulation`.
+//! `cargo xtask simulate`: the relay in simulated worlds, one per seed. Builds the optimized
+//! program `simulate` and passes the arguments on.
 
 use std::process::ExitCode;
 
@@ -19,13 +17,13 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Without the servers of `bench` and `chaos`, the program builds fast. A seed means the same world
-/// as in the tests.
+/// Without the servers of `bench` and `chaos`, the build is fast. A seed means the same world as in
+/// the tests.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut command = cargo_command();
     command.args(["run", "--quiet", "--release", "--package", program::STRESS]);
     command.args(["--no-default-features", "--bin", "simulate", "--"]);
-    // Of two equal options the last one counts.
+    // Of two equal options, the last one counts.
     command.args(["--seeds", "10000"]).args(&options.arguments);
     process::run(command.current_dir(root()))
 }

@@ -1,5 +1,4 @@
-//! `cargo xtask test`: every test of the workspace, against private instances of what the tests
-//! need.
+//! `cargo xtask test`: every test of the workspace, against private back ends.
 //!
 //! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a
 //! failure. A test that skipped itself counts as skipped, although its harness reports it as
@@ -39,14 +38,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     command.args(&words).current_dir(&workspace.root);
     command.env(SKIP_LOG, &skip_log).envs(services.variables());
     if env::var_os(TEST_THREADS).is_none() {
-        // Most tests wait for servers and timers, so more of them run at a time than there are
-        // processors.
+        // Most tests wait for servers and timers.
         let threads = 4 * thread::available_parallelism().map_or(1, usize::from);
         command.env(TEST_THREADS, threads.to_string());
     }
     let (status, mut output) = run_tests(command)?;
     if !status.success() && output.failed == 0 {
-        // It did not compile, or a test program was killed.
+        // Compilation failed, or a test program was killed.
         println!("cargo test failed ({status}) without a failed test; see above");
         output.failed += 1;
     }
@@ -62,10 +60,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(output.failed > 0)))
 }
 
-/// Refuses a run that would skip tests without notice.
+/// Refuses a run that would silently skip tests.
 fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     if !broken.is_empty() {
-        // A skip would hide that something is wrong with this machine, or with the project.
+        // A skip would hide a fault of this machine or of the project.
         bail!("installed, and does not start: {}", broken.join("; "));
     }
     if is_ci && !missing.is_empty() {
@@ -77,13 +75,13 @@ fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     Ok(())
 }
 
-/// The arguments for cargo. `--all-targets` would build the examples as test harnesses, and tests
-/// run them as programs.
+/// Without `--all-targets`, which would build the examples as test harnesses; tests run them as
+/// programs.
 fn words(arguments: &[String]) -> Vec<&str> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");
     let has_packages = for_cargo.any(|name| name.starts_with("--package") || name.starts_with("-p"));
     let mut words = vec!["test"];
-    // Together with `--workspace` the choice of a package would be ignored.
+    // `--workspace` would override the choice of a package.
     words.extend((!has_packages).then_some("--workspace"));
     words.extend(["--all-features", "--no-fail-fast"]);
     words.extend(arguments.iter().map(String::as_str));
@@ -112,7 +110,7 @@ fn run_tests(mut command: Command) -> Result<(ExitStatus, Output)> {
     }
 }
 
-/// The lines of an output. A thread reads them, so that the wait for a line can have a limit.
+/// A thread reads the lines, so that waiting for a line can have a limit.
 fn lines_of(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

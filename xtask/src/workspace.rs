@@ -1,6 +1,5 @@
-//! The folders, crates and dependencies of this workspace, from `cargo metadata`.
-//!
-//! It is read with `--no-deps`, so it needs no network and no lock file.
+//! The folders, crates and dependencies of this workspace, from `cargo metadata --no-deps`, without
+//! network and lock file.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +14,7 @@ use crate::process::tied;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// The folder that cargo builds in, which need not be `target` below the root.
+    /// Not always `target` below the root.
     pub(crate) target_directory: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
@@ -23,7 +22,7 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Normal and build dependencies. Dependencies of tests do not reach users.
+    /// Normal and build dependencies. Test dependencies do not reach users.
     pub(crate) dependencies: Vec<String>,
 }
 
@@ -51,7 +50,7 @@ impl Workspace {
         })
     }
 
-    /// The folder in which these tasks keep their tools between runs.
+    /// Tools kept between runs.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target_directory.join("xtask").join("tools")
     }
@@ -67,15 +66,13 @@ fn package(package: &Value) -> Option<Package> {
     })
 }
 
-/// The cargo that runs this task, so that `cargo +nightly xtask …` stays on one toolchain.
+/// The cargo that runs this task, so that `cargo +nightly xtask …` keeps its toolchain.
 fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// A call of cargo without the variables that cargo has set for this task.
-///
-/// Build scripts read some of these variables. If `CARGO_PKG_NAME` changed between a task and cargo
-/// by hand, `ring` and its dependents would be rebuilt each time.
+/// A call of cargo without the variables that cargo has set for this task. Build scripts read them:
+/// a changed `CARGO_PKG_NAME` would rebuild `ring` and its dependents.
 pub(crate) fn cargo_command() -> Command {
     let mut command = tied(cargo());
     for (name, _) in env::vars_os() {
@@ -87,7 +84,6 @@ pub(crate) fn cargo_command() -> Command {
     command
 }
 
-/// The folder of the workspace, wherever below it the task was called.
 pub(crate) fn root() -> PathBuf {
     let manifest = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let manifest = manifest.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());

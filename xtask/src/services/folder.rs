@@ -1,4 +1,4 @@
-//! The temporary folder of one task, private to it and removed with it.
+//! The private temporary folder of one task.
 //!
 //! Each folder holds a locked file. If a task is killed, the next task finds the lock free and
 //! removes the folder.
@@ -15,7 +15,6 @@ use crate::services::programs::{User, tied_as};
 const PREFIX: &str = "outbox-xtask-";
 const LOCK: &str = "lock";
 
-/// A folder that vanishes when it is dropped.
 #[derive(Debug)]
 pub(super) struct Folder {
     removed_on_exit: RemovedOnExit,
@@ -32,20 +31,20 @@ impl Folder {
                 parent.display()
             )
         };
-        // The folder gets its final name only with its lock held; until then `sweep` of another
-        // task ignores it.
+        // The folder gets its final name only after its lock is taken; until then `sweep` of
+        // another task ignores it.
         let new = tempfile::Builder::new()
             .prefix("new-")
             .tempdir_in(&parent)
             .with_context(why)?;
         let lock = File::create_new(new.path().join(LOCK)).with_context(why)?;
         lock.try_lock().with_context(why)?;
-        // Servers may run as another user, who has to pass through but not to look around.
+        // A server's user must pass through the folder, but not list it.
         fs::set_permissions(new.path(), Permissions::from_mode(0o711)).with_context(why)?;
         let unique = new.path().file_name().unwrap_or_default().to_string_lossy();
         let path = parent.join(unique.replace("new-", PREFIX));
         fs::rename(new.path(), &path).with_context(why)?;
-        // It no longer exists under its first name.
+        // Its first name no longer exists.
         let _ = new.keep();
         Ok(Self {
             removed_on_exit: RemovedOnExit::new(path),
@@ -57,7 +56,6 @@ impl Folder {
         self.removed_on_exit.path()
     }
 
-    /// Makes the folder of a server that runs as `user`.
     pub(super) fn home(&self, name: &str, user: Option<User>) -> Result<PathBuf> {
         let path = self.path().join(name);
         let why = || format!("cannot make {}", path.display());
@@ -66,15 +64,13 @@ impl Folder {
         if let Some(user) = user {
             chown(&path, Some(user.uid), Some(user.gid)).with_context(why)?;
         }
-        // Owning a folder is not enough where one above it is closed, as private temporary folders
-        // are.
+        // A closed parent folder blocks the user, as with private temporary folders.
         let entered = tied_as(Path::new("true"), user).current_dir(&path).status();
         entered.with_context(|| format!("the server's user may not enter {}; set TMPDIR", path.display()))?;
         Ok(path)
     }
 }
 
-/// Removes folders of tasks that were killed.
 fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
@@ -95,7 +91,7 @@ mod tests {
     fn folder_lives_as_long_as_its_owner() {
         let folder = Folder::create().unwrap();
         let path = folder.path().to_path_buf();
-        // Another task that starts now leaves it alone.
+        // A task that starts now keeps the folder.
         drop(Folder::create().unwrap());
         assert!(path.exists());
         drop(folder);

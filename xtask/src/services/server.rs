@@ -1,8 +1,8 @@
 //! Starts one server on a free port and waits until it is ready.
 //!
-//! The kernel names a free port, and another program may take it before the server does. The server
-//! then fails to bind, and gets another port. Readiness is read from the output or a file of the
-//! started server, never from the port alone: a stranger's server may answer there.
+//! Another program may take the port first. The server then fails to bind, and gets another port.
+//! Readiness is read from the server's output or files, never from the port alone: another server
+//! may answer there.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,29 +16,24 @@ use anyhow::{Context as _, Result, bail};
 use crate::process::{Manners, Process};
 use crate::services::programs::{redirect, tail};
 
-/// A server on a loaded machine with a slow disk is ready long before this.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const PORT_ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(50);
 
-/// A server of this task; dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) process: Process,
     pub(super) url: String,
 }
 
-/// How to run one kind of server.
 pub(super) struct Recipe<'a> {
     pub(super) manners: Manners,
-    /// Receives the output of the server.
     pub(super) log: &'a Path,
     pub(super) command: &'a dyn Fn(u16) -> Command,
     /// Whether the server on this port is ready, given its log so far.
     pub(super) is_ready: &'a dyn Fn(u16, &str) -> bool,
 }
 
-/// Starts the server and returns it with its port once it is ready.
 pub(super) fn start(recipe: &Recipe<'_>) -> Result<(Process, u16)> {
     start_on(recipe, &mut free_port)
 }

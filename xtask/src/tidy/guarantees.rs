@@ -1,7 +1,5 @@
-//! Checks that the modules named in GUARANTEES.md hold tests, and lists these tests for
-//! `cargo xtask proofs`.
-//!
-//! Whether a test proves its claim is for reviewers.
+//! Checks that the modules named in GUARANTEES.md hold tests, and lists these tests for `cargo
+//! xtask proofs`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +15,6 @@ const DOCUMENT: &str = "GUARANTEES.md";
 /// The header of a table of claims. The last column names test modules in backticks.
 const COLUMNS: &str = "| Claim | Where | Proof |";
 
-/// `cargo xtask proofs`: prints each claim with its tests and their files.
 pub(crate) fn print() -> Result<ExitCode> {
     let root = workspace::root();
     let text = fs::read_to_string(root.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
@@ -31,7 +28,6 @@ pub(crate) fn print() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One sentence for each claim without a module, and for each module without a test.
 pub(super) fn problems(root: &Path, files: &[String]) -> Vec<String> {
     let text = fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
     check(&text, &read(root, files))
@@ -49,7 +45,6 @@ fn check(text: &str, sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// The line of each claim (from 1), its text, and its modules.
 fn claims(text: &str) -> Vec<(usize, &str, Vec<String>)> {
     let mut in_table = false;
     let rows = (1..).zip(text.lines()).filter(|(_, row)| {
@@ -71,7 +66,6 @@ fn modules(proof: &str) -> Vec<String> {
     names.split(", ").map(|name| format!("{parent}{name}")).collect()
 }
 
-/// The names of the tests of each file.
 type Sources = BTreeMap<String, Vec<String>>;
 
 fn read(root: &Path, files: &[String]) -> Sources {
@@ -81,8 +75,8 @@ fn read(root: &Path, files: &[String]) -> Sources {
     sources.filter(|(_, tests)| !tests.is_empty()).collect()
 }
 
-/// Functions with the attribute of a test. In a suite or a test file, a macro runs the other tests
-/// on each back end: functions without an attribute that no line of the file calls.
+/// Functions with a test attribute. In a suite or a test file, a macro runs further tests on each
+/// back end: functions without an attribute that no line of the file calls.
 fn tests(path: &str, text: &str) -> Vec<String> {
     let is_suite = path.contains("/tests") || path.contains("/conformance/");
     let lines = text.lines().zip(text.lines().skip(1));
@@ -98,7 +92,7 @@ fn tests(path: &str, text: &str) -> Vec<String> {
     tests.collect()
 }
 
-/// The files of a module and of its children. `src` and `tests/it` are no modules.
+/// The files of a module and of its children. `src` and `tests/it` are not modules.
 fn within<'a>(module: &str, sources: &'a Sources) -> Vec<(&'a String, &'a Vec<String>)> {
     let folder = format!("{module}::").replace("::", "/");
     let is_within = |path: &str| {

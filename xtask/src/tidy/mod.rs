@@ -1,6 +1,5 @@
-//! `cargo xtask tidy`: rules for the files of this repository.
-//!
-//! Each rule is a function of a path and a text. Files that git ignores are not checked.
+//! `cargo xtask tidy`: rules for the files of this repository. Files ignored by git are not
+//! checked.
 
 pub(crate) mod guarantees;
 
@@ -13,17 +12,14 @@ use anyhow::{Context as _, Result, ensure};
 use crate::graph;
 use crate::workspace::Workspace;
 
-/// A file with more lines than this has more than one subject.
 const LINES_MAX: usize = 500;
 
-/// The README is read in one go.
 const README_BYTES_MAX: usize = 6 * 1024;
 const README_COLUMNS_MAX: usize = 120;
 
-/// The lines by which a crate inherits from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
-/// Folders that exist on one machine only. Written in two parts, since this file is checked too.
+/// Folders of one machine. Split, because this file is checked too.
 const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -31,10 +27,10 @@ const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/Us", "ers/"),
 ];
 
-/// Markers of unfinished work, in two parts for the same reason.
+/// Markers of unfinished work, split for the same reason.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Calls that match a literal in a text. A literal of several words is taken for a part of a message.
+/// Calls that match a literal in a text. A literal of several words counts as part of a message.
 const TEXT_MATCHES: [&str; 8] = [
     ".contains(\"",
     ".starts_with(\"",
@@ -72,12 +68,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// One sentence for each broken rule.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let files = files(root)?;
     let mut problems = Vec::new();
     for path in &files {
-        // A file may be deleted and not yet committed, or be no text at all.
+        // A deleted file, or a binary file.
         if let Ok(text) = fs::read_to_string(root.join(path)) {
             problems.extend(problems_of(path, &text));
         }
@@ -86,7 +81,6 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Paths relative to the root, with slashes.
 fn files(root: &Path) -> Result<Vec<String>> {
     let mut command = Command::new("git");
     command.args(["ls-files", "-z", "--cached", "--others"]);
@@ -127,7 +121,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// A row with another number of cells than its header is shown without some of them.
+/// Renderers drop cells of a row that is longer than its header.
 fn tables(path: &str, text: &str) -> Vec<String> {
     let (mut problems, mut header) = (Vec::new(), None);
     for (number, line) in (1..).zip(text.lines()) {
@@ -147,7 +141,7 @@ fn tables(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// Whether the rules for sources apply. The inputs and expected outputs of tests follow no rules.
+/// Inputs and expected outputs of tests follow no rules.
 fn is_source(path: &str) -> bool {
     let is_material = path.contains("/tests/ui/") || path.contains("/golden/");
     path.ends_with(".rs") && path.contains("/src/") && !is_material
@@ -170,7 +164,6 @@ fn readme(path: &str, text: &str) -> Option<String> {
     is_long.then(|| format!("{path}: has {bytes} bytes, more than {README_BYTES_MAX}"))
 }
 
-/// A value that is not inherited may contradict the workspace.
 fn inheritance(path: &str, text: &str) -> Option<String> {
     if !path.ends_with("/Cargo.toml") || path.matches('/').count() != 1 {
         return None;
@@ -182,7 +175,7 @@ fn inheritance(path: &str, text: &str) -> Option<String> {
     missing.map(|line| format!("{path}: does not inherit from the workspace: {line}"))
 }
 
-/// Code decides by types. Texts of servers, drivers and other libraries are matched in few files.
+/// Code decides by types. Only a few files match texts of servers, drivers and other libraries.
 fn matched_texts(path: &str, text: &str) -> Vec<String> {
     let is_checked = is_source(path) && path.starts_with("outbox") && !path.starts_with("outbox-testing/");
     if !is_checked || path.contains("test") || path.contains("/plans") || FOREIGN_TEXTS.contains(&path) {
@@ -213,7 +206,7 @@ fn example(path: &str, text: &str) -> Option<String> {
     is_missing.then(|| format!("{path}: start it with ``//! `cargo run -p examples --example {name}` …``"))
 }
 
-/// Part of a longer path or of an address, a folder is not at the top.
+/// A match inside a longer path or URL is not a top-level folder.
 fn local_folder(line: &str) -> Option<&'static str> {
     let is_part = |before: char| before.is_alphanumeric() || "._-~*}>".contains(before);
     LOCAL_FOLDERS.into_iter().find(|folder| {
