@@ -1,7 +1,8 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 02_order_service`
 //!
-//! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events or with those that they raised, the relay
-//! publishes, and the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
+//! The producing side on JetStream: the stream is provisioned, orders are saved with their events,
+//! the relay publishes, and the stream shows subjects and sequences. Needs a nats-server with
+//! JetStream (`nats-server -js`).
 
 use outbox::nats;
 use outbox::prelude::*;
@@ -16,7 +17,7 @@ mod order {
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "orders")]
     pub struct Model {
-        // The client assigns the key, so a new order is saved by `insert_with_events`.
+        // The client assigns the key, so a new order is saved with `insert_with_events`.
         #[sea_orm(primary_key, auto_increment = false)]
         pub id: String,
         pub total_cents: i64,
@@ -26,7 +27,8 @@ mod order {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// One event per variant. `untagged`: the payload has the fields alone, because the header `ce-type` already names the event.
+/// One event per variant. `untagged`: the payload has only the fields, because the header `ce-type`
+/// already names the event.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order")]
 #[serde(untagged)]
@@ -44,8 +46,8 @@ enum OrderEvent {
     },
 }
 
-/// A method of the domain changes the order and raises the event; the save that follows records it. `raise_with` makes it from the saved row, with all that the
-/// database generates; `raise` takes an event that is complete already.
+/// A domain method changes the order and raises the event; the next save records it. `raise_with`
+/// builds the event from the saved row, with all generated values; `raise` takes a complete event.
 fn ship(order: &mut AggregateRoot<order::ActiveModel>) {
     order.shipped = Set(true);
     order.raise_with(|order| {
@@ -65,7 +67,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(order::Entity).apply(&db).await?;
 
-    // A dot and a letter beyond ASCII, to show how a subject encodes ids.
+    // A dot and a non-ASCII letter, to show how a subject encodes ids.
     for id in ["A-1", "B.2", "Ü"] {
         let order = order::ActiveModel {
             id: Set(id.to_owned()),
@@ -87,7 +89,8 @@ async fn main() -> Result<(), outbox::Failure> {
     }
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
+    // A separate stream and prefix, so that the example does not affect other streams. A service
+    // keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_02").with_prefix("example02")?;
     let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())

@@ -1,8 +1,9 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 03_follow_up_events`
 //!
-//! A chain of consumers on a real JetStream: `shipping` answers each placed order with a follow-up event, recorded in
-//! the transaction of its own effect; `notifications` sends a mail for it, which no transaction can hold, so it
-//! hands a stable key to the mailer. Relay and consumers run side by side and end on a clean shutdown.
+//! A chain of consumers on JetStream. `shipping` records a follow-up event for each placed order,
+//! in the transaction of its own effect. `notifications` sends a mail, which is outside the
+//! transaction, so it passes a stable key to the mailer. Relay and consumers run concurrently and
+//! end with a clean shutdown.
 
 use std::sync::Mutex;
 
@@ -56,7 +57,8 @@ async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Resu
     Ok(())
 }
 
-/// Stands for a provider that drops a second request with the same key, as payment and mail providers do.
+/// Simulates a provider that drops a second request with the same key, as payment and mail
+/// providers do.
 struct Mailer {
     seen: Mutex<Vec<String>>,
     sent: mpsc::UnboundedSender<String>,
@@ -116,7 +118,8 @@ async fn main() -> Result<(), outbox::Failure> {
     tx.commit().await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
+    // A separate stream and prefix, so that the example does not affect other streams. A service
+    // keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_03").with_prefix("example03")?;
     let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())
@@ -143,7 +146,8 @@ async fn main() -> Result<(), outbox::Failure> {
         texts.sort();
         texts
     };
-    // A service calls `run`, which ends with Ctrl-C or SIGTERM. If relay or inbox fails, the other ends too.
+    // A service calls `run`, which ends with Ctrl-C or SIGTERM. If relay or inbox fails, the other
+    // ends too.
     let runner = Runner::new().with_relay(relay).with_inbox(inbox);
     let (report, texts) = tokio::join!(runner.run_until(shutdown.clone()), all_sent);
     let report = report?;

@@ -1,8 +1,9 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 04_axum_service`
 //!
-//! An HTTP service that saves with events, and runs relay and consumer in the same process. Try it with
-//! `curl -X POST http://127.0.0.1:PORT/orders/chai/2` and `curl http://127.0.0.1:PORT/stock`; end it with ctrl-c. Then the
-//! server stops accepting, and relay and consumer finish what they have begun.
+//! An HTTP service that saves with events, and runs relay and consumer in the same process. Try it
+//! with `curl -X POST http://127.0.0.1:PORT/orders/chai/2` and `curl http://127.0.0.1:PORT/stock`.
+//! After Ctrl-C the server stops accepting requests, and relay and consumer finish their current
+//! work.
 
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ async fn place_order(
     Path((product, units)): Path<(String, i32)>,
     headers: HeaderMap,
 ) -> Result<String, (StatusCode, String)> {
-    // The id and the trace of the request travel with the event.
+    // The event carries the id and the trace of the request.
     let header = |name| {
         headers
             .get(name)
@@ -79,7 +80,7 @@ async fn place_order(
         units: Set(units),
         ..Default::default()
     };
-    // A client that hangs up does not stop the save: it runs in a task of its own.
+    // The save runs in its own task, so it continues if the client disconnects.
     let save = context.scope(order.insert_with_events(&*db, |order| {
         [OrderPlaced {
             order_id: order.id,
@@ -105,7 +106,8 @@ async fn show_stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<S
     Ok(format!("chai: {}\n", chai.map_or(0, |chai| chai.units)))
 }
 
-/// An orchestrator restarts the process if `/live` fails, and sends it no requests while `/ready` does.
+/// An orchestrator restarts the process if `/live` fails, and sends it no requests while `/ready`
+/// fails.
 fn probe(is_well: bool) -> StatusCode {
     match is_well {
         true => StatusCode::OK,
@@ -147,7 +149,8 @@ async fn main() -> Result<(), outbox::Failure> {
     create_tables(&db).await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
+    // A separate stream and prefix, so that the example does not affect other streams. A service
+    // keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_04").with_prefix("example04")?;
     let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())

@@ -1,7 +1,7 @@
 //! `cargo run -p examples --example 05_testing_your_service`
 //!
-//! The tests of a service: the events that a save recorded, an outage of the broker, and the effects of the consumer. No server, no sleep,
-//! no mock of the database.
+//! The tests of a service: recorded events, a broker outage, and the effects of the consumer. No
+//! server, no sleep, no mock of the database.
 
 use outbox::core::RelayError;
 use outbox::prelude::*;
@@ -17,7 +17,7 @@ struct OrderPlaced {
     units: i64,
 }
 
-/// The code under test: takes an order, or not.
+/// The code under test: accepts or rejects an order.
 async fn place_order(db: &DatabaseConnection, order_id: u64, units: i64) -> anyhow::Result<()> {
     let tx = db.begin().await?;
     record(&tx, [OrderPlaced { order_id, units }]).await?;
@@ -50,7 +50,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 
-    // Capture what was recorded. A refused order leaves nothing.
+    // Read recorded events. A rejected order leaves none.
     place_order(&db, 1, 2).await?;
     assert!(place_order(&db, 2, 11).await.is_err());
     assert_eq!(
@@ -71,7 +71,7 @@ async fn main() -> Result<(), outbox::Failure> {
     assert_eq!(relay.drain().await?.published, 1);
     println!("published after the outage");
 
-    // Drain until idle, and assert what was handled.
+    // Drain until idle, and check the handled messages.
     place_order(&db, 3, 9).await?;
     relay.drain().await?;
     let inbox = Inbox::new(db.clone(), broker.subscriber()).with_state(Warehouse { capacity: 5 });
@@ -80,7 +80,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let dead = dead_letters(&db, "warehouse").await?;
     println!("handled one order, one dead letter: {}", dead[0].error);
 
-    // A handler alone, with its real deduplication and without a broker.
+    // A single handler, with its real deduplication and without a broker.
     let harness = Harness::new(db).with_state(Warehouse { capacity: 5 });
     let message = harness.message(&OrderPlaced {
         order_id: 4,

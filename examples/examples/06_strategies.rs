@@ -1,7 +1,8 @@
 //! `cargo run -p examples --example 06_strategies`
 //!
-//! Four ways for a consumer to recognise a message that has taken effect, beside the default (the message id). Every
-//! message is delivered twice, and two systems report one of the deposits. No server is needed.
+//! Four strategies that detect an already applied message, in addition to the default (the message
+//! id). Every message is delivered twice, and two systems report the same deposit. No server is
+//! needed.
 
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};
@@ -10,7 +11,7 @@ use sea_orm::sea_query::OnConflict;
 use sea_orm::{ExprTrait as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 
-/// The effects of two consumers. The table has no unique key, so a second effect shows.
+/// The effects of two consumers. The table has no unique key, so a second effect is visible.
 mod booking {
     use sea_orm::entity::prelude::*;
 
@@ -76,23 +77,25 @@ async fn book(tx: &Tx<'_>, consumer: &str) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// `sequence`: one row per aggregate, with the number of the last message that took effect. Duplicates are known for
-/// ever, and the order of an aggregate holds across all processes. A message after a gap waits for 2 min.
+/// `sequence`: one row per aggregate, with the sequence of the last applied message. Duplicates are
+/// detected without a time limit, and the order of an aggregate holds across all processes. A
+/// message after a gap waits for 2 min.
 #[idempotent_handler(consumer = "ledger", strategy = sequence(gap = "2m"))]
 async fn count(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError> {
     book(&tx, "ledger").await
 }
 
-/// `key`: the messages of both systems have the same request, and the first one takes effect. A key of several fields
-/// is a function: `key(Deposited::bank_and_request)`.
+/// `key`: the messages of both systems have the same request, and only the first is applied. A key
+/// of several fields is a function: `key(Deposited::bank_and_request)`.
 #[idempotent_handler(consumer = "thanks", strategy = key(request))]
 async fn thank(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError> {
     book(&tx, "thanks").await
 }
 
-/// `constraint`: a violation of the handler's own unique key shows that the message has taken effect. SQLite reports
-/// the columns, other databases report the name. On MySQL and MariaDB every primary key is called `PRIMARY`, so give
-/// the table a unique key. This insert comes first: any other error is a failure.
+/// `constraint`: a violation of the handler's own unique key shows that the message was already
+/// applied. SQLite reports the columns, other databases the name. On MySQL and MariaDB every
+/// primary key has the name `PRIMARY`, so give the table a unique key. This insert comes first: any
+/// other error is a failure.
 #[idempotent_handler(
     consumer = "receipts",
     strategy = constraint("receipts_request_key", "receipts.request")
@@ -106,8 +109,8 @@ async fn confirm(event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError
     Ok(())
 }
 
-/// `natural`: the handler may run any number of times, and the inbox records only failures. The event has the new
-/// balance and not the difference, and a late copy finds a higher version.
+/// `natural`: the handler may run any number of times, and the inbox records only failures. The
+/// event has the new balance, not the difference, and a late copy finds a higher version.
 #[idempotent_handler(consumer = "balances", strategy = natural)]
 async fn project(event: Event<Deposited>, metadata: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     let version = i64::try_from(metadata.sequence().unwrap_or_default()).map_err(HandlerError::fatal)?;

@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 08_http_idempotency`
 //!
-//! A client that hears nothing sends its order again. With an `Idempotency-Key` it is placed once: key, order, event and response
-//! commit together, and the retry is answered with the stored response. No server is needed: the database is a SQLite file, and the
-//! service listens on a port of its own.
+//! A client without an answer sends its order again. With an `Idempotency-Key` the order is placed
+//! once: key, order, event and response commit together, and the retry gets the stored response. No
+//! server is needed: the database is a SQLite file, and the service listens on a free port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,10 +44,11 @@ struct OrderPlaced {
     product: String,
 }
 
-/// Whether the credit check answers. It does not the first time.
+/// Whether the credit check answers. It fails the first time.
 type CreditCheck = Arc<AtomicBool>;
 
-/// Order and event are saved through `tx`. A success or a redirection commits them, everything else rolls them back.
+/// Order and event are saved through `tx`. A success or a redirect commits; any other response
+/// rolls back.
 async fn place_order(
     AppState(credit_check): AppState<CreditCheck>,
     tx: RequestTx,
@@ -75,11 +76,11 @@ async fn place_order(
     ))
 }
 
-/// The caller. Only the authentication sets it.
+/// The caller, set by the authentication only.
 #[derive(Clone)]
 struct User(&'static str);
 
-/// Stands for the authentication of a real service.
+/// Simulates the authentication of a real service.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(User("ann"));
     next.run(request).await
@@ -126,7 +127,7 @@ async fn main() -> Result<(), outbox::Failure> {
     }
     server.abort();
 
-    // What was committed is published: as many events as there are orders.
+    // Committed events are published: one per order.
     let relay = Relay::new(SqlStore::new(relay_db), MemoryBroker::new().publisher());
     println!("published {} events", relay.drain().await?.published);
     Ok(())

@@ -1,9 +1,12 @@
 //! `cargo run -p examples --example 11_outside_the_database`
 //!
-//! Strategy `external`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
-//! store remembers what was done; if the process dies between the effect and the record, the effect happens again. So the handler
-//! sends a stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
-//! use `outbox::inbox::redis::RedisDedupStore` (feature `redis`), which expires what it keeps.
+//! Strategy `external`: the effect is outside the service's database, so effect and record cannot
+//! share a transaction. A deduplication store records finished effects. If the process dies between
+//! the effect and the record, the effect is repeated. So the handler sends a stable key, the same
+//! at every attempt, with which the other system drops the copy.
+//!
+//! No server is needed: the store is in memory. In production use
+//! `outbox::inbox::redis::RedisDedupStore` (feature `redis`), which expires its entries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,30 +27,31 @@ struct OrderPlaced {
     cents: i64,
 }
 
-/// Stands for a payment provider: it takes a key with each request, and answers a known key with the first payment.
+/// Simulates a payment provider: it takes a key with each request, and answers a known key with the
+/// first payment.
 #[derive(Default)]
 struct Payments(Mutex<HashMap<Uuid, i64>>);
 
 impl Payments {
-    /// Whether it is a new payment.
+    /// Returns whether the payment is new.
     fn charge(&self, key: Uuid, cents: i64) -> bool {
         let mut payments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         payments.insert(key, cents).is_none()
     }
 }
 
-/// The handler takes no `Tx`, so no transaction is open while the provider is asked.
+/// The handler takes no `Tx`, so no transaction is open during the call to the provider.
 #[idempotent_handler(consumer = "payments", strategy = external, backoff = "10ms..20ms")]
 async fn charge(
     event: Event<OrderPlaced>,
     key: StableKey,
     payments: HandlerState<Payments>,
 ) -> Result<(), HandlerError> {
-    // One key per step, if a handler calls out more than once.
+    // One key per step, if a handler makes several calls.
     let new = payments.charge(key.step("charge"), event.cents);
     println!("order {}: charged (new: {new})", event.order_id);
     if new {
-        // Paid, and still a failure: the next attempt brings the same key.
+        // Paid, but still a failure: the next attempt sends the same key.
         return Err(HandlerError::retry("the answer was lost"));
     }
     Ok(())
@@ -59,7 +63,7 @@ async fn main() -> Result<(), outbox::Failure> {
         .with_env_filter("warn")
         .with_writer(std::io::stderr)
         .init();
-    // Failures and dead letters are kept in the database, whatever the strategy.
+    // Failures and dead letters are stored in the database with every strategy.
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 

@@ -1,8 +1,10 @@
 //! `cargo run -p examples --example 12_batches`
 //!
-//! Many messages in one transaction, exactly once each: for handlers whose own work is smaller than a commit. `statistics` takes several events
-//! at once and writes them with one statement; `audit` is an ordinary handler of one event, and the inbox runs it for several messages in one
-//! transaction. If a message fails, all are rolled back and handled one by one, so that only the bad one is dead-lettered. No server is needed.
+//! Many messages in one transaction, each exactly once: for handlers whose work is smaller than a
+//! commit. `statistics` receives several events at once and writes them with one statement. `audit`
+//! is an ordinary handler of one event; the inbox runs it for several messages in one transaction.
+//! If a message fails, all are rolled back and handled one by one, so that only the failing message
+//! becomes a dead letter. No server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,13 +54,13 @@ struct ProductSold {
     units: i64,
 }
 
-/// How often `statistics` ran.
+/// Number of runs of `statistics`.
 #[derive(Clone, Default)]
 struct Runs {
     count: Arc<AtomicUsize>,
 }
 
-/// The events stand in the order of their aggregates. `Vec<Metadata>`, if asked for, stands in the same order.
+/// The events are in the order of their aggregates. An optional `Vec<Metadata>` has the same order.
 #[idempotent_handler(consumer = "statistics", batch = 100)]
 async fn count(
     events: Vec<Event<ProductSold>>,
@@ -120,7 +122,8 @@ async fn main() -> Result<(), outbox::Failure> {
 
         let runs = Runs::default();
         let inbox = Inbox::new(db.clone(), broker.subscriber())
-            // All runs of `count` write the same row, so more than one at a time would only wait for each other.
+            // All runs of `count` write the same row, so concurrent runs would only wait for each
+            // other.
             .with_config(InboxConfig::default().attempts_max(5).concurrency(1))
             .with_state(runs.clone());
         let report = inbox.drain().await?;

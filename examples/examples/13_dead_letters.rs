@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 13_dead_letters`
 //!
-//! A message that no attempt can handle becomes a dead letter. It is kept with its raw bytes and the error, and its aggregate goes on. A hook
-//! tells the application. Operators look at it, remove the cause, and have the inbox try it again, or discard it. Nothing is lost meanwhile.
-//! No server is needed.
+//! A message that no attempt can handle becomes a dead letter. It is stored with its raw bytes and
+//! the error, and its aggregate continues. A hook informs the application. Operators inspect it,
+//! fix the cause, and retry or discard it. Nothing is lost meanwhile. No server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,12 +36,12 @@ struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: u32,
     product: String,
-    /// Masked where people look. Handlers and retries get it as it is.
+    /// Masked in output for people. Handlers and retries receive the original value.
     #[domain_event(sensitive)]
     email: String,
 }
 
-/// Whether caviar has a price by now.
+/// Whether caviar has a price.
 #[derive(Clone, Default)]
 struct PriceList {
     complete: Arc<AtomicBool>,
@@ -54,11 +54,11 @@ async fn bill(
     prices: HandlerState<PriceList>,
 ) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
-        // Trying again may help. `?` returns errors of this kind too.
+        // A retry may help. `?` returns errors of this kind too.
         return Err(HandlerError::retry("caviar has no price"));
     }
     if event.product == "unicorn" {
-        // Trying again cannot help: the message becomes a dead letter at once.
+        // A retry cannot help: the message becomes a dead letter at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
     let invoice = invoice::ActiveModel {
@@ -99,7 +99,8 @@ async fn main() -> Result<(), outbox::Failure> {
         .drain()
         .await?;
 
-    // While caviar is tried again, chai waits behind it: the order of an order's events is kept. Once caviar is dead-lettered, chai goes on.
+    // While caviar is retried, chai waits: the order of an aggregate's events is kept. After caviar
+    // becomes a dead letter, chai continues.
     let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
     let handled = shutdown.clone();
     let inbox = Inbox::new(db.clone(), broker.subscriber())
@@ -113,7 +114,7 @@ async fn main() -> Result<(), outbox::Failure> {
         });
     inbox.drain().await?;
 
-    // This is the work of an operator. Any process that reaches the database can do it.
+    // An operator does this, in any process with access to the database.
     let letters = DeadLetters::new(db);
     let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;
@@ -125,7 +126,8 @@ async fn main() -> Result<(), outbox::Failure> {
     let unicorn = DeadLetterSelection::ids(unicorn.map(|letter| letter.id));
     println!("discarded {}", letters.discard(&unicorn).await?);
 
-    // The cause is removed, and the dead letter marked. A running inbox tries it within 5 s; an inbox that starts tries it at once.
+    // The cause is fixed, and the dead letter is marked. A running inbox retries it within 5 s; a
+    // starting inbox retries it at once.
     prices.complete.store(true, Ordering::SeqCst);
     println!("to be tried again: {}", letters.retry(&of_order).await?);
     inbox.run(shutdown).await?;

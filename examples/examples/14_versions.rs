@@ -1,7 +1,8 @@
 //! `cargo run -p examples --example 14_versions`
 //!
-//! An event has changed twice, and the stream still holds every version of it. The handler knows the last one only: upcasters bring older payloads
-//! to it, one version at a time. A step that is missing is found at the start, not by the first old message. No server is needed.
+//! An event has changed twice, and the stream still holds all versions. The handler supports only
+//! the last one: upcasters convert older payloads, one version at a time. A missing step is
+//! detected at start, not at the first old message. No server is needed.
 
 use outbox::inbox::Upcasters;
 use outbox::prelude::*;
@@ -9,7 +10,7 @@ use outbox::testing::{MemoryBroker, TestDatabase, dead_letters};
 use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 
-/// The versions that producers recorded in earlier years. A consumer needs no type for version 1.
+/// The versions of earlier years. A consumer needs no type for version 1.
 mod past {
     use super::{Deserialize, DomainEvent, Serialize};
 
@@ -18,7 +19,7 @@ mod past {
     pub struct OrderPlacedV1 {
         #[domain_event(aggregate_id)]
         pub order_id: u32,
-        /// In whole euros. `None` was a bug of that time.
+        /// In whole euros. `None` was a bug of that version.
         pub euros: Option<i64>,
     }
 
@@ -47,7 +48,8 @@ async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 }
 
 fn one_to_two(upcasters: Upcasters) -> Upcasters {
-    // This step turns JSON into JSON, because the Rust type of version 1 may be gone. After an error the message becomes a dead letter.
+    // This step converts JSON to JSON, because the Rust type of version 1 may be gone. After an
+    // error the message becomes a dead letter.
     upcasters.json("order.placed", 1, |mut payload| {
         let euros = payload["euros"].as_i64().ok_or("an order without a price")?;
         payload["cents"] = (euros * 100).into();
@@ -83,7 +85,7 @@ async fn main() -> Result<(), outbox::Failure> {
         .with_config(InboxConfig::default().concurrency(1)); // So that this prints in order.
     inbox.drain().await?;
 
-    // The dead letter is kept as it was received, in version 1.
+    // The dead letter is stored as received, in version 1.
     for letter in dead_letters(&db, "billing").await? {
         println!("dead letter: {}", String::from_utf8_lossy(letter.raw_payload()));
     }

@@ -1,8 +1,9 @@
 //! `cargo run -p examples --example 17_own_transaction`
 //!
-//! A change that reads before it writes: lock the row, decide, save with events, commit. And what may be repeated when nobody knows how the commit
-//! ended: a deduplication key makes the second try find the first one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` adds
-//! nothing there; on PostgreSQL, MySQL and MariaDB it locks the row.)
+//! A change that reads before it writes: lock the row, decide, save with events, commit. After a
+//! commit with unknown outcome, a deduplication key makes the second try safe: it finds the first
+//! one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` has no effect
+//! there; on PostgreSQL, MySQL and MariaDB it locks the row.)
 
 use anyhow::Context as _;
 use outbox::prelude::*;
@@ -33,13 +34,15 @@ struct MoneyWithdrawn {
     #[domain_event(aggregate_id)]
     account: i32,
     cents: i64,
-    /// Chosen by the caller, the same at each try. It names the event too, because all event types share their keys.
+    /// Chosen by the caller, the same at each try. It includes the event's name, because all event
+    /// types share their keys.
     #[domain_event(dedup_key)]
     request: String,
 }
 
 async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> anyhow::Result<&'static str> {
-    // It knows the table names of `db`, and its commit wakes the relays of this process. After a deadlock it calls the closure again.
+    // Uses the table names of `db`, and its commit wakes the relays of this process. After a
+    // deadlock it calls the closure again.
     db.transaction(async |tx| {
         let account = account::Entity::find_by_id(id)
             .lock_exclusive()
@@ -65,10 +68,11 @@ async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> 
         }
     })
     .await
-    // After `SaveError::CommitUnknown` nobody knows whether it is stored. Call again with the same `request`.
+    // After `SaveError::CommitUnknown` the outcome is unknown. Call again with the same `request`.
 }
 
-/// Two reads that must fit together see one state of the database, and lock nothing. (SQLite's transactions always do.)
+/// Two consistent reads see one state of the database, without locks. (In SQLite, every transaction
+/// does.)
 async fn balance_and_total(db: &OutboxConnection, id: i32) -> anyhow::Result<(i64, i64)> {
     let snapshot = TransactionOptions {
         isolation_level: Some(IsolationLevel::RepeatableRead),

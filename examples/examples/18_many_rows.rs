@@ -1,8 +1,7 @@
 //! `cargo run -p examples --example 18_many_rows`
 //!
-//! Many rows with an event each, in one transaction: inserted by one call, updated with a record of events. The errors are sorted by the answer that a
-//! service gives.
-//! No server is needed.
+//! Many rows with an event each, in one transaction: inserted by one call, updated with recorded
+//! events. Errors are mapped to HTTP status codes. No server is needed.
 
 use outbox::prelude::*;
 use outbox::sea_orm::ErrorKind;
@@ -53,7 +52,7 @@ fn catalogue(names: &[&str]) -> Vec<product::ActiveModel> {
     (1..).zip(names).map(product).collect()
 }
 
-/// What a service would answer.
+/// The HTTP status of a service.
 fn status(error: &SaveError) -> u16 {
     match error.kind() {
         ErrorKind::Refused | ErrorKind::InvalidEvent => 422,
@@ -79,7 +78,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let saved = product::Entity::insert_many_with_events(products, &db, priced).await?;
     println!("inserted {}", saved.len());
 
-    // Each row that SeaORM's own statement has changed has an event in the same transaction.
+    // Each row changed by SeaORM's statement has an event in the same transaction.
     let tx = db.begin().await?;
     let dearer = product::Entity::update_many()
         .col_expr(product::Column::Cents, Expr::col(product::Column::Cents).add(50))
@@ -90,7 +89,7 @@ async fn main() -> Result<(), outbox::Failure> {
     tx.commit().await?;
     println!("updated {}", dearer.len());
 
-    // One of them is there already, so none is stored.
+    // One row already exists, so none is stored.
     let again = catalogue(&["ikura", "chai"]);
     if let Err(error) = product::Entity::insert_many_with_events(again, &db, priced).await {
         println!("{error}: answer {}", status(&error));

@@ -1,8 +1,9 @@
 //! `cargo run -p examples --example 19_saga`
 //!
-//! An order that is paid and shipped by other parts of a company: a saga. A row holds the step that its order has reached. Answers move it on, and each
-//! move records the request of the next step in the same transaction. A delayed event is the deadline of a step: if it comes before the answer, the saga pays
-//! back what it took. At the end an operator finds a saga that is stuck, and pushes it. No server is needed.
+//! A saga: an order that other services pay and ship. A row holds the current step of its order.
+//! Each answer changes the step and records the request of the next step in the same transaction. A
+//! delayed event is the deadline of a step: if it arrives before the answer, the saga refunds the
+//! payment. At the end an operator finds a stuck saga and continues it. No server is needed.
 
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ struct OrderPlaced {
     cents: i64,
 }
 
-/// What the saga asks of the service of payments. `tag`: the variants have the same fields.
+/// Requests to the payment service. `tag`: the variants have the same fields.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "payment")]
 #[serde(tag = "kind")]
@@ -78,7 +79,7 @@ enum PaymentRequest {
     },
 }
 
-/// What it answers.
+/// Answers of the payment service.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "payment")]
 #[serde(tag = "kind")]
@@ -117,7 +118,8 @@ struct ShipmentRecalled {
     order_id: i32,
 }
 
-/// The deadline of a step. It is recorded with a delay, and `unsequenced`: it must not keep other messages of the shipment waiting until then.
+/// The deadline of a step. Recorded with a delay, and `unsequenced`, so that it does not delay
+/// other messages of the shipment.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "overdue", unsequenced)]
 struct ShipmentOverdue {
@@ -125,7 +127,8 @@ struct ShipmentOverdue {
     order_id: i32,
 }
 
-/// Locks the saga, because two of its events may be handled at the same time: they are of different aggregates.
+/// Locks the saga: two of its events belong to different aggregates, so they may be handled
+/// concurrently.
 async fn locked(tx: &Tx<'_>, order_id: i32) -> Result<saga::Model, HandlerError> {
     let saga = saga::Entity::find_by_id(order_id).lock_exclusive();
     let saga = saga.one(tx).await?;
@@ -140,7 +143,7 @@ async fn move_to(tx: &Tx<'_>, saga: saga::Model, step: Step) -> Result<(), Handl
     Ok(())
 }
 
-/// How long a shipment may take.
+/// Time limit of a shipment.
 fn patience(product: &str) -> Duration {
     match product {
         "ice" => Duration::from_millis(50),
@@ -165,7 +168,7 @@ async fn begin(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Res
     Ok(())
 }
 
-/// An answer that the saga does not wait for changes nothing: somebody has raised it by hand before.
+/// An unexpected answer changes nothing: an operator has already raised it.
 #[idempotent_handler(consumer = "fulfilment")]
 async fn payment_answered(
     event: Event<PaymentAnswer>,
@@ -198,7 +201,7 @@ async fn dispatched(
     let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
     match saga.step {
         Step::Shipping => move_to(&tx, saga, Step::Shipped).await?,
-        // Too late: the money goes back, so the parcel has to come back.
+        // Too late: the payment is refunded, so the parcel is recalled.
         Step::Refunding | Step::Cancelled => {
             outbox.record([ShipmentRecalled { order_id }]).await?;
         }
@@ -207,7 +210,8 @@ async fn dispatched(
     Ok(())
 }
 
-/// The deadline has come. If it comes before the answer, the payment is undone: this is the compensation.
+/// The deadline. If it arrives before the answer, the payment is refunded: this is the
+/// compensation.
 #[idempotent_handler(consumer = "fulfilment")]
 async fn overdue(event: Event<ShipmentOverdue>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
     let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
@@ -221,7 +225,7 @@ async fn overdue(event: Event<ShipmentOverdue>, tx: Tx<'_>, outbox: Outbox<'_>) 
     Ok(())
 }
 
-/// Stands for the service of payments. A person pays back a larger sum, and nobody has thought of the answer.
+/// Simulates the payment service. A person refunds a larger sum, and the answer is missing.
 #[idempotent_handler(consumer = "payments")]
 async fn pay(event: Event<PaymentRequest>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
     match *event {
@@ -236,7 +240,7 @@ async fn pay(event: Event<PaymentRequest>, outbox: Outbox<'_>) -> Result<(), Han
     Ok(())
 }
 
-/// Stands for the service of shipments. It has no ice, and says nothing about it.
+/// Simulates the shipping service. It has no ice, and never answers.
 #[idempotent_handler(consumer = "shipments")]
 async fn ship(event: Event<ShipmentRequested>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
     let order_id = event.order_id;
@@ -246,7 +250,7 @@ async fn ship(event: Event<ShipmentRequested>, outbox: Outbox<'_>) -> Result<(),
     Ok(())
 }
 
-/// All messages of a saga have its id: handlers pass it on to the events that they record.
+/// All messages of a saga have its id: handlers pass it to the events that they record.
 fn context_of(order_id: i32) -> MessageContext {
     MessageContext {
         correlation_id: Some(format!("order-{order_id}")),
@@ -254,7 +258,7 @@ fn context_of(order_id: i32) -> MessageContext {
     }
 }
 
-/// Sagas that are not at their end, and have not moved for a time.
+/// Unfinished sagas without progress for a time.
 async fn stuck(db: &OutboxConnection, idle: Duration) -> anyhow::Result<Vec<saga::Model>> {
     let since = (OffsetDateTime::now_utc() - idle).unix_timestamp();
     let sagas = saga::Entity::find()
@@ -264,7 +268,8 @@ async fn stuck(db: &OutboxConnection, idle: Duration) -> anyhow::Result<Vec<saga
     Ok(sagas.all(&**db).await?)
 }
 
-/// The money was paid back by hand: an operator raises the answer that nobody gave. The saga goes on as if it had come by itself.
+/// The refund was made manually: an operator raises the missing answer. The saga continues as after
+/// a normal answer.
 async fn push(db: &OutboxConnection, order_id: i32) -> Result<(), SaveError> {
     let raised = db.transaction(async |tx| {
         record(&tx, [PaymentAnswer::Refunded { order_id }]).await?;
@@ -290,7 +295,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(saga::Entity).apply(&db).await?;
-    // As long as a stream keeps messages by default, so that the inbox has nothing to warn of.
+    // The default retention of a stream, so that the inbox logs no warning.
     let broker = MemoryBroker::new().with_retention(Some(Duration::from_secs(14 * 24 * 3600)));
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let inbox = Inbox::new(db.clone(), broker.subscriber());
@@ -309,8 +314,8 @@ async fn main() -> Result<(), outbox::Failure> {
         tx.commit().await?;
     }
 
-    // Publishes and handles until no saga waits for its shipment any more; two of them wait until their deadline. A service runs relay and inbox
-    // with a `Runner` instead.
+    // Publishes and handles until no saga waits for its shipment; two sagas wait until their
+    // deadline. A service uses a `Runner` for relay and inbox.
     let waits = saga::Entity::find().filter(saga::Column::Step.is_in([Step::Paying, Step::Shipping]));
     loop {
         let published = relay.drain().await?.published;
@@ -322,7 +327,7 @@ async fn main() -> Result<(), outbox::Failure> {
     }
     print_steps(&db).await?;
 
-    // An operator asks for those that have stood still for an hour, or for what is long in this business; here for all.
+    // An operator selects sagas without progress for an hour, for example; here all sagas.
     for saga in stuck(&db, Duration::ZERO).await? {
         let trail = recorded(&db).await?;
         let of_saga = context_of(saga.order_id).correlation_id;

@@ -1,7 +1,8 @@
 //! `cargo run -p examples --example 20_calling_a_carrier`
 //!
-//! A consumer that calls a system of somebody else: it begins with what is new, spares the other side, waits as long as the other side asks for, tells how far
-//! it is behind, and can be paused by an operator. No server is needed.
+//! A consumer that calls an external system. It starts with new messages, limits its concurrency,
+//! respects the requested delay, reports its backlog, and can be paused by an operator. No server
+//! is needed.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -34,12 +35,13 @@ mod parcel {
 struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: i32,
-    // Masked wherever people look at messages and dead letters.
+    // Masked in output of messages and dead letters.
     #[domain_event(sensitive)]
     phone: String,
 }
 
-/// Stands for the carrier. It answers the first calls with 429 and `Retry-After`, and a key that it knows with the first label.
+/// Simulates the carrier. It answers the first calls with 429 and `Retry-After`, and a known key
+/// with the first label.
 struct Carrier {
     refusals: Mutex<u32>,
 }
@@ -64,7 +66,7 @@ async fn book(
     key: StableKey,
     carrier: HandlerState<Carrier>,
 ) -> Result<(), HandlerError> {
-    // If the process dies before the commit, the next attempt brings the same key.
+    // If the process dies before the commit, the next attempt sends the same key.
     let label = match carrier.book(key.step("book")) {
         Ok(label) => label,
         Err(wait) => return Err(HandlerError::retry_after(wait).because("the carrier answers 429")),
@@ -100,17 +102,17 @@ async fn main() -> Result<(), outbox::Failure> {
         .register(parcel::Entity)
         .apply(&db)
         .await?;
-    // As long as a stream keeps messages by default, so that the inbox has nothing to warn of.
+    // The default retention of a stream, so that the inbox logs no warning.
     let broker = MemoryBroker::new().with_retention(Some(Duration::from_secs(14 * 24 * 3600)));
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let shop = OutboxConnection::new(db.clone(), OutboxConfig::default());
 
-    // What was placed before this consumer existed was booked in another way.
+    // Orders placed before this consumer existed were booked in another way.
     place(&shop, 1).await?;
     relay.drain().await?;
 
     let inbox = Inbox::new(db.clone(), broker.subscriber())
-        // Without this handler the program does not start: a crate that nothing names is not linked.
+        // Without this handler the program does not start: an unreferenced crate is not linked.
         .expect_handlers(["carrier"])
         .with_start("carrier", StartAt::New)
         .with_config(InboxConfig::default().concurrency(2))
@@ -124,7 +126,8 @@ async fn main() -> Result<(), outbox::Failure> {
     let report = inbox.drain().await?;
     println!("not yet: {}, failed: {}", report.deferred, report.failed);
 
-    // The work of an operator, in any process that reaches the database. All processes of the consumer stop within two seconds.
+    // An operator does this, in any process with access to the database. All processes of the
+    // consumer pause within two seconds.
     let paused = PausedConsumers::new(db.clone());
     paused.pause("carrier", "no parcels before Monday").await?;
     place(&shop, 3).await?;

@@ -1,6 +1,7 @@
 //! `cargo run -p examples --example 21_nested_models`
 //!
-//! An aggregate with nested models, which SeaORM saves in one call, with its event. No server is needed.
+//! An aggregate with nested models, which SeaORM saves in one call, with its event. No server is
+//! needed.
 
 use outbox::prelude::*;
 use outbox::testing::{TestDatabase, recorded_in};

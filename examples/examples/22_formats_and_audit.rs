@@ -1,6 +1,7 @@
 //! `cargo run -p examples --example 22_formats_and_audit`
 //!
-//! Payloads that are not JSON, and a consumer that keeps messages without decoding them. No server is needed.
+//! Payloads that are not JSON, and a consumer that stores messages without decoding them. No server
+//! is needed.
 
 use outbox::core::payload::{Codec, CodecError, Decode, Encode};
 use outbox::core::{Cbor, Message};
@@ -38,7 +39,7 @@ struct Measured {
     celsius: Vec<f32>,
 }
 
-/// In the bytes that the camera made. The camera's name is in the message already.
+/// The camera's bytes. The camera's name is in the message already.
 #[derive(DomainEvent, Serialize)]
 #[domain_event(aggregate = "camera", name = "took-picture", codec = Png)]
 struct PictureTaken {
@@ -74,7 +75,7 @@ async fn show(event: Event<PictureTaken>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// Every message once, whatever other consumers do with it.
+/// Every message once, independent of other consumers.
 #[idempotent_handler(consumer = "audit", messages = ["*"])]
 async fn keep(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     let row = kept::ActiveModel {

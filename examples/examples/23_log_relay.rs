@@ -1,6 +1,7 @@
 //! `DATABASE_URL=postgres://… NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 23_log_relay`
 //!
-//! A log relay: the event leaves by way of PostgreSQL's transaction log, and nothing is written when it is published. The server needs `wal_level = logical`.
+//! A log relay: it reads events from PostgreSQL's transaction log, and publishing writes nothing.
+//! The server needs `wal_level = logical`.
 
 use outbox::log::{LogRelay, PostgresLog};
 use outbox::nats::async_nats::jetstream;
@@ -26,7 +27,8 @@ async fn main() -> Result<(), outbox::Failure> {
         .map_err(|_| "set DATABASE_URL, for example to postgres://relay@127.0.0.1/shop")?;
     let nats_url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
 
-    // The example has a schema of its own, made anew. A service keeps the defaults, and the log the name `outbox`.
+    // The example recreates a separate schema. A service keeps the defaults, and the log name
+    // `outbox`.
     let mut options = sea_orm::ConnectOptions::new(&database_url);
     options.set_schema_search_path("example_23");
     let db = outbox::connect(options).await?;
@@ -41,10 +43,10 @@ async fn main() -> Result<(), outbox::Failure> {
     stream.provision(&client).await?;
     let before = messages(&client).await?;
 
-    // Once, by the owner of the tables. From here on, messages are the log's.
+    // Once, by the owner of the tables. From here on, new messages are logged.
     log.init().await?;
 
-    // In place of a polling relay.
+    // Instead of a polling relay.
     let store = SqlStore::new(db.clone());
     let publisher = stream.publisher(client.clone());
     let shutdown = outbox::core::shutdown::on_signals();
@@ -54,7 +56,7 @@ async fn main() -> Result<(), outbox::Failure> {
         async move { relay.run(shutdown).await }
     });
 
-    // Writers stay as they are.
+    // Writers stay unchanged.
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
         .begin()
         .await?;
@@ -69,13 +71,12 @@ async fn main() -> Result<(), outbox::Failure> {
     let report = relaying.await??;
     println!("published {} from the log", report.published);
 
-    // Back to a polling relay. Without this the slot would keep the server's log for ever.
+    // Back to a polling relay. Without this, the slot would retain the server's WAL without limit.
     log.drop().await?;
     println!("the log is off: {}", !log.status().await?.is_on);
     Ok(())
 }
 
-/// How many messages the stream has.
 async fn messages(client: &outbox::nats::async_nats::Client) -> Result<u64, outbox::Failure> {
     let stream = jetstream::new(client.clone()).get_stream("EXAMPLE_23").await?;
     Ok(stream.cached_info().state.messages)

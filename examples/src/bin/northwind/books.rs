@@ -1,9 +1,9 @@
 //! The consumers' results: units per product, amounts per customer, shipments and notices per
 //! order.
 //!
-//! They are computed twice: from what the consumers stored, and from the input. Invariant: the
-//! ledger balances only if both agree. The sums from the input share no code with events, service
-//! and consumers, so an incomplete event and a handler that calculates wrongly are detected.
+//! Computed twice: from the consumers' tables, and from the input. Invariant: the ledger balances
+//! only if both agree. The sums from the input share no code with events, service and consumers, so
+//! an incomplete event or a wrong handler is detected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::order::{Line, Order};
 use crate::setup::Part;
 
 /// The results of all consumers, by key. Keys sort as in the exports: numbers by value, customers
-/// by their bytes.
+/// by bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) units: BTreeMap<i64, i64>,
@@ -28,7 +28,6 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// Reads the consumers' tables and the lines of the notices.
     pub(crate) async fn read(dbs: &Connections, notices: &[String]) -> Result<Self> {
         let notice = |line: &String| {
             let (order_id, day) = line.get(37..)?.split_once(' ')?;
@@ -45,7 +44,6 @@ impl Books {
         })
     }
 
-    /// Computes the books from the input.
     pub(crate) fn of(orders: &[Order]) -> Self {
         let mut books = Self::default();
         for order in orders {
@@ -62,7 +60,6 @@ impl Books {
         books
     }
 
-    /// Writes `inventory.csv`, `billing.csv` and `shipments.csv`.
     pub(crate) fn export(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create the folder {}", folder.display()))?;
@@ -74,8 +71,8 @@ impl Books {
     }
 }
 
-/// The price of a line less its discount. The discount is rounded half down, so the amount is
-/// rounded half up.
+/// The discounted price of a line. The discount is rounded half down, so the amount is rounded half
+/// up.
 fn amount_cents(line: &Line) -> i64 {
     let price = u128::from(line.unit_price_cents) * u128::from(line.quantity);
     let discount = (price * u128::from(line.discount_billionths) + 499_999_999) / 1_000_000_000;

@@ -1,8 +1,7 @@
-//! The broker of a run as the orchestrator sees it: its stream, the progress of its consumers, and
-//! all published messages.
+//! The broker of a run: its stream, the progress of its consumers, and all published messages.
 //!
-//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb
-//! other users of a shared broker.
+//! Invariant: each run has its own stream, subject prefix and consumers, so other users of a shared
+//! broker are not affected.
 
 use anyhow::{Context as _, Result};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -14,20 +13,16 @@ use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, Publishe
 
 use crate::setup::{Part, Setup};
 
-/// Messages that are requested at a time while the stream is read back.
 const READ_AHEAD: usize = 64;
 
-/// The broker of a run.
 #[derive(Debug, Clone)]
 pub(crate) enum Broker {
-    /// The run's stream on a NATS server.
     Nats(Box<JetStream>),
-    /// A broker in the memory of this process.
+    /// An in-process broker.
     Memory(MemoryBroker),
 }
 
 impl Broker {
-    /// Connects and creates the run's stream.
     pub(crate) async fn provision(setup: &Setup) -> Result<Self> {
         if setup.nats_url.is_none() {
             return Ok(Self::Memory(MemoryBroker::new()));
@@ -41,8 +36,8 @@ impl Broker {
         Ok(Self::Nats(Box::new(stream)))
     }
 
-    /// The numbers of messages that consumers have not acknowledged and of deliveries to them,
-    /// copies and repeated deliveries included; `None` until all consumers have subscribed.
+    /// The numbers of unacknowledged messages and of deliveries, including copies and redeliveries;
+    /// `None` until all consumers have subscribed.
     pub(crate) async fn consumers(&self) -> Result<Option<(u64, u64)>> {
         let (mut backlog, mut deliveries) = (0, 0);
         for name in Part::CONSUMERS.map(Part::name) {
@@ -64,7 +59,7 @@ impl Broker {
         Ok(Some((backlog, deliveries)))
     }
 
-    /// The number of messages on the stream, copies included.
+    /// The number of messages on the stream, including copies.
     pub(crate) async fn messages(&self) -> Result<u64> {
         match self {
             Self::Nats(stream) => Ok(stream.get_info().await?.state.messages),
@@ -72,7 +67,6 @@ impl Broker {
         }
     }
 
-    /// Reads the whole stream from its beginning.
     pub(crate) async fn read(&self) -> Result<Vec<LogEntry>> {
         let stream = match self {
             Self::Nats(stream) => stream,
@@ -91,7 +85,6 @@ impl Broker {
             .await
     }
 
-    /// Deletes the stream with its consumers.
     pub(crate) async fn delete(self, setup: &Setup) -> Result<()> {
         if matches!(self, Self::Nats(_)) {
             let context = jetstream::new(connect(setup).await?);
@@ -116,19 +109,16 @@ async fn connect(setup: &Setup) -> Result<Client> {
         .context("cannot connect to the broker")
 }
 
-/// The run's stream, as the library describes it.
 fn event_stream(setup: &Setup) -> Result<EventStream> {
     Ok(EventStream::new(&setup.stream).with_prefix(&setup.stream)?)
 }
 
-/// A publisher to the run's stream, for a relay in a process of its own.
 pub(crate) async fn publisher(setup: &Setup, part: Part) -> Result<JetStreamPublisher> {
     let config = PublisherConfig::default().source(format!("northwind/{}", part.name()));
     let client = connect(setup).await?;
     Ok(event_stream(setup)?.publisher(client).with_config(config))
 }
 
-/// A subscriber of the run's stream, for a consumer in a process of its own.
 pub(crate) async fn subscriber(setup: &Setup) -> Result<JetStreamSubscriber> {
     Ok(event_stream(setup)?.subscriber(connect(setup).await?))
 }

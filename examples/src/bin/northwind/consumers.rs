@@ -1,8 +1,8 @@
-//! The four consumers, each with a database of its own.
+//! The four consumers, each with its own database.
 //!
-//! Three of them write their effects through the handler's transaction, so the inbox alone makes
-//! each effect happen once. `notifications` has its effect outside the database: it gives the
-//! receiver a stable key.
+//! Three consumers write their effects through the handler's transaction, so the inbox makes each
+//! effect happen once. The effect of `notifications` is outside the database: it passes a stable
+//! key to the receiver.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,6 @@ use crate::notices::NoticeFile;
 use crate::order::Line;
 use crate::setup::{Part, Setup};
 
-/// Runs the consumer of a part until `shutdown`.
 pub(crate) async fn run<S: Subscriber>(
     setup: &Setup,
     part: Part,
@@ -31,8 +30,8 @@ pub(crate) async fn run<S: Subscriber>(
     shutdown: CancellationToken,
 ) -> Result<()> {
     let db = connect(&setup.urls[&part], CONNECTIONS).await?;
-    // The messages of a killed consumer are delivered again after `ack_wait`. With the default, a
-    // demo would wait for half a minute.
+    // The messages of a killed consumer are redelivered after `ack_wait`. The default would delay
+    // the demo by half a minute.
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(5))
         .handler_timeout(Duration::from_secs(4));
@@ -46,7 +45,6 @@ pub(crate) async fn run<S: Subscriber>(
     Ok(())
 }
 
-/// Counts the units that leave the stock, per product.
 #[idempotent_handler(consumer = "inventory")]
 async fn count_units(event: Event<OrderPlaced>, message: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     let mut units = BTreeMap::new();
@@ -60,7 +58,6 @@ async fn count_units(event: Event<OrderPlaced>, message: Metadata, tx: Tx<'_>) -
     note_effect(&tx, &message).await
 }
 
-/// Adds up the amount that each customer owes.
 #[idempotent_handler(consumer = "billing")]
 async fn charge_customer(
     event: Event<OrderPlaced>,
@@ -94,7 +91,7 @@ async fn dispatch_shipment(
 }
 
 /// Notifies the customer: an effect outside the database. The transaction cannot undo a notice, so
-/// it is sent at least once. The stable key lets the receiver drop the copies.
+/// it is sent at least once. The stable key lets the receiver drop copies.
 #[idempotent_handler(consumer = "notifications")]
 async fn send_notice(
     event: Event<ShipmentDispatched>,
@@ -106,15 +103,13 @@ async fn send_notice(
     Ok(())
 }
 
-/// Records that a message took effect. The table deliberately has no unique key: the ledger counts
-/// the rows.
+/// Records an effect. The table deliberately has no unique key: the ledger counts the rows.
 async fn note_effect(tx: &Tx<'_>, message: &Metadata) -> Result<(), HandlerError> {
     let id = message.message_id().to_string().into();
     tx.execute(&insert("effects", ["message_id"], [id])?).await?;
     Ok(())
 }
 
-/// Adds to the number of a key, in a table with these columns.
 async fn add(tx: &Tx<'_>, names: [&'static str; 3], key: Value, number: i64) -> Result<(), HandlerError> {
     let [table, key_column, sum] = names;
     let mut add = OnConflict::column(key_column);

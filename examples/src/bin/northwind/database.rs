@@ -1,6 +1,6 @@
 //! The databases of a run: one per part, created for the run and dropped after it.
 //!
-//! Invariant: a run drops only databases that it created. Not here: tables, see [`crate::tables`].
+//! Invariant: a run drops only databases that it created.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,26 +13,23 @@ use url::Url;
 
 use crate::setup::Part;
 
-/// Connections of a program: one per concurrent handler of an inbox, and some for its other work.
+/// One connection per concurrent handler of an inbox, plus some for other work.
 pub(crate) const CONNECTIONS: u32 = 12;
 
-/// How long a program waits for a connection of its pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the start of a run waits for a server; its address may be wrong.
+/// Bound on the wait for a server at start; its address may be wrong.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The databases of one run.
 #[derive(Debug)]
 pub(crate) struct Databases {
-    /// The server on which the databases were created; `None` for SQLite.
+    /// `None` for SQLite.
     server: Option<Url>,
     names: [String; 5],
     pub(crate) urls: BTreeMap<Part, String>,
 }
 
 impl Databases {
-    /// Creates an empty database for each part: on the server, or as files in the folder.
     pub(crate) async fn create(server: Option<Url>, folder: &Path, run: &str) -> Result<Self> {
         let names = Part::ALL.map(|part| format!("northwind_{run}_{}", part.name()));
         let url = |name: &String| match server.clone() {
@@ -48,7 +45,7 @@ impl Databases {
             names,
         };
         // The names consist of letters, digits and underscores. The character sets are explicit,
-        // because a server's defaults vary.
+        // because server defaults vary.
         databases
             .on_server(|name, is_postgres| match is_postgres {
                 true => format!(
@@ -60,7 +57,7 @@ impl Databases {
         Ok(databases)
     }
 
-    /// Drops the databases. SQLite's files stay, because the folder belongs to the caller.
+    /// Drops the databases. SQLite files stay, because the folder belongs to the caller.
     pub(crate) async fn drop(self) -> Result<()> {
         self.on_server(|name, is_postgres| match is_postgres {
             true => format!("DROP DATABASE {name} WITH (FORCE)"),
@@ -86,12 +83,11 @@ impl Databases {
     }
 }
 
-/// Whether the server is PostgreSQL.
 pub(crate) fn is_postgres(server: &Url) -> bool {
     server.scheme().starts_with("postgres")
 }
 
-/// Connects to a database. Waits for a server that is restarting, and creates a missing file.
+/// Waits for a server that is restarting, and creates a missing file.
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options
@@ -107,7 +103,6 @@ pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConne
     Ok(outbox_sea_orm::connect(options).await?)
 }
 
-/// Reads all rows of a query without values.
 pub(crate) async fn rows(db: &DatabaseConnection, sql: &str) -> Result<Vec<QueryResult>> {
     let query = Statement::from_string(db.get_database_backend(), sql);
     db.query_all_raw(query)
@@ -115,7 +110,6 @@ pub(crate) async fn rows(db: &DatabaseConnection, sql: &str) -> Result<Vec<Query
         .with_context(|| format!("cannot run `{sql}`"))
 }
 
-/// Counts the rows of a table.
 pub(crate) async fn count(db: &DatabaseConnection, table_and_filter: &str) -> Result<u64> {
     let sql = format!("SELECT COUNT(*) FROM {table_and_filter}");
     let row = rows(db, &sql).await?.pop();

@@ -6,7 +6,6 @@ use time::Date;
 
 use crate::order::{Line, Order, day};
 
-/// A customer placed an order.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed", version = 1)]
 pub(crate) struct OrderPlaced {
@@ -18,7 +17,6 @@ pub(crate) struct OrderPlaced {
     pub(crate) lines: Vec<Line>,
 }
 
-/// An order was shipped.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "shipped", version = 1)]
 pub(crate) struct OrderShipped {
@@ -28,8 +26,7 @@ pub(crate) struct OrderShipped {
     pub(crate) shipped_date: Date,
 }
 
-/// The carrier took the shipment over. Recorded by the consumer `shipping`, in an outbox of its
-/// own.
+/// The carrier has taken the shipment. Recorded by the consumer `shipping`, in its own outbox.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched", version = 1)]
 pub(crate) struct ShipmentDispatched {

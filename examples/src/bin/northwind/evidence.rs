@@ -1,7 +1,7 @@
 //! Collects the evidence of a run: from the databases, the stream and the file of notices.
 //!
-//! Invariant: no number comes from counters of running code. Everything is read back after the
-//! programs have ended.
+//! Invariant: no number comes from counters of running code. Everything is read after the programs
+//! have ended.
 
 use std::collections::BTreeMap;
 
@@ -17,31 +17,28 @@ use crate::database::{count, rows};
 use crate::notices::NoticeFile;
 use crate::setup::{Part, Setup};
 
-/// The input of the ledger.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
-    /// Rows of the service's table, and how many of them are shipped.
+    /// Rows of the service's table, and the shipped ones.
     pub(crate) orders: u64,
     pub(crate) shipped: u64,
     /// The messages in both outboxes.
     pub(crate) committed: Vec<Message>,
-    /// The entries of the stream, in stream order.
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// The message ids of the effects at each consumer, repeated if a message took effect
-    /// repeatedly. For the notices their keys.
+    /// The message ids of the effects at each consumer, one entry per effect. For notices, their
+    /// keys.
     pub(crate) effects: BTreeMap<Part, Vec<Uuid>>,
-    /// The books from what the consumers stored.
+    /// The books from the consumers' tables.
     pub(crate) books: Books,
     pub(crate) outbox_dead: u64,
     pub(crate) dead_letters: u64,
 }
 
-/// Connections to the databases of all parts.
 pub(crate) type Connections = BTreeMap<Part, DatabaseConnection>;
 
 impl Evidence {
-    /// Reads everything. The programs must have ended.
+    /// The programs must have ended.
     pub(crate) async fn collect(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self> {
         let service = &dbs[&Part::Service];
         let notices = NoticeFile(setup.notices())

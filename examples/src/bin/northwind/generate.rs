@@ -11,7 +11,7 @@ const SEED: u64 = 1996;
 
 const DISCOUNTS_PER_MILLE: &[u32] = &[0, 0, 0, 50, 100, 125, 150, 200, 250];
 
-/// Generates `count` orders; about one in thirty is not shipped yet.
+/// About one order in thirty is not shipped yet.
 pub(crate) fn generate(count: u32) -> Vec<Order> {
     let mut rng = fastrand::Rng::with_seed(SEED);
     (1..=i64::from(count))

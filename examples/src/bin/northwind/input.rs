@@ -1,8 +1,7 @@
 //! Reads the order book from two CSV files, or generates one.
 //!
-//! Invariant: all or nothing. Both files are read and checked completely before the first order is
-//! returned. So a malformed row stops a run before anything is saved, and the error names the file,
-//! the line and the reason.
+//! Invariant: both files are checked completely before the first order is returned. So a malformed
+//! row stops a run before anything is saved, and the error names the file, the line and the reason.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,6 @@ use time::Date;
 use crate::generate::generate;
 use crate::order::{BILLION, Line, Order, day};
 
-/// A row of the order lines.
 #[derive(Deserialize)]
 struct LineRow {
     #[serde(rename = "orderID")]
@@ -45,7 +43,6 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// All orders with their lines.
     pub(crate) fn read(&self) -> Result<Vec<Order>> {
         match (&self.orders, &self.lines) {
             (Some(orders), Some(lines)) => read(orders, lines),
@@ -90,7 +87,6 @@ fn read(order_file: &Path, line_file: &Path) -> Result<Vec<Order>> {
     Ok(book.into_iter().map(|(_, order)| order).collect())
 }
 
-/// The rows of a file with their lines.
 fn rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot be read"))?;

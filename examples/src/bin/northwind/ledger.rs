@@ -1,8 +1,8 @@
 //! Compares the committed messages with the stream and the effects.
 //!
 //! The ledger is a pure function of the evidence. Invariant: it balances only if every number is
-//! zero or as the input demands. Only copies on the stream and repeated deliveries are exempt,
-//! because no system can promise that there are none.
+//! zero or as the input requires. Only copies on the stream and redeliveries are exempt, because no
+//! system can rule them out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,7 +19,6 @@ use crate::evidence::Evidence;
 use crate::order::Expected;
 use crate::setup::Part;
 
-/// The result of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ledger {
     /// Orders in the service's table.
@@ -28,9 +27,7 @@ pub(crate) struct Ledger {
     pub(crate) messages_committed: u64,
     /// Distinct messages on the stream.
     pub(crate) messages_on_stream: u64,
-    /// Further copies of messages on the stream.
     pub(crate) stream_duplicates: u64,
-    /// The number of deliveries to consumers.
     pub(crate) deliveries: u64,
     /// Effects per consumer, including double effects.
     pub(crate) effects: BTreeMap<&'static str, u64>,
@@ -42,19 +39,16 @@ pub(crate) struct Ledger {
     pub(crate) double_effects: u64,
     /// First appearances on the stream that are out of order.
     pub(crate) inversions: u64,
-    /// Dead letters of the outbox. The JSON name is older than that term.
+    /// Dead letters of the outbox. The JSON name predates that term.
     #[serde(rename = "parked")]
     pub(crate) outbox_dead: u64,
-    /// Dead letters of the consumers.
     pub(crate) dead_letters: u64,
     /// Milliseconds from the start of the programs to their end.
     pub(crate) elapsed_ms: u64,
-    /// Descriptions of the mismatches.
     #[serde(skip)]
     pub(crate) complaints: Vec<String>,
 }
 
-/// The consumers in which an event type takes effect.
 fn consumers_of(event_type: &str) -> &'static [Part] {
     match event_type {
         "order.placed" => &[Part::Inventory, Part::Billing],
@@ -64,8 +58,8 @@ fn consumers_of(event_type: &str) -> &'static [Part] {
     }
 }
 
-/// By what a consumer records the effect of a message. The key of a notice is recomputed, so that
-/// an unstable key shows.
+/// The id of a message's effect at a consumer. The key of a notice is recomputed, to detect an
+/// unstable key.
 fn effect_id(part: Part, message: &Message) -> Uuid {
     match part {
         Part::Notifications => StableKey::new(part.name(), message.event_id).as_uuid(),
@@ -108,12 +102,10 @@ impl Ledger {
         ledger
     }
 
-    /// Whether every number is as promised.
     pub(crate) fn balances(&self) -> bool {
         self.complaints.is_empty()
     }
 
-    /// The numbers that must be zero.
     fn zeros(&self) -> [(&'static str, u64); 6] {
         [
             ("lost", self.lost),
@@ -125,7 +117,6 @@ impl Ledger {
         ]
     }
 
-    /// Compares the stream with the outboxes.
     fn balance_stream(&mut self, evidence: &Evidence) {
         // An entry that cannot be decoded was never committed either.
         let messages = evidence.stream.iter().flat_map(|entry| &entry.message);
@@ -154,7 +145,6 @@ impl Ledger {
         }
     }
 
-    /// Compares the effects of a consumer with the outboxes.
     fn balance_effects(&mut self, part: Part, evidence: &Evidence) {
         let mut times: HashMap<Uuid, u64> = evidence
             .committed
@@ -175,7 +165,6 @@ impl Ledger {
     }
 }
 
-/// The ledger as a table.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, count: u64| writeln!(f, "{name:<28}{count:>10}");
@@ -201,7 +190,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// Plants each mistake in correct evidence, and checks the number that must show it.
+/// Plants each mistake in correct evidence, and checks the number that must reveal it.
 #[cfg(test)]
 mod tests {
     use outbox::testing::LogEntry;
@@ -211,7 +200,6 @@ mod tests {
     use crate::events::{OrderPlaced, OrderShipped, ShipmentDispatched};
     use crate::generate::generate;
 
-    /// The evidence of a correct run over three shipped orders.
     fn good() -> (Evidence, Expected, Books) {
         let orders = generate(3);
         let mut evidence = Evidence {
@@ -239,7 +227,6 @@ mod tests {
         (evidence, Expected::of(&orders), books)
     }
 
-    /// A message that was published and took effect.
     fn publish(evidence: &mut Evidence, message: NewMessage, sequence: u64) {
         let message = message.into_message(Some(sequence), time::OffsetDateTime::UNIX_EPOCH);
         for part in consumers_of(&message.event_type) {
@@ -286,7 +273,7 @@ mod tests {
 
     #[test]
     fn ghosts_show() {
-        // The third order was rolled back, but its messages were published and took effect.
+        // The third order was rolled back, but its messages were published and applied.
         let ghost = planted(|evidence| evidence.committed.truncate(6));
         assert_eq!(ghost.ghosts, 3 + 4);
         // The committed message differs from the published one.

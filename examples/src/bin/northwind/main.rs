@@ -8,10 +8,10 @@
 //!             (outbox)
 //! ```
 //!
-//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. That starts everything
-//! above as processes, waits until the last message has taken effect, and balances the ledger: no
-//! message is lost, invented, applied twice or out of order. Kill any process meanwhile; the result
-//! is the same.
+//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. It starts all programs
+//! above as processes, waits until the last message is applied, and balances the ledger: no message
+//! is lost, invented, applied twice or out of order. The result is the same if any process is
+//! killed meanwhile.
 
 mod cli;
 
@@ -61,7 +61,7 @@ async fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         let error = outbox_core::describe(error.as_ref());
-        // If even this write fails, nothing is left to do.
+        // If this write fails, nothing is left to do.
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })
@@ -77,7 +77,7 @@ async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one of the shop's programs, on NATS or on a broker in the memory of this process.
+/// Runs one of the shop's programs, on NATS or on an in-process broker.
 async fn run_program(
     role: Role,
     setup: &Setup,
@@ -109,7 +109,7 @@ fn cancel_when_stdin_closes(shutdown: CancellationToken) {
     });
 }
 
-/// Writes the log of this process. `RUST_LOG` filters it; the default is `info` and above.
+/// `RUST_LOG` filters the log; the default is `info` and above.
 fn log_to(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter);

@@ -1,8 +1,8 @@
-//! The receiver of notices: a file that stands for a mail service with idempotency keys.
+//! The receiver of notices: a file that simulates a mail service with idempotency keys.
 //!
 //! Invariant: the file has one line per key, and a line is on disk before its delivery is answered.
-//! Several programs may append at the same time, and any of them may be killed while it writes. The
-//! file is locked during a write, and the next writer removes an incomplete line.
+//! Several programs may append concurrently, and any of them may be killed during a write. The file
+//! is locked during a write, and the next writer removes an incomplete line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-/// A receiver that appends to this file; the first notice creates the file.
 #[derive(Debug, Clone)]
 pub(crate) struct NoticeFile(pub(crate) PathBuf);
 
@@ -18,8 +17,7 @@ impl NoticeFile {
     /// Appends the line `<key> <text>` unless the key is already in the file.
     pub(crate) async fn deliver(&self, key: Uuid, text: String) -> io::Result<()> {
         let path = self.0.clone();
-        // This work blocks on the lock and the disk, so it runs outside the threads of the
-        // handlers.
+        // Blocks on the lock and the disk, so it runs outside the handlers' threads.
         tokio::task::spawn_blocking(move || append(&path, key, &text))
             .await
             .map_err(io::Error::other)?
@@ -35,7 +33,6 @@ impl NoticeFile {
     }
 }
 
-/// The text without an incomplete line at its end.
 fn complete(text: &str) -> &str {
     &text[..text.rfind('\n').map_or(0, |end| end + 1)]
 }
@@ -56,7 +53,6 @@ fn append(path: &Path, key: Uuid, line: &str) -> io::Result<()> {
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
     file.write_all(format!("{key} {line}\n").as_bytes())?;
-    // A crash before the sync may leave a partial or a complete line. The repeated delivery detects
-    // which.
+    // A crash before the sync may leave a partial or a complete line. The redelivery detects which.
     file.sync_data()
 }

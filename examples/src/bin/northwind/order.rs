@@ -8,13 +8,11 @@ use time::Date;
 
 use crate::input;
 
-// A calendar day, written `YYYY-MM-DD`.
 time::serde::format_description!(pub(crate) day, Date, "[year]-[month]-[day]");
 
 /// The discount that makes a line free.
 pub(crate) const BILLION: u32 = 1_000_000_000;
 
-/// An order with its lines, which the files keep apart.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Order {
     #[serde(rename = "orderID")]
@@ -29,7 +27,6 @@ pub(crate) struct Order {
     pub(crate) lines: Vec<Line>,
 }
 
-/// One product of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) product_id: i64,
@@ -56,7 +53,6 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Counts the orders.
     pub(crate) fn of(orders: &[Order]) -> Self {
         let shipped = orders.iter().filter(|order| order.shipped_date.is_some()).count();
         Self {
@@ -65,8 +61,8 @@ impl Expected {
         }
     }
 
-    /// The expected number of messages: one per order placed, and for each shipped order one more
-    /// and one by the consumer `shipping`.
+    /// One message per placed order, and two for each shipped order: one from the service, one from
+    /// the consumer `shipping`.
     pub(crate) fn messages(self) -> u64 {
         self.orders + 2 * self.shipped
     }

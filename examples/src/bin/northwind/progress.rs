@@ -5,7 +5,7 @@ use std::io::Write as _;
 use crate::order::Expected;
 use crate::watch::Counts;
 
-/// A line on standard error for each change, or nothing but warnings.
+/// A line on standard error for each change, or only warnings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     expected: Expected,
@@ -17,7 +17,6 @@ impl Progress {
         Self { expected, quiet }
     }
 
-    /// Prints the counts.
     pub(crate) fn show(self, counts: &Counts) {
         if !self.quiet {
             let (expected, effects) = (self.expected, counts.effects);

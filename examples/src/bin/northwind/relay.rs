@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use crate::database::connect;
 use crate::setup::{Part, RelayKind, Setup};
 
-/// Publishes the messages of a part until `shutdown`.
 pub(crate) async fn run<P: Publisher>(
     setup: &Setup,
     part: Part,
@@ -19,8 +18,7 @@ pub(crate) async fn run<P: Publisher>(
     shutdown: CancellationToken,
 ) -> Result<()> {
     let db = connect(&setup.urls[&part], 4).await?;
-    // Shorter intervals than the defaults, which spare the database. People watch a demo, and a
-    // killed relay must not delay it.
+    // Shorter intervals than the defaults, so that a killed relay does not delay the demo.
     let config = RelayConfig::default()
         .lease_ttl(Duration::from_secs(2))
         .poll_max(Duration::from_millis(100));

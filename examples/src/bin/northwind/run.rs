@@ -1,8 +1,7 @@
 //! One run from its input to its ledger.
 //!
 //! Invariant: nothing is created before the input is checked, and everything created is removed at
-//! the end. Databases and stream stay only if the ledger does not balance, so that the cause can be
-//! found.
+//! the end. Databases and stream stay only if the ledger does not balance, for diagnosis.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -30,7 +29,6 @@ use crate::tables::migrate;
 use crate::watch::{Counts, until_at_rest};
 use crate::workers::Workers;
 
-/// Runs the shop and prints the ledger.
 pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
     let server = server(&args)?;
     let orders = match args.source.read() {
@@ -64,7 +62,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
         }
     };
     let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
-    // Also of a run whose databases stay: a slot without a reader fills the server's disk.
+    // Even if the databases stay: a slot without a reader fills the server's disk.
     let dropped = drop_logs(&setup).await;
     let ended = ended.and_then(|ledger| dropped.map(|()| ledger));
     let why = match ended {
@@ -86,7 +84,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
 
 /// The checked address of the database server; `None` for SQLite.
 fn server(args: &RunArgs) -> Result<Option<Url>> {
-    // The drivers know MariaDB only by the scheme of MySQL.
+    // The drivers support MariaDB only by the scheme of MySQL.
     let parse = |url: &String| Url::parse(&url.replacen("mariadb://", "mysql://", 1));
     let server = args.database_url.as_ref().map(parse).transpose();
     let server = server.context("cannot read --database-url")?;
@@ -149,7 +147,7 @@ async fn run_on(
     Ok(Some(ledger))
 }
 
-/// Drops the logs, after the end of the relays that read them.
+/// Call it after the relays that read the logs have ended.
 async fn drop_logs(setup: &Setup) -> Result<()> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
         let db = connect(&setup.urls[&part], 2).await?;

@@ -1,8 +1,7 @@
 //! The order service: saves each order with its events, and updates the shipped ones.
 //!
-//! Invariant: the service may be killed at any time and started again. Each order is saved together
-//! with its event, so the orders table alone shows where to continue. Not here: the broker, which
-//! the service does not know.
+//! Invariant: the service may be killed at any time and restarted. Each order is saved together
+//! with its event, so the orders table alone shows where to continue.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,13 +19,11 @@ use crate::order::Order;
 use crate::setup::{Part, Setup};
 use crate::tables::orders;
 
-/// Maximum number of orders saved at the same time.
 const CONCURRENCY: usize = 8;
 
-/// Attempts to save when the database refuses for now, for example a deadlock victim.
+/// Attempts to save after a temporary database error, such as a deadlock.
 const TRIES: u32 = 6;
 
-/// Saves all orders of the run that are not saved yet.
 pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()> {
     let db = connect(&setup.urls[&Part::Service], CONNECTIONS).await?;
     let saved = orders::Entity::find()
@@ -52,7 +49,6 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
     bail!("the service was stopped before all orders were saved")
 }
 
-/// Saves an order as placed and then as shipped.
 async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model>) -> Result<()> {
     if before.is_none() {
         retrying(|| insert(&db, &order))

@@ -1,4 +1,4 @@
-//! The programs of a run, and the setup that each of them needs.
+//! The programs of a run, and their setup.
 //!
 //! The orchestrator writes the setup into the work folder and passes its path to the programs.
 //! Addresses can contain passwords, and command lines are visible to all users of the machine.
@@ -24,7 +24,7 @@ pub(crate) enum RelayKind {
     Log,
 }
 
-/// A part of the shop with a database of its own.
+/// A part of the shop with its own database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Part {
     Service,
@@ -39,13 +39,12 @@ use Part::{Billing, Inventory, Notifications, Service, Shipping};
 impl Part {
     pub(crate) const ALL: [Self; 5] = [Service, Inventory, Billing, Shipping, Notifications];
 
-    /// The parts that are consumers.
     pub(crate) const CONSUMERS: [Self; 4] = [Inventory, Billing, Shipping, Notifications];
 
-    /// The parts that record messages, and so have an outbox.
+    /// The parts that record messages.
     pub(crate) const OUTBOXES: [Self; 2] = [Service, Shipping];
 
-    /// Its name in databases, on the broker and in files. The name never changes.
+    /// The name in databases, on the broker and in files. Stable.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Service => "service",
@@ -57,7 +56,6 @@ impl Part {
     }
 }
 
-/// The job of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Service,
@@ -75,7 +73,7 @@ impl Role {
             .chain([Self::Service])
     }
 
-    /// Its name on the command line, in messages and as the name of its log.
+    /// The name on the command line, in messages and of the log file.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Service => "service".to_owned(),
@@ -95,13 +93,11 @@ impl FromStr for Role {
     }
 }
 
-/// The setup of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    /// Address of each part's database.
     pub(crate) urls: BTreeMap<Part, String>,
     pub(crate) relay: RelayKind,
-    /// The broker's address; `None` for the broker in memory.
+    /// `None` for the in-process broker.
     pub(crate) nats_url: Option<String>,
     /// Name of the stream, and first token of its subjects.
     pub(crate) stream: String,
@@ -111,7 +107,6 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Reads what [`Self::write`] wrote.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(serde_json::from_slice(&text)?)
@@ -132,7 +127,7 @@ impl Setup {
     }
 
     /// The log of a part's outbox. Its name has the run's id, because all databases of a server
-    /// share the names of slots.
+    /// share slot names.
     pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog> {
         let name = format!("{}_{}", self.stream, part.name());
         PostgresLog::new(db, &self.urls[&part])
@@ -140,12 +135,10 @@ impl Setup {
             .with_context(|| format!("cannot read the log of {}", part.name()))
     }
 
-    /// The file of notices.
     pub(crate) fn notices(&self) -> PathBuf {
         self.work_dir.join("notices.txt")
     }
 
-    /// The log of a program.
     pub(crate) fn log_file(&self, program: &str) -> PathBuf {
         self.work_dir.join("logs").join(format!("{program}.log"))
     }
@@ -153,8 +146,8 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// Creates the work folder of a run. A folder that holds a run already is refused, because its
-/// notices and messages would count as ghosts.
+/// Creates the work folder of a run. A used folder is rejected, because its notices and messages
+/// would count as ghosts.
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf> {
     let shown = work_dir.display();
     std::fs::create_dir_all(work_dir.join("logs"))

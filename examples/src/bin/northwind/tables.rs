@@ -1,6 +1,6 @@
-//! The shop's own tables, and the migrations of outbox and inbox beside them.
+//! The shop's own tables, and the migrations of outbox and inbox.
 //!
-//! Invariant: `effects` has no unique key. A double effect makes two rows there, which the ledger
+//! Invariant: `effects` has no unique key. A double effect creates two rows, which the ledger
 //! counts.
 
 use anyhow::{Context as _, Result};
@@ -8,30 +8,24 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection};
 
 use crate::setup::Part;
 
-/// Entity of the service: one row per order.
 pub(crate) mod orders {
     use sea_orm::entity::prelude::*;
 
-    /// An order. Its key is the number on the paper order, so the client assigns it.
+    /// An order. The client assigns its key, the number on the paper order.
     #[sea_orm::model]
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "orders")]
     pub(crate) struct Model {
-        /// Number of the order.
         #[sea_orm(primary_key, auto_increment = false)]
         pub(crate) order_id: i64,
-        /// The customer.
         pub(crate) customer_id: String,
-        /// The day of the order.
         pub(crate) order_date: TimeDate,
-        /// The day of the shipment, if shipped.
         pub(crate) shipped_date: Option<TimeDate>,
     }
 
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// Creates the tables of a part.
 pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<()> {
     let what = || format!("cannot create the tables of {}", part.name());
     if Part::OUTBOXES.contains(&part) {

@@ -1,6 +1,6 @@
 //! Watches a run from outside until it is at rest.
 //!
-//! Invariant: the decision rests on the contents of databases and broker, and the watch always
+//! Invariant: the decision uses only the contents of databases and broker, and the watch always
 //! ends: after the last message, or when nothing changes any more.
 
 use std::time::Duration;
@@ -18,30 +18,27 @@ use crate::progress::Progress;
 use crate::setup::{Part, Setup};
 use crate::workers::Workers;
 
-/// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A run without progress for this long counts as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// A run at rest with wrong numbers gets this long to correct them.
+/// A run at rest with wrong numbers has this long to correct them.
 const WRONG_AFTER: Duration = Duration::from_secs(3);
 
-/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) orders: u64,
     pub(crate) committed: u64,
-    /// Messages on the stream, copies included.
+    /// Messages on the stream, including copies.
     pub(crate) published: u64,
     /// Effects so far, in the order of [`Part::CONSUMERS`].
     pub(crate) effects: [u64; 4],
-    /// Messages not acknowledged; `None` before all consumers have subscribed.
+    /// Unacknowledged messages; `None` before all consumers have subscribed.
     pub(crate) backlog: Option<u64>,
 }
 
 impl Counts {
-    /// Reads the counts from databases and broker.
     pub(crate) async fn read(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self> {
         let mut counts = Self {
             orders: count(&dbs[&Part::Service], "orders").await?,
@@ -61,14 +58,13 @@ impl Counts {
         Ok(counts)
     }
 
-    /// Whether no relay and no consumer has anything left to do.
+    /// Whether no relay and no consumer has work left.
     fn at_rest(&self) -> bool {
         self.published >= self.committed && self.backlog == Some(0)
     }
 }
 
-/// Waits until the run has ended, as far as its ledger can show; false if a person or a signal
-/// stopped it.
+/// Waits until the run has ended, according to its ledger; false after a signal.
 pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,

@@ -1,7 +1,7 @@
 //! The programs of a run, as separate processes or as tasks of this one.
 //!
-//! Invariants: a process that dies is restarted, a limited number of times; stopping the run stops
-//! all programs. Not here: the work of the programs.
+//! Invariants: a dead process is restarted, a limited number of times; stopping the run stops all
+//! programs.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,11 @@ use crate::progress::Progress;
 use crate::run_program;
 use crate::setup::{Role, Setup};
 
-/// Maximum number of restarts of a program.
 const RESTARTS_MAX: u32 = 5;
 
-/// How long a program may take to end after the request. Its own limits are shorter.
+/// Bound on the end of a program after the request. Its own limits are shorter.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
-/// The programs of a run.
 #[derive(Debug)]
 pub(crate) struct Workers {
     programs: JoinSet<(Role, Result<()>)>,
@@ -35,7 +33,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts all programs: as processes, or as tasks if the broker is in this process.
+    /// Starts all programs: as processes, or as tasks with an in-process broker.
     pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker, progress: Progress) -> Self {
         let mut programs = JoinSet::new();
         let shutdown = CancellationToken::new();
@@ -70,7 +68,6 @@ impl Workers {
         Ok(self.service_has_finished)
     }
 
-    /// Asks all programs to end and waits for them.
     pub(crate) async fn stop(mut self, progress: Progress) -> Result<()> {
         self.shutdown.cancel();
         while let Some(ended) = self.programs.join_next().await {
@@ -86,7 +83,7 @@ impl Workers {
     }
 }
 
-/// Runs a program as a process, again if it dies, until the service has finished or `shutdown`.
+/// Runs a program as a process and restarts it until the service has finished or `shutdown`.
 async fn keep_running(
     role: Role,
     setup: Arc<Setup>,
@@ -127,14 +124,14 @@ fn spawn(name: &str, setup: &Path, log: &Path) -> Result<Child> {
     let child = Command::new(std::env::current_exe()?)
         .args(["program", name])
         .arg(setup)
-        // The process ends when its standard input closes: when it is to stop, and when this
-        // process ends, however it ends.
+        // The process ends when its standard input closes: at a stop, and when this process ends
+        // for any reason.
         .stdin(Stdio::piped())
         .stdout(Stdio::from(log.try_clone()?))
         .stderr(Stdio::from(log))
         .kill_on_drop(true)
         .spawn()?;
-    // The process id lets a person kill the program and see that the result stays the same.
+    // The process id lets a person kill the program and check that the result stays the same.
     tracing::info!(pid = child.id(), "started {name}");
     Ok(child)
 }
