@@ -1,4 +1,5 @@
-//! The promises that every log keeps, of a real PostgreSQL. Each test has its own schema, slot and publication.
+//! The guarantees of every log, on a real PostgreSQL. Each test has its own schema, slot and
+//! publication.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +21,7 @@ outbox_testing::log_conformance!(
     Fixture::open().await
 );
 
-/// Whatever the promises need beyond the documented rights is denied, and fails.
+/// With the documented permissions only: any further request is denied, and fails.
 mod under_the_printed_rights {
     outbox_testing::log_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,7 +31,7 @@ mod under_the_printed_rights {
 
 struct Fixture {
     place: Place,
-    /// Of the service that records.
+    /// The connection of the recording service.
     writer: DatabaseConnection,
     store: SqlStore,
     log: PostgresLog,
@@ -49,7 +50,8 @@ impl Fixture {
         })
     }
 
-    /// With a login that records, and one that reads the log. The latter is an operator's too, who has the rights of a viewer: promises skip messages.
+    /// With one login that records, and one that reads the log. The reader is also an operator with
+    /// the permissions of a viewer, because the suites skip messages.
     async fn under_the_printed_rights() -> Option<Self> {
         let place = Place::open().await?;
         let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;
@@ -75,7 +77,7 @@ impl Fixture {
         Ok(tx)
     }
 
-    /// Drops the slot once nobody reads it.
+    /// Drops the slot once no relay reads it.
     async fn drop_slot(&self) {
         let drop_slot = format!(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
@@ -88,7 +90,7 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// What belongs to the server and not to the schema must not stay, whatever the test has found: slots are few.
+    /// Server-wide objects must not stay after any result: slots are few.
     fn drop(&mut self) {
         self.unseen.lock().unwrap().take();
         let (db, name) = (self.place.db.clone(), self.place.name.clone());
@@ -185,7 +187,7 @@ impl LogFixture for Fixture {
 
     async fn interrupt(&self) {
         self.place.end_session().await;
-        // The server frees the slot when the session has ended.
+        // The server releases the slot when the session has ended.
         let active = format!(
             "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
             self.place.name
@@ -200,9 +202,10 @@ impl LogFixture for Fixture {
         self.drop_slot().await;
     }
 
-    /// A transaction that is open stands for one whose commit waits for a standby server: both are under way for everybody else.
+    /// An open transaction simulates a commit that waits for a standby server: both are invisible
+    /// to other sessions.
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
-        // Not by the writer, who may not read what it has recorded.
+        // Not by the writer, who may not read recorded rows.
         let tx = Self::record_over(&self.place.db, events).await.unwrap();
         let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296::numeric)::int8 AS transaction \
                    FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";

@@ -27,7 +27,8 @@ async fn a_hand_over_in_both_directions_under_load_loses_and_inverts_nothing() {
     }
 }
 
-/// A snapshot that is older than the lock would hide what was committed while the lock was waited for, and leave it logged without a log.
+/// A snapshot older than the lock would hide commits during the lock wait, and leave their messages
+/// logged without a log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_loses_nothing_where_transactions_are_repeatable_by_default() {
     if let Some(place) = Place::at_isolation("repeatable read").await {
@@ -58,7 +59,7 @@ async fn hand_over(place: Place) {
                 stop.cancel();
             };
             let (ended, ()) = tokio::join!(relay.run(stop.clone()), turn);
-            // A relay whose log was dropped goes on with the table.
+            // A relay whose log was dropped continues with the table.
             ended.unwrap();
         }
         stop_writers.cancel();
@@ -76,7 +77,8 @@ async fn hand_over(place: Place) {
     place.close_balanced().await;
 }
 
-/// The old relay was stopped long before. Half of the messages are the table's, and the others, of the same aggregates, the log's.
+/// The old relay was stopped long before. Half of the messages are pending in the table, the
+/// others, of the same aggregates, are logged.
 async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {
@@ -89,7 +91,7 @@ async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy(place: &Pla
     init(&place.log()).await;
     futures_join((0..2).map(write)).await;
     assert_eq!((place.rows(0).await, place.rows(4).await), (5_000, 2_000));
-    // A lease that a busy machine loses would make copies.
+    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let stop = CancellationToken::new();
     let scenario = async {
@@ -142,7 +144,7 @@ async fn a_second_relay_stands_by_and_takes_over(place: &Place) {
     place.assert_balanced();
 }
 
-/// The relay opens the log again as soon as it is on. It must not do so before the writers know.
+/// The relay opens the log again as soon as it is on, but not before the writers use it.
 async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back(place: &Place) {
     let stop_writers = CancellationToken::new();
     let write = async |n: u32| {

@@ -1,4 +1,4 @@
-//! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
+//! Broken sessions, and slots that are dropped, replaced, or advanced by another program.
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_testing::eventually;
@@ -32,13 +32,13 @@ async fn a_session_that_breaks_again_and_again_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// The messages of the table that the slot has not given are published from the table.
+/// Messages that the slot has not returned are published from the table.
 async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(place: &Place) {
     let drop_slot = format!(
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
-    // Fails while the slot is in use, and drops nothing while the relay has not made it anew.
+    // Fails while the slot is in use, and drops nothing before the relay has recreated it.
     let is_dropped = async || {
         place.end_session().await;
         let dropped = place.db.execute_unprepared(&drop_slot).await;
@@ -59,7 +59,8 @@ async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(plac
     place.assert_balanced();
 }
 
-/// As after the restore of an old backup beside a living slot, or a program that reads the same slot: the server would not give what is missing.
+/// As after restoring an old backup next to a live slot, or with a second reader of the slot: the
+/// server would not return the missing messages.
 async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
@@ -67,7 +68,7 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
         "SELECT count(*) FROM pg_replication_slot_advance('{}_log', pg_current_wal_lsn())",
         place.name
     );
-    // The server frees the slot a moment after its reader has ended.
+    // The server releases the slot a moment after its reader has ended.
     while place.log().status().await.unwrap().is_read {
         sleep(10).await;
     }
@@ -77,7 +78,7 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.assert_balanced();
 }
 
-/// The end of a relay at any moment, as by SIGKILL.
+/// The relay ends at any moment, as by SIGKILL.
 async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
     for round in 0..12 {
         place.write(0..10, 3).await;
@@ -91,7 +92,8 @@ async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// A deployment that sets the log up at each start must not hide what the lost slot had not given.
+/// A deployment that runs the set-up at each start must not hide messages that the lost slot had
+/// not returned.
 async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
@@ -101,7 +103,7 @@ async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: 
     place.assert_balanced();
 }
 
-/// The server does not give what was not published when it was written, and does not say so.
+/// The server silently omits rows that were not published when written.
 async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(place: &Place) {
     let alter = async |how: &str| {
         let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
@@ -127,7 +129,7 @@ async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(
     place.assert_balanced();
 }
 
-/// PostgreSQL decodes what was written meanwhile as of a time at which the publication was not there, and fails at that again and again.
+/// PostgreSQL decodes older rows at a time without the publication, and fails repeatedly.
 async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever(place: &Place) {
     place
         .run(async {
@@ -147,7 +149,8 @@ async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for
     place.assert_balanced();
 }
 
-/// As after the restore of a base backup as another system, whose slots look the same and say nothing of what is in this table.
+/// As after restoring a base backup as another system, whose slots look the same but belong to
+/// other data.
 async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;
@@ -172,7 +175,6 @@ async fn a_position_of_another_system_is_not_trusted(place: &Place) {
 }
 
 impl Place {
-    /// Runs a relay while some messages are written.
     async fn publish_from_the_log(&self) {
         self.run(async {
             self.write(0..5, 2).await;
@@ -185,7 +187,6 @@ impl Place {
         self.execute(&format!("DROP PUBLICATION {}_log", self.name)).await;
     }
 
-    /// As `init` makes it.
     async fn create_publication(&self) {
         self.execute(&format!(
             "CREATE PUBLICATION {}_log FOR TABLE outbox_messages WITH (publish = 'insert', publish_via_partition_root = true)",
@@ -195,8 +196,8 @@ impl Place {
     }
 }
 
-/// Nothing can be read until an operator acts. The relay reports it, and loses nothing. A slot does not see a recreated
-/// publication: the server fails at each message that was written before.
+/// Nothing can be read until an operator acts. The relay reports it, and loses nothing. A slot does
+/// not see a recreated publication: the server fails at each earlier message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publication_without_the_table_is_reported_and_loses_nothing() {
     for is_dropped in [false, true] {
@@ -251,7 +252,7 @@ async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing(place: &
     place.assert_balanced();
 }
 
-/// A writer may insert rows of any size. The client of the log takes no memory for them.
+/// A writer may insert rows of any size. The log's client allocates no memory for them.
 async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place
@@ -268,7 +269,7 @@ async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table(place: &Place)
             insert("huge", 70_000_000).await;
             place.write(0..5, 2).await;
             place.published().await;
-            // The broker in memory takes neither of them. The table has loaded the first one only.
+            // The in-memory broker rejects both. The table has loaded only the first.
             eventually("dead letters", async || place.rows(2).await == 2).await;
             let unread =
                 "SELECT count(*) FROM outbox_messages WHERE last_error LIKE '%payload has 70000000 bytes%'";

@@ -1,11 +1,12 @@
-//! The log relay over memory, and the log of a real PostgreSQL, with its own schema, slot and publication for each test.
+//! The log relay in memory, and the log of a real PostgreSQL, with a schema, slot and publication
+//! per test.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test says with it what it does not expect to fail"
 )]
 
-/// Tests over an outbox of their own that has a log, or none yet. The outbox is removed at the end.
+/// Tests over separate outboxes, with or without a log. The outbox is removed at the end.
 macro_rules! with_a_place {
     ($module:ident, $open:ident, $($test:ident,)+) => {
         mod $module {

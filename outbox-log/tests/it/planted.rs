@@ -1,4 +1,4 @@
-//! Functions and operators of other schemas do not take the place of PostgreSQL's own.
+//! Functions and operators of other schemas do not replace PostgreSQL's own.
 
 use std::path::Path;
 

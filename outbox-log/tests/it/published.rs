@@ -1,4 +1,5 @@
-//! What the log has published stays for replaying and reconciling, although nothing is written for it.
+//! Messages published from the log stay available to replay and reconcile, although publishing
+//! writes nothing.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -27,7 +28,7 @@ async fn ids(store: &SqlStore, span: Span) -> BTreeSet<MessageId> {
     found.iter().map(|message| message.id).collect()
 }
 
-/// Six messages that the position has passed, and the span in which they were recorded.
+/// Six messages that the position has passed, and their time span.
 async fn passed(place: &Place, store: &SqlStore) -> Span {
     let from = OffsetDateTime::now_utc() - HOUR;
     let mut span = Span { from, until: from };
@@ -36,7 +37,7 @@ async fn passed(place: &Place, store: &SqlStore) -> Span {
             place.write(0..3, 2).await;
             span.until = OffsetDateTime::now_utc();
             let wait = async {
-                // The position passes a message with one that is recorded later.
+                // The position passes a message with a later one.
                 while ids(store, span).await.len() < 6 {
                     place.write(3..4, 1).await;
                     sleep(50).await;
@@ -54,7 +55,7 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
     let Some(place) = Place::open().await else { return };
     let store = SqlStore::new(place.db.clone());
     let span = passed(&place, &store).await;
-    // Nobody reads these.
+    // No relay reads these.
     place.write(4..6, 1).await;
     let lost: Vec<MessageId> = ids(&store, span).await.into_iter().take(4).collect();
     place.broker.forget(&lost);
@@ -65,7 +66,8 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
     let publisher = place.broker.publisher();
     let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
     let done = done.unwrap();
-    // The broker in memory has a clock of its own, so it may be asked for more, and drops what it has.
+    // The in-memory broker has its own clock, so it may receive more requests, and drops
+    // duplicates.
     assert_eq!(done.published, 4, "{done:?}");
     assert_eq!(
         place
@@ -82,7 +84,7 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
     assert!(left_out >= 2, "{left_out}");
     assert_eq!(i64::try_from(left_out + done.compared).unwrap(), logged);
     let on_stream = place.broker.messages().len();
-    // It publishes the two that nobody has read, and nothing else.
+    // It publishes only the two unread messages.
     place.run(place.published()).await;
     assert_eq!(place.broker.messages().len(), on_stream + 2);
     place.close().await;
@@ -114,7 +116,8 @@ async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed
     place.close().await;
 }
 
-/// A log that was read on another server, or is off, tells nothing of the transactions of this one, nor does a transaction that was not yet.
+/// A log of another server, or an inactive log, proves nothing about transactions of this server.
+/// Neither does a future transaction.
 async fn a_position_of_another_server_makes_nothing_published(place: &Place) {
     let store = SqlStore::new(place.db.clone());
     let span = passed(place, &store).await;
@@ -131,7 +134,7 @@ async fn a_position_of_another_server_makes_nothing_published(place: &Place) {
     place.execute("UPDATE outbox_log SET is_on = true").await;
 }
 
-/// A cancelled `begin` of a service leaves a connection of the shared pool within a transaction.
+/// A cancelled `begin` of a service leaves a connection of the shared pool in a transaction.
 async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
     place.execute("CREATE TABLE marker (n bigint)").await;
     let pool = place.one_connection().await;
@@ -155,7 +158,7 @@ async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
                 reader.confirm(position).await.unwrap();
                 reader.close().await;
             }
-            // The server may still be ending the session of the reader that was closed.
+            // The server may still be ending the session of the closed reader.
             _ => {
                 eventually("a reader of the log", async || {
                     reader = log.open().await.unwrap();

@@ -1,4 +1,4 @@
-//! Messages that come from the log.
+//! Messages read from the log.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ crate::on_a_log! {
 const LOGGED: i16 = 4;
 
 async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them(place: &Place) {
-    // A lease that a busy machine loses would make copies.
+    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
     let scenario = async {
@@ -42,7 +42,6 @@ async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_the
     place.assert_balanced();
 }
 
-/// Runs futures side by side.
 pub(crate) async fn futures_join(all: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let mut all: Vec<_> = all.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|cx| {
@@ -85,7 +84,7 @@ async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole(place: &Pla
         )
         .await;
     place.count_committed(&aggregates, 61);
-    // A lease that a busy machine loses would make copies.
+    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let (health, shutdown) = (relay.health(), CancellationToken::new());
     let scenario = async {
@@ -127,7 +126,7 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place)
             while place.rows(1).await < 3 {
                 sleep(10).await;
             }
-            // The block goes after the last message that stood behind it.
+            // The block ends after the last message behind it.
             let (log, of_three) = (place.log(), [probe::aggregate("3")]);
             let request = LookRequest {
                 aggregates: &of_three,
@@ -162,7 +161,7 @@ async fn ten_thousand_delayed_messages_do_not_hold_up_the_others(place: &Place) 
                 place.write(0..20, 5).await;
             }
             place.published().await;
-            // The last delayed ones may not have become the table's.
+            // The table may not have adopted the last delayed messages yet.
             let adopted = async {
                 while place.rows(LOGGED).await > 1_000 {
                     sleep(10).await;

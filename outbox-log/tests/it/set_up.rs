@@ -1,4 +1,4 @@
-//! Setting up, looking at and taking down a log, and what is said when that cannot be done.
+//! Set-up, status and removal of a log, and the errors.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -66,7 +66,7 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like(place: &Place
     }
 }
 
-/// Operators are sent to this view.
+/// Documentation refers operators to this view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_view_for_people_names_logged_messages() {
     let Some(place) = Place::open().await else { return };
@@ -76,7 +76,7 @@ async fn the_view_for_people_names_logged_messages() {
     place.close().await;
 }
 
-/// Purging, replaying and forgetting know published messages only.
+/// Purge and replay process published messages only.
 async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &Place) {
     place.publish_and_pass().await;
     place.log().drop().await.unwrap();
@@ -86,7 +86,8 @@ async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &
     assert_eq!(place.number(dated).await, 0);
 }
 
-/// Earlier versions made a publication with a filter. Any other filter, and a list of columns, would keep messages or parts of them from the reader.
+/// Earlier versions created a publication with a filter. Any other filter or a column list would
+/// hide messages or columns from the reader.
 async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused(place: &Place) {
     let publication = format!("{}_log", place.name);
     for (of_table, is_right) in [
@@ -112,9 +113,10 @@ async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_ar
     place.log().drop().await.unwrap();
 }
 
-/// The publication gives all inserts. What is recorded as pending beside an active log is published once, by the relay of the table.
+/// The publication has all inserts. A row recorded as pending during an active log is published
+/// once, by the table relay.
 async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: &Place) {
-    // A reader that loses its lease on a busy machine lets the log go.
+    // A reader that loses its lease on a busy machine releases the log.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
     let scenario = async {
@@ -125,7 +127,7 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: 
             .await;
         place.write(0..3, 2).await;
         place.published().await;
-        // The reader would publish new messages before those that are still pending.
+        // The reader would publish new messages before the pending ones.
         let refused = place.log().init().await.unwrap_err().to_string();
         assert!(refused.contains("stop the log relays"), "{refused}");
         shutdown.cancel();
@@ -155,7 +157,7 @@ async fn a_polling_relay_beside_a_log_is_told_at_its_start(place: &Place) {
     assert!(!is_told().await);
 }
 
-/// Nobody reads the log: what was recorded is counted, with its age, and nothing of it is counted once it is the table's.
+/// Without a reader, recorded messages are counted, with their age, until they belong to the table.
 async fn messages_that_nobody_has_read_are_counted(place: &Place) {
     let log = place.log();
     init(&log).await;
@@ -238,11 +240,12 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy(place: &Place) {
     );
     place.execute(&format!("ALTER ROLE {user} REPLICATION")).await;
     init(&log).await;
-    // It needs no right on any table.
+    // No permission on any table is needed.
     assert!(log.open().await.unwrap().is_some());
 }
 
-/// PostgreSQL prepares a password before it stores its hash, and so does the pool: a soft hyphen is dropped.
+/// PostgreSQL prepares a password before it stores its hash, and so does the pool: a soft hyphen is
+/// dropped.
 async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) {
     let user = format!("{}_user", place.name);
     place
@@ -267,7 +270,8 @@ async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) 
     place.execute(&format!("DROP ROLE {user}")).await;
 }
 
-/// A relay learns that its log is gone when it stores its position, and stores none while nothing is published.
+/// A relay detects that its log is gone when it stores its position, and stores none while nothing
+/// is published.
 async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
     let log = place.log();
     let reader = log.open().await.unwrap();
@@ -277,7 +281,7 @@ async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
     drop(reader);
 }
 
-/// Both would publish each message, and each would take what the other leaves to the table for lost.
+/// Both would publish each message, and each would treat the other's adoptions as lost.
 async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down(place: &Place) {
     let second = place.log().named(&format!("{}_b", place.name)).unwrap();
     for error in [
@@ -295,7 +299,7 @@ async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_dow
     second.drop().await.unwrap();
 }
 
-/// The slot begins when open transactions have ended. Whoever holds it up is named.
+/// The slot begins when open transactions have ended. The error names the blocking session.
 async fn a_writer_that_is_slow_only_delays_the_set_up(place: &Place) {
     let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
     let tx = writer.begin().await.unwrap();
@@ -330,7 +334,7 @@ async fn a_name_that_belongs_to_another_program_is_refused(place: &Place) {
     place.drop_slot().await;
 }
 
-/// Names of slots are shared by all databases of a server, and the default is the same everywhere.
+/// All databases of a server share slot names, and have the same default.
 async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place) {
     let slot = format!("{}_log", place.name);
     let make = format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'test_decoding')");
@@ -352,7 +356,7 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place)
     place.drop_slot().await;
 }
 
-/// The pool and the connection that reads the log find the same password.
+/// The pool and the replication connection find the same password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passwords_of_the_environment_and_of_the_file_are_those_of_the_pool() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {

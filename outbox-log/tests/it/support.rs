@@ -1,4 +1,5 @@
-//! An outbox of a test's own on a server whose log can be read, a writer that keeps its own list, and a judge.
+//! A separate outbox per test on a server with logical replication, a writer with its own list, and
+//! a checker.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
@@ -17,7 +18,6 @@ use uuid::Uuid;
 
 const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
-/// A bound for every step.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Place {
@@ -25,12 +25,12 @@ pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) db: DatabaseConnection,
     pub(crate) broker: MemoryBroker,
-    /// How many messages of each aggregate are known to be committed.
+    /// Committed messages by aggregate.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Place {
-    /// An outbox whose log is set up; `None` skips the test.
+    /// An outbox with a log; `None` skips the test.
     pub(crate) async fn open() -> Option<Self> {
         let place = Self::without_log().await?;
         init(&place.log()).await;
@@ -41,7 +41,7 @@ impl Place {
         Self::at_isolation("read committed").await
     }
 
-    /// As [`Self::without_log`], in sessions whose transactions have this level of isolation by default.
+    /// As [`Self::without_log`], with this default isolation level.
     pub(crate) async fn at_isolation(level: &'static str) -> Option<Self> {
         let place = Self::empty(level).await?;
         migration::migrate(&place.db).await.unwrap();
@@ -85,15 +85,15 @@ impl Place {
             .unwrap()
     }
 
-    /// A pool of a login with the rights of these roles on the tables of this place, and its address. All tests share the login, so that a server keeps few of
-    /// them.
+    /// A pool of a login with the permissions of these roles, and its address. All tests share the
+    /// logins, so that a server has few of them.
     pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
-        // As `outbox print grants` prints it for a relay that reads the log.
+        // As `outbox print grants` prints for a log relay.
         let attributes = match roles.contains(&"log-relay") {
             true => "LOGIN REPLICATION",
             false => "LOGIN",
         };
-        // Two tests may make it at once.
+        // Two tests may create it at once.
         self.execute(&format!(
             "DO $$ BEGIN CREATE ROLE {login} {attributes} PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
         ))
@@ -115,7 +115,7 @@ impl Place {
         (Database::connect(options).await.unwrap(), url)
     }
 
-    /// A pool of one connection, which a service shares with the log.
+    /// A pool of one connection, shared by a service and the log.
     pub(crate) async fn one_connection(&self) -> DatabaseConnection {
         let mut options = ConnectOptions::new(&self.url);
         options
@@ -136,7 +136,6 @@ impl Place {
         .with_log_config(log_config)
     }
 
-    /// Runs a log relay until `scenario` is over.
     pub(crate) async fn run(&self, scenario: impl Future<Output = ()>) -> RelayReport {
         let (relay, shutdown) = (self.relay(), CancellationToken::new());
         let scenario = async {
@@ -169,7 +168,7 @@ impl Place {
         tx.commit().await.unwrap();
     }
 
-    /// Commits this many messages of each of these aggregates, one transaction for each message.
+    /// Commits this many messages of each aggregate, one transaction per message.
     pub(crate) async fn write(&self, aggregates: std::ops::Range<u32>, each: u64) {
         for _ in 0..each {
             for aggregate in aggregates.clone() {
@@ -178,7 +177,6 @@ impl Place {
         }
     }
 
-    /// Commits messages of one aggregate in one transaction.
     pub(crate) async fn write_of(&self, aggregate: &str, count: u64) {
         let before = self
             .committed
@@ -200,7 +198,6 @@ impl Place {
             .or_default() += count;
     }
 
-    /// Notes that so many messages of each of these aggregates are committed.
     pub(crate) fn count_committed(&self, aggregates: &[String], each: u64) {
         let counts = aggregates.iter().map(|aggregate| (aggregate.clone(), each));
         self.committed.lock().unwrap().extend(counts);
@@ -210,7 +207,6 @@ impl Place {
         self.committed.lock().unwrap().values().sum()
     }
 
-    /// Waits until each committed message is on the stream.
     pub(crate) async fn published(&self) {
         let wait = async {
             while self.missing() > 0 {
@@ -240,7 +236,7 @@ impl Place {
             .sum()
     }
 
-    /// The sequences of each aggregate, in the order in which they came first.
+    /// The sequences of each aggregate, in order of first arrival.
     fn arrived(&self) -> BTreeMap<String, Vec<u64>> {
         let (mut arrived, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
         for message in self.broker.messages() {
@@ -252,7 +248,7 @@ impl Place {
         arrived
     }
 
-    /// Nothing is lost, nothing was invented, and each aggregate is in order.
+    /// No loss, no ghost, and each aggregate is in order.
     pub(crate) fn assert_balanced(&self) {
         let committed = self.committed.lock().unwrap().clone();
         let expected: BTreeMap<String, Vec<u64>> = committed
@@ -265,7 +261,7 @@ impl Place {
         assert_eq!(self.missing(), 0);
     }
 
-    /// Messages on the stream, without the first of each.
+    /// Messages on the stream beyond the first of each.
     pub(crate) fn copies(&self) -> usize {
         let first: usize = self.arrived().values().map(Vec::len).sum();
         self.broker.messages().len() - first
@@ -287,13 +283,12 @@ impl Place {
             .unwrap()
     }
 
-    /// Number of rows with this status.
     pub(crate) async fn rows(&self, status: i16) -> i64 {
         let sql = format!("SELECT count(*) FROM outbox_messages WHERE status = {status}");
         self.number(&sql).await
     }
 
-    /// Ends the session that reads the slot, as a server does that restarts.
+    /// Ends the session that reads the slot, as a restarting server does.
     pub(crate) async fn end_session(&self) {
         let sql = format!(
             "SELECT pg_catalog.count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
@@ -307,26 +302,27 @@ impl Place {
         self.execute(&sql).await;
     }
 
-    /// Requires that nothing is lost and each aggregate is in order, and removes the place.
+    /// Checks loss and order, and removes the place.
     pub(crate) async fn close_balanced(self) {
         self.assert_balanced();
         self.close().await;
     }
 
-    /// Removes what belongs to the server and not to the schema.
+    /// Removes server-wide objects.
     pub(crate) async fn close(self) {
         self.log().drop().await.unwrap();
         self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
     }
 }
 
-/// The schema, and those with planted objects if a test runs again among them.
+/// The schema, plus schemas with planted objects if a test repeats with them.
 fn search_path(schema: &str) -> String {
     let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
     format!("{schema}{more}")
 }
 
-/// What the table of the documentation, which is the one that `outbox print grants` prints, gives these roles on the tables of an outbox: rights, and on what.
+/// The permissions of these roles in the documented table, which `outbox print grants` prints:
+/// permission and object.
 fn documented(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -346,7 +342,8 @@ pub(crate) fn quick() -> RelayConfig {
         .poll_max(Duration::from_millis(200))
 }
 
-/// Sets a log up. The slot begins when all transactions of the server have ended, also those of other tests, which may take longer than `init` waits.
+/// Sets up a log. The slot waits for all transactions of the server, including other tests,
+/// possibly longer than `init` waits.
 pub(crate) async fn init(log: &PostgresLog) {
     for _ in 0..3 {
         match log.init().await {
@@ -357,7 +354,7 @@ pub(crate) async fn init(log: &PostgresLog) {
     log.init().await.unwrap();
 }
 
-/// Waits until a relay reads the log. One whose log is taken down before it has found it ends.
+/// Waits until a relay reads the log. A relay ends if its log is dropped before it has found it.
 pub(crate) async fn until_reads(health: &LogHealthCheck) {
     let wait = async {
         while !health.status().reads {

@@ -1,4 +1,5 @@
-//! Messages that are logged although nobody can read them from a log: after a restore, and after a table was dropped or copied by hand.
+//! Logged messages that no log returns: after a restore, and after a table was dropped or copied
+//! manually.
 
 use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
@@ -11,7 +12,7 @@ crate::on_a_log! {
     a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call,
 }
 
-/// As after the restore of a dump on another server, whose transactions have other numbers.
+/// As after restoring a dump on another server with other transaction ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down() {
     for change in [
@@ -28,7 +29,7 @@ async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down
     }
 }
 
-/// What was done by hand to a log that is on. Afterwards nobody knows which of its messages are published.
+/// Manual changes to an active log. Afterwards the published messages are unknown.
 const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log",
     "DELETE FROM outbox_log",
@@ -98,7 +99,7 @@ async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_i
     }
 }
 
-/// A name that is wrong must not take the messages of the log that is on.
+/// A wrong name must not affect the messages of the active log.
 async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) {
     place.write(0..3, 1).await;
     let other = place.log().named(&format!("{}_b", place.name)).unwrap();
@@ -114,7 +115,7 @@ async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) 
     assert!(!other.has_unclaimed().await.unwrap());
 }
 
-/// A crash after new messages are pending again, and before the published ones are marked as such.
+/// A crash after new messages are pending again, and before published messages are marked.
 async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place: &Place) {
     place.publish_and_pass().await;
     // The last messages may not be passed.
@@ -137,7 +138,8 @@ async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place:
     assert!(!place.log().has_unclaimed().await.unwrap());
 }
 
-/// As two replicas of a service do at their first start. The second must not take its own slot for the one whose position is stored.
+/// As two replicas of a service at their first start. The second must not mistake its own slot for
+/// the stored one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_two_set_up_at_once_loses_nothing() {
     for _ in 0..5 {
@@ -150,7 +152,7 @@ async fn a_log_that_two_set_up_at_once_loses_nothing() {
                 place.write(0..3, 1).await;
             }
         };
-        // One of them may find the slot of the other, or lose its own. Then it is called again.
+        // One call may find the other's slot, or lose its own. It is then repeated.
         let (first, other, ()) = tokio::join!(log.init(), second.init(), write);
         drop((first, other));
         init(&log).await;

@@ -1,4 +1,5 @@
-//! A relay that lost its leases drops the messages that it has handed to the connection, so that they do not arrive after the next owner has begun.
+//! A relay that lost its leases drops its queued messages, so that they do not arrive after the
+//! next owner has begun.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ on_both_servers! {
     a_plain_client_can_be_abandoned_too,
 }
 
-/// A publisher behind a proxy, with a message in its queue that is not sent: the bytes before it fill every buffer of the operating system.
+/// A publisher behind a proxy, with an unsent message in its queue: the bytes before it fill every
+/// buffer of the operating system.
 async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -38,7 +40,7 @@ async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     let (_, result) = tokio::join!(
         join_all(large.iter().map(|large| publisher.publish(large))),
         async {
-            // It is polled after the large messages, so it stands behind them in the queue.
+            // Polled after the large messages, so it follows them in the queue.
             tokio::task::yield_now().await;
             publisher.publish(&ghost).await
         }
@@ -54,7 +56,7 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control: without abandoning, the message does arrive.
+/// The negative control: without abandoning, the message arrives.
 async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
     let (proxy, _publisher, ghost) = haunted(nats).await;
     proxy.release();
@@ -65,10 +67,10 @@ async fn an_abandoned_ghost_never_arrives(nats: &Nats) {
     let (proxy, publisher, ghost) = haunted(nats).await;
     publisher.abandon().await;
     let next = message(&PLACED, "next", 1);
-    // Publishing goes on, at the first try.
+    // Publishing continues, at the first try.
     publish(&publisher, &next).await;
     proxy.release();
-    // The old connection ends once all its bytes were passed on.
+    // The old connection ends once all its bytes are passed on.
     proxy.drained(1).await;
     assert!(is_stored(nats, &next).await);
     assert!(!is_stored(nats, &ghost).await, "the ghost was stored");

@@ -1,4 +1,4 @@
-//! Answers to a publish that no stream has given: somebody else listens on the subject, or nobody answers at all.
+//! Answers to a publish from another source than a stream, and missing answers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ on_both_servers! {
     a_listener_that_does_not_answer_is_no_stream,
 }
 
-/// A program on a core subscription answers each publish, where a stream is missing.
+/// A program with a core subscription answers each publish, and the stream is missing.
 async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
     let without_stream_sequence = format!(r#"{{"stream":"{}"}}"#, nats.name);
     let answers = [

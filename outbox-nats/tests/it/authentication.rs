@@ -1,4 +1,4 @@
-//! Credentials pass through, and wrong ones are reported at once and without the secret.
+//! Valid credentials work; wrong ones are reported at once, without the secret.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -95,7 +95,8 @@ async fn a_server_that_is_not_there_is_reported_at_once() {
     assert_eq!(refused.unwrap_err().kind(), ConnectErrorKind::Io);
 }
 
-/// As the pool of `outbox_sea_orm::connect` does: what passes is waited for, refused credentials are not.
+/// As the pool of `outbox_sea_orm::connect`: temporary failures are retried, rejected credentials
+/// are not.
 #[tokio::test]
 async fn a_program_that_starts_before_nats_waits_for_it() {
     let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
@@ -109,7 +110,7 @@ async fn a_program_that_starts_before_nats_waits_for_it() {
         let stream = stream.clone();
         tokio::spawn(async move { stream.connect(address).await })
     });
-    // Both meet a closed port first.
+    // Both connect to a closed port first.
     for _ in 0..3 {
         let refused = connect(right.clone(), connect_options()).await.unwrap_err();
         assert_eq!(refused.kind(), ConnectErrorKind::Io);
@@ -129,7 +130,6 @@ async fn a_program_that_starts_before_nats_waits_for_it() {
     assert!(!format!("{text} {error:?}").contains("secret"), "{error:?}");
 }
 
-/// A server that denies these permissions to the user [`relay`].
 async fn denying(permissions: &str) -> Option<PrivateServer> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nats.conf");
@@ -152,7 +152,7 @@ fn denied_message() -> Message {
     message(&PLACED, "denied", 1)
 }
 
-/// The server never answers a denied publish; it reports the denial on the side. Without the report the publish would outlast this test.
+/// The server never answers a denied publish; it reports the denial asynchronously.
 #[tokio::test]
 async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {
@@ -197,14 +197,14 @@ async fn a_denied_answer_says_what_to_grant() {
         return;
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
-    // The denial must have arrived by then.
+    // The denial must arrive within this time.
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
     let error = sent(&publisher, &message(&PLACED, "1", 1)).await.unwrap_err();
     assert_names(&error, "_INBOX.");
 }
 
-/// The message is stored, and a repetition of it cannot be compared with it.
+/// The message is stored, and its copy cannot be compared with it.
 #[tokio::test]
 async fn denied_check_of_a_duplicate_says_what_to_grant() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#).await else {
@@ -212,7 +212,7 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
     nats.provision().await;
-    // The denial must have arrived by then.
+    // The denial must arrive within this time.
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
     let message = message(&PLACED, "1", 1);
@@ -221,7 +221,7 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
     assert_names(&error, "$JS.API.STREAM.MSG.GET.");
 }
 
-/// In strong mode a publisher searches the stream after a refusal, which may be long after its start.
+/// In strong mode a publisher searches the stream after a rejection, possibly long after its start.
 #[tokio::test]
 async fn a_denied_search_is_found_at_the_start() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#).await else {
@@ -236,7 +236,7 @@ async fn a_denied_search_is_found_at_the_start() {
     assert_names(&error, "$JS.API.CONSUMER.CREATE.");
 }
 
-/// A client that was made in another way does not report denials.
+/// A client from another source does not report denials.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
     let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {

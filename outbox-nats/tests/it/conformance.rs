@@ -1,4 +1,4 @@
-//! The promises of the two broker seams, on both servers.
+//! The guarantees of the two broker traits, on both servers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::proxy::Proxy;
 
 struct Fixture {
     nats: Nats,
-    /// Publishes through the proxy, while everything else goes to the server itself.
+    /// Publishes through the proxy; everything else uses the server directly.
     publisher: JetStreamPublisher,
     subscriber: JetStreamSubscriber,
     proxy: Proxy,
@@ -39,7 +39,7 @@ impl Fixture {
             .with_subject(fixed_subject(&nats));
         answered(async || stream.provision_for(&nats.client, []).await).await;
         let proxy = Proxy::in_front_of(&backend_url(variable)?).await;
-        // The server may report its own address, which would lead around the proxy.
+        // The server may report its own address, which would bypass the proxy.
         let client = connected(proxy.url(), connect_options().ignore_discovered_servers()).await;
         let publisher = stream.publisher(client).with_config(nats.publisher_config());
         let subscriber = nats.subscriber();
@@ -123,7 +123,7 @@ impl SubscriberFixture for Fixture {
         fixed_subject(&self.nats)
     }
 
-    /// The oldest server does, seldom, when a pull request ends while messages are on their way to it.
+    /// The oldest server rarely does, when a pull request ends with messages in flight.
     fn gives_again(&self) -> bool {
         !self.nats.client.is_server_compatible(2, 10, 0)
     }

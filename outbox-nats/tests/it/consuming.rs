@@ -1,4 +1,4 @@
-//! Deliveries of durable consumers: who gets what, and how often. How a consumer is made and changed: see `durables`.
+//! Deliveries of durable consumers: recipients and delivery counts.
 
 use std::time::Duration;
 
@@ -65,14 +65,14 @@ async fn every_wanted_event_arrives_whatever_the_server_filters_by(nats: &Nats) 
             ["a.b/placed/1", "a.b/shipped/1"]
         );
     } else {
-        // One filter that covers both; what else matches is the inbox's to skip.
+        // One filter that covers both; the inbox skips other matches.
         assert_eq!(config.filter_subject, format!("{}.order.*.*", nats.prefix));
         let all = ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"];
         assert_eq!(receive_and_ack(&mut subscription, 3).await, all);
     }
 }
 
-/// A consumer that counts the messages of an aggregate must see each of them.
+/// A consumer that counts the messages of an aggregate must receive all of them.
 async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
     nats.provision().await;
     publish_one_of_each(nats).await;
@@ -87,10 +87,11 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
     );
 }
 
-/// Every delivery that the server has sent has arrived, by the server's own account, and each has the next number.
+/// Every delivery counted by the server has arrived, with consecutive numbers.
 ///
-/// nats-server before 2.10.16 cannot count: a delivery for a pull request that ends at that moment gets a number and is not sent. The message comes an
-/// `ack_wait` later with the number after it, and then once more as if it were new, with number 1.
+/// nats-server before 2.10.16 miscounts: a delivery for an expiring pull request gets a number and
+/// is not sent. The message is redelivered after `ack_wait` with the next number, and then once
+/// more with number 1.
 async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
@@ -115,11 +116,11 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
         highest = counted(&delivery, highest);
         arrived += 1;
     }
-    // No request is open any more, so the server's account stands still.
+    // No request is open, so the server's count is stable.
     let sent = nats.consumer_info(&spec).await.delivered.consumer_sequence;
     assert_eq!(arrived, sent, "arrived, and sent by the server");
 
-    // Another process takes over what one that ends without a word has received.
+    // Another process takes over the messages of a process that ended silently.
     let mut silent = nats.subscribe(&spec).await;
     highest = counted(&receive(&mut silent).await, highest);
     drop(silent);
@@ -142,7 +143,7 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     .await;
 }
 
-/// All processes together may have many unanswered; one of them has only a few that it has not asked for.
+/// The limit on unacknowledged messages applies to all processes together, the prefetch to each.
 async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
     nats.provision().await;
     for n in 1..=10 {
@@ -153,7 +154,7 @@ async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
         prefetch: 2,
         ..consumer(&[&PLACED])
     };
-    // Nobody acknowledges, so what one has taken the other cannot get.
+    // Unacknowledged messages of one process are not available to the other.
     let mut first = nats.subscribe(&spec).await;
     receive(&mut first).await;
     let mut second = nats.subscribe(&spec).await;
@@ -162,11 +163,10 @@ async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
     }
 }
 
-/// Calls `next` until it is over.
 async fn until_gone(subscription: &mut outbox_nats::JetStreamSubscription) {
     let gone = async {
         loop {
-            // An inbox cancels calls as well.
+            // An inbox cancels calls too.
             match tokio::time::timeout(Duration::from_millis(700), subscription.next()).await {
                 Ok(Err(SubscriberError::Gone { .. })) => return,
                 Ok(Err(SubscriberError::Interrupted { .. })) | Err(_) => {}
@@ -192,12 +192,12 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // The progress went with it, so everything comes again; that is what the inbox is for.
+    // The progress is deleted too, so everything is redelivered; the inbox drops the copies.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
 
-/// It comes back with no request open, and with what the server said long ago.
+/// The caller returns without an open request and with old server reports.
 async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
@@ -208,13 +208,14 @@ async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
     let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // Longer than a server may be silent, which is 4 s here.
+    // Longer than the allowed silence of a server, here 4 s.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = tokio::time::timeout(Duration::from_secs(4), subscription.next()).await;
     assert!(idle.is_err(), "{idle:?}");
 }
 
-/// An open request would be told of it. nats-server before 2.10.26 does not answer later ones.
+/// The server reports the deletion only to open requests. nats-server before 2.10.26 does not
+/// answer later ones.
 async fn a_consumer_that_is_deleted_while_nobody_asks_is_gone(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
@@ -259,7 +260,7 @@ async fn foreign_messages_are_delivered_raw(nats: &Nats) {
     assert_eq!(incoming.headers, []);
 }
 
-/// Nothing would ever be sent or received, however long the inbox tries again.
+/// Retrying would never send or receive anything.
 async fn client_of_an_ended_runtime_is_refused(nats: &Nats) {
     nats.provision().await;
     let url = nats.url().to_owned();

@@ -1,7 +1,7 @@
-//! Shared by all tests: a connection, names that no other test uses, short ways to make and read messages, and requests that are made again.
+//! Shared by all tests: a connection, unique names, helpers for messages, and retried requests.
 //!
-//! Most requests have a bound of a few seconds, and a busy machine may stand still for as long. So a request is made again if nobody answered it, or if it was never
-//! sent. Every other outcome counts.
+//! Most requests have a bound of a few seconds, and a busy machine may stall for as long. So an
+//! unanswered or unsent request is retried. Every other outcome counts.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use outbox_nats::{
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
 
-/// Bound on waiting for something that should happen soon. It is long, because the machine is busy when all tests run.
+/// Bound on fast steps. Long, because the machine is busy when all tests run.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Bound on what takes several steps of [`SOON`]: requests that are made again, elections, which last up to 18 s, and deliveries that come again after 30 s.
+/// Bound on several steps of [`SOON`]: retried requests, elections of up to 18 s, and redeliveries
+/// after 30 s.
 pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
 
-/// Bound on a request that is made again and again, and on what it waits for first.
+/// Bound on a request with retries, including its preconditions.
 const OUTCOME_MAX: Duration = Duration::from_secs(3 * LONG.as_secs());
 
-/// Pause before a request is made again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) static PLACED: EventDescriptor = event("placed", None);
@@ -51,22 +51,22 @@ pub(crate) const fn event(name: &'static str, subject: Option<&'static str>) -> 
     }
 }
 
-/// An event with a fixed subject that is known at run time only, because each test has its own.
+/// An event with a fixed subject of one test, known at run time only.
 pub(crate) fn event_on(name: &'static str, subject: String) -> &'static EventDescriptor {
     Box::leak(Box::new(event(name, Some(subject.leak()))))
 }
 
-/// A server, and names on it that nobody else uses.
+/// A server, with names that are unique on it.
 pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
     pub(crate) prefix: SubjectPrefix,
-    /// The address, if other tests use the server too.
+    /// The address of a shared server.
     shared: Option<String>,
 }
 
 impl Nats {
-    /// Connects to the server that a variable names, or skips the test.
+    /// Connects to the server in a variable, or skips the test.
     pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
         let url = backend_url(variable)?;
         let mut nats = Self::at(&url).await;
@@ -74,7 +74,6 @@ impl Nats {
         Some(nats)
     }
 
-    /// Connects to a private server.
     pub(crate) async fn at(url: &str) -> Self {
         Self::with(connected(url, connect_options()).await)
     }
@@ -90,7 +89,6 @@ impl Nats {
         }
     }
 
-    /// The address of a server that others use too.
     pub(crate) fn url(&self) -> &str {
         self.shared.as_deref().unwrap()
     }
@@ -105,7 +103,6 @@ impl Nats {
             .unwrap()
     }
 
-    /// The same stream, in strong mode if wanted.
     pub(crate) fn stream_in_mode(&self, strong: bool) -> EventStream {
         match strong {
             true => self.stream().with_strong_mode(),
@@ -128,7 +125,6 @@ impl Nats {
         PublisherConfig::default().source("test").ack_timeout(SOON)
     }
 
-    /// Publishes a message that is stored.
     pub(crate) async fn publish(&self, message: &Message) {
         publish(&self.publisher(), message).await;
     }
@@ -139,7 +135,8 @@ impl Nats {
             .with_config(self.subscriber_config())
     }
 
-    /// Gives up a server that is silent for half a minute. A subscription that gives up early is not given what is on its way to it until that comes again.
+    /// Tolerates a silence of half a minute. A subscription that is rebuilt earlier misses
+    /// in-flight messages until their redelivery.
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
         SubscriberConfig::default().idle_heartbeat(Duration::from_secs(15))
     }
@@ -148,7 +145,8 @@ impl Nats {
         subscribe(&self.subscriber(), consumer).await
     }
 
-    /// As [`Self::subscribe`], and soon gives up a server that is silent: one that is away, or an old one that has no such consumer any more.
+    /// As [`Self::subscribe`], with a short bound on a silent server: a stopped server, or an old
+    /// server without this consumer.
     pub(crate) async fn subscribe_impatiently(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
         let impatient = self
             .subscriber_config()
@@ -156,7 +154,6 @@ impl Nats {
         subscribe(&self.subscriber().with_config(impatient), consumer).await
     }
 
-    /// The server's account of a consumer.
     pub(crate) async fn consumer_info(&self, spec: &ConsumerSpec) -> jetstream::consumer::Info {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         stream.consumer_info(&spec.name).await.unwrap()
@@ -188,7 +185,6 @@ impl Nats {
         stored
     }
 
-    /// The messages on the stream, in its order.
     pub(crate) async fn log(&self) -> Vec<LogEntry> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let read = async |stream_sequence| {
@@ -210,7 +206,7 @@ impl Nats {
             )
         };
         let stream_sequences = 1..=stream.cached_info().state.last_sequence;
-        // Many at a time, because there may be thousands.
+        // Concurrent, because there may be thousands.
         futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
@@ -222,12 +218,13 @@ impl Nats {
     }
 }
 
-/// Leaves nothing behind on a shared server, even after a failure.
+/// Cleans up a shared server, even after a failure.
 impl Drop for Nats {
     fn drop(&mut self) {
         let Some(url) = self.shared.take() else { return };
         let name = self.name.clone();
-        // Dropping cannot wait for a future, and the test's runtime may be gone. A thread with a runtime of its own can wait.
+        // `drop` cannot wait for a future, and the test's runtime may be gone. A thread with its
+        // own runtime can wait.
         let deletion = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -275,9 +272,8 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     }
 }
 
-/// An error of a request.
 pub(crate) trait Failure: Debug {
-    /// Whether nobody has answered in time, or nobody leads a cluster.
+    /// Whether the failure is a timeout or a missing leader.
     fn passes(&self) -> bool;
 }
 
@@ -299,7 +295,7 @@ impl Failure for PublishError {
     }
 }
 
-/// The first outcome of a request that is no error which passes.
+/// The first outcome that is not a temporary error.
 async fn outcome<T, E: Failure>(mut request: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
     let mut last = None;
     let outcome = async {
@@ -315,24 +311,21 @@ async fn outcome<T, E: Failure>(mut request: impl AsyncFnMut() -> Result<T, E>) 
     waited.unwrap_or_else(|_| panic!("no outcome within {OUTCOME_MAX:?}, the last error is {last:?}"))
 }
 
-/// The answer to a request that must succeed.
 pub(crate) async fn answered<T, E: Failure>(request: impl AsyncFnMut() -> Result<T, E>) -> T {
     outcome(request).await.unwrap()
 }
 
-/// The answer to a request that must not succeed.
 pub(crate) async fn refused<T, E: Failure>(request: impl AsyncFnMut() -> Result<T, E>) -> E {
     outcome(request).await.err().expect("a refusal")
 }
 
-/// Connects.
 pub(crate) async fn connected(servers: impl outbox_nats::Servers, options: ConnectOptions) -> Client {
     let stream = EventStream::default();
     let connected = timeout(LONG, stream.connect_with(servers, options)).await;
     connected.expect("a server that answers").unwrap()
 }
 
-/// The outcome of a message that was sent. A publisher waits for its first connection for only 2 s.
+/// The outcome of a sent message. A publisher waits only 2 s for its first connection.
 pub(crate) async fn sent(publisher: &JetStreamPublisher, message: &Message) -> Result<Receipt, PublishError> {
     let sending = async {
         loop {
@@ -345,12 +338,10 @@ pub(crate) async fn sent(publisher: &JetStreamPublisher, message: &Message) -> R
     timeout(LONG, sending).await.expect("a connection")
 }
 
-/// Publishes a message that is stored.
 pub(crate) async fn publish(publisher: &JetStreamPublisher, message: &Message) -> Receipt {
     sent(publisher, message).await.unwrap()
 }
 
-/// Subscribes.
 pub(crate) async fn subscribe(
     subscriber: &JetStreamSubscriber,
     consumer: &ConsumerSpec,
@@ -358,12 +349,12 @@ pub(crate) async fn subscribe(
     answered(async || subscriber.subscribe(consumer).await).await
 }
 
-/// Whether somebody has asked for a message. That nobody has is known only after the list has been read without a pause for 3 s.
+/// Whether a message was requested. A negative answer needs readings of the list over 3 s.
 pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
     answered(async || delivery.is_asked_for().await).await
 }
 
-/// The next delivery, over interruptions.
+/// The next delivery, across interruptions.
 pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStreamDelivery {
     let next = async {
         loop {
@@ -377,7 +368,6 @@ pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStre
     timeout(LONG, next).await.expect("a delivery")
 }
 
-/// Receives and acknowledges `count` messages, and returns their payloads.
 pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, count: usize) -> Vec<String> {
     let mut payloads = Vec::new();
     while payloads.len() < count {
@@ -388,7 +378,7 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
     payloads
 }
 
-/// Makes one test per server of each function, which takes a [`Nats`].
+/// Generates one test per server of each function, which takes a [`Nats`].
 macro_rules! on_both_servers {
     ($($test:ident,)*) => {
         mod current {

@@ -1,4 +1,4 @@
-//! One value describes the stream, and what is made from it agrees.
+//! One value describes the stream, and everything built from it agrees.
 
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ on_both_servers! {
     shards_and_strong_mode_exclude_each_other,
 }
 
-/// The filters of the consumer on the server.
 async fn filters(nats: &Nats) -> Vec<String> {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let config = stream.consumer_info(&consumer(&[]).name).await.unwrap().config;
@@ -110,7 +109,7 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
     assert!(report.created);
 }
 
-/// The first messages are from the time before.
+/// The first messages were published before the change.
 async fn aggregates_share_subjects_and_consumers_notice_nothing(nats: &Nats) {
     nats.provision().await;
     let sharded = nats.stream().with_subject_shards(2);

@@ -1,4 +1,5 @@
-//! Fenced publishing: the server refuses what would stand out of order, and a refusal is never mistaken for a loss or a success.
+//! Fenced publishing: the server rejects messages that would be out of order, and a rejection never
+//! counts as a loss or a success.
 
 use std::time::Duration;
 
@@ -31,7 +32,6 @@ on_both_servers! {
     a_consumer_is_told_what_nobody_asked_for,
 }
 
-/// Time for the requests of a publish.
 const ENOUGH: Duration = Duration::from_millis(300);
 
 /// Short, so that a retry is not merely deduplicated.
@@ -47,7 +47,7 @@ async fn provision(nats: &Nats) {
     nats.jetstream().create_stream(config).await.unwrap();
 }
 
-/// A relay that has just started: it remembers nothing.
+/// A restarted relay: its cache is empty.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream().with_strong_mode())
 }
@@ -69,8 +69,9 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the server has forgotten the ids of all messages so far. It forgets by its own clock, so only a probe that is published twice can show it.
-/// The probes are not on the aggregates' subjects.
+/// Waits until the duplicate window of all messages so far has passed. Only a probe that is
+/// published twice shows it, because the server's clock counts. The probes use other subjects than
+/// the aggregates.
 async fn ids_are_forgotten(nats: &Nats) {
     let context = nats.jetstream();
     let probe = format!("{}.probe", nats.prefix);
@@ -84,7 +85,8 @@ async fn ids_are_forgotten(nats: &Nats) {
     eventually("forgetting", || async { !publish().await }).await;
 }
 
-/// A zombie leaves its second message on the wire; the next owner publishes it and a third; the zombie's bytes arrive.
+/// A zombie relay has its second message in flight; the next owner publishes it and a third; the
+/// zombie's bytes arrive.
 async fn late_message(nats: &Nats, fenced: bool) {
     provision(nats).await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -102,7 +104,7 @@ async fn late_message(nats: &Nats, fenced: bool) {
     publish(&owner, &messages[1]).await;
     publish(&owner, &messages[2]).await;
     ids_are_forgotten(nats).await;
-    // It is closed, so that the end of its bytes can be seen.
+    // Closed, so that the end of its bytes is visible.
     drop(zombie);
     proxy.release();
     proxy.drained(1).await;
@@ -117,7 +119,7 @@ async fn orders(nats: &Nats) -> Vec<String> {
 /// The negative control.
 async fn a_message_of_a_zombie_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
-    // The first message is there twice as well if its acknowledgement was late.
+    // The first message is stored twice too if its acknowledgement was late.
     eventually("the late message", async || {
         let orders = orders(nats).await;
         orders.iter().filter(|order| *order == "1/placed/2").count() == 2
@@ -135,7 +137,7 @@ async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
     let publisher = fresh(nats);
     let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
     publish(&publisher, &first).await;
-    // To this publisher, a publish of another process looks like one whose acknowledgement was lost.
+    // To this publisher, a publish of another process looks like a lost acknowledgement.
     assert_eq!(publish(&fresh(nats), &second).await, (2, false));
     ids_are_forgotten(nats).await;
     let stored = nats.stored().await.len();
@@ -185,7 +187,7 @@ async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     }
 }
 
-/// The message became a dead letter, the aggregate went on, and now an operator has resumed it.
+/// The message became a dead letter, the aggregate continued, and an operator has resumed it.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
@@ -197,8 +199,9 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
 }
 
-/// Goal: a publish that cannot search the whole subject in its time goes on with the next one. Method: the bound is a quarter of the time that reading all of it
-/// takes here. There are so many messages that a quarter is enough for the other requests of a publish on a busy machine.
+/// Goal: a publish whose time is too short for the whole subject continues the search at the next
+/// attempt. Method: a bound of a quarter of the full reading time here. The subject is large, so
+/// that a quarter covers the other requests on a busy machine.
 async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(nats: &Nats) {
     provision(nats).await;
     let late = Message {
@@ -316,7 +319,7 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
 /// All event types of an aggregate share a subject, so the consumer receives all of them.
 async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     provision(nats).await;
-    // A message from the time before strong mode.
+    // A message from before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
@@ -347,7 +350,7 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version asks for more event types. The old version must not take them away.
+    // A newer version requests more event types. The old version must not remove them.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

@@ -1,7 +1,7 @@
-//! Hints reach the relays of other processes, at a bounded rate, and never go round in circles.
+//! Hints reach the relays of other processes, at a bounded rate, without loops.
 //!
-//! `outbox_core::wake` is shared by the whole process. The tests of this module run one after the other, and every other test that commits something is isolated
-//! (`outbox_core::wake::isolate`).
+//! The whole process shares `outbox_core::wake`. The tests of this module run one after the other,
+//! and every other test with commits is isolated (`outbox_core::wake::isolate`).
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use tokio::sync::Mutex;
 use crate::environment::{SOON, connected};
 use crate::printed_users::{NEWEST, OLDEST, User, Users};
 
-/// Held by the test that runs.
+/// Held by the running test.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Counts hints until there are at least this many, and none arrives for a while.
+/// Counts hints until there are at least this many, followed by a pause.
 async fn until_quiet(seen: &mut Subscriber, least: usize) -> usize {
     let mut count = 0;
     let counting = async {

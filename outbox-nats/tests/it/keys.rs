@@ -1,4 +1,4 @@
-//! NKeys and credentials files pass through to every connection.
+//! NKeys and credentials files apply to every connection.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -31,12 +31,12 @@ async fn nkey() {
     assert_refused(&server, connect_options().nkey(stranger.seed().unwrap())).await;
 }
 
-/// A JSON Web Token of NATS: `issuer` says that `subject` is a user, an account or an operator.
+/// A NATS JWT from `issuer` for a user, an account or an operator `subject`.
 fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     token_until(issuer, subject, nats, None)
 }
 
-/// The same with a time in seconds since 1970 at which the token expires.
+/// `expires`: seconds since 1970.
 fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Option<i64>) -> String {
     nats["version"] = json!(2);
     let mut claims = json!({
@@ -52,7 +52,7 @@ fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Op
     format!("{signed}.{signature}")
 }
 
-/// The file that `nsc` writes for a user of the account.
+/// The credentials file of a user of the account, as from `nsc`.
 fn credentials(account: &KeyPair, file: &Path) {
     credentials_until(account, file, None);
 }
@@ -110,7 +110,7 @@ async fn credentials_file() {
     assert_refused(&server, options("stranger.creds").await).await;
 }
 
-/// An operator replaces the file before its token expires. The program need not be restarted.
+/// An operator replaces the file before its token expires. The program is not restarted.
 #[tokio::test]
 async fn a_renewed_credentials_file_is_read_at_the_next_connection() {
     let folder = tempfile::tempdir().unwrap();

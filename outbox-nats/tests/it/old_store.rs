@@ -1,4 +1,5 @@
-//! A server comes back with an old copy of its store: what it has forgotten is found out and published again, in order.
+//! A server restarts with an old copy of its store: missing messages are detected and published
+//! again, in order.
 
 use std::collections::HashSet;
 
@@ -64,7 +65,7 @@ async fn what_an_old_store_lacks_is_published_again_by_default() {
     what_an_old_store_lacks_is_published_again(false).await;
 }
 
-/// The publisher remembers stream sequences that the server has given to nobody.
+/// The publisher caches stream sequences that the restored server has never assigned.
 #[tokio::test]
 async fn what_an_old_store_lacks_is_published_again_in_strong_mode() {
     what_an_old_store_lacks_is_published_again(true).await;

@@ -1,4 +1,4 @@
-//! The server is killed and comes back: nothing is lost, nothing is dead-lettered, and copies are recognised.
+//! The server is killed and restarted: no loss, no dead letters, and copies are detected.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ async fn reconnected(nats: &Nats) {
     .await;
 }
 
-/// A publisher has a connection of its own.
+/// A publisher has its own connection.
 async fn publishing(publisher: &JetStreamPublisher, up: bool) {
     eventually("the publisher's connection", || async {
         publisher.is_connected() == up
@@ -41,7 +41,7 @@ async fn disconnected(nats: &Nats) {
     .await;
 }
 
-/// Written without the derive, so that it stays out of the catalogue of this program.
+/// Without the derive macro, so that this program's catalogue does not contain it.
 #[derive(serde::Serialize)]
 struct Placed {
     order: u32,
@@ -64,7 +64,8 @@ impl DomainEvent for Placed {
     }
 }
 
-/// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. Messages of the deleted stream are left to reconciling.
+/// Without a stream, messages wait; no dead letter, and no attempt is used. Messages of the deleted
+/// stream are left to reconcile.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let _alone = outbox_core::wake::isolate();
@@ -108,7 +109,7 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     assert_eq!(ids, expected);
 }
 
-/// The backlog that waits for room drains completely, and each aggregate in its order.
+/// The backlog of a full stream drains completely, each aggregate in order.
 #[tokio::test]
 async fn a_backlog_behind_a_full_stream_drains_in_order() {
     let _alone = outbox_core::wake::isolate();
@@ -163,7 +164,8 @@ async fn a_backlog_behind_a_full_stream_drains_in_order() {
     );
 }
 
-/// Goal: an outage costs time only. Method: publish before, during and after a `kill -9`, then everything again.
+/// Goal: an outage costs only time. Method: publish before, during and after a `kill -9`, then
+/// everything again.
 #[tokio::test]
 async fn messages_survive_a_killed_server_exactly_once() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -171,7 +173,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    // Longer than all of it takes.
+    // Longer than the whole test.
     let config = nats.publisher_config().ack_timeout(LONG);
     let publisher = nats.publisher().with_config(config);
     let messages: Vec<_> = (0..100).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
@@ -210,7 +212,8 @@ async fn messages_survive_a_killed_server_exactly_once() {
     assert_eq!(nats.stored().await.len(), 100);
 }
 
-/// Goal: a kill in the middle of a full window loses nothing. Method: publish each failed message again until all are confirmed.
+/// Goal: a kill during a full window loses nothing. Method: publish each failed message again until
+/// all are confirmed.
 #[tokio::test]
 async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -266,7 +269,7 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     );
 }
 
-/// The server reads the message when it is resumed, long after the publish was reported as unknown.
+/// The resumed server reads the message long after the publish was reported as unknown.
 #[tokio::test]
 async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let Some(server) = PrivateServer::start(&[]).await else {
@@ -279,7 +282,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let first = message(&PLACED, "0", 1);
     answered(async || publisher.publish(&first).await).await;
     server.pause();
-    // The signal reaches the server's threads a moment later, so the first messages may still be confirmed.
+    // Stopping takes a moment, so the first messages may still be confirmed.
     let mut sequence = 0;
     let (ghost, error, mut elapsed) = loop {
         sequence += 1;
@@ -292,7 +295,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     assert_eq!(error.class(), FailureClass::Unknown);
     let usual = PublisherConfig::default().ack_timeout;
     for _ in 0..5 {
-        // This machine may have stood still meanwhile. However often the ghost is sent, it is stored once.
+        // The machine may have stalled. However often the message is sent, it is stored once.
         if elapsed < usual {
             break;
         }
@@ -350,7 +353,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
     for round in 2..=4 {
         server.kill();
         disconnected(&nats).await;
-        // The subscription is interrupted at a pace that does not spin.
+        // Interruptions are returned at a bounded rate.
         let mut interruptions = 0;
         let watching = Instant::now();
         while watching.elapsed() < Duration::from_millis(1_500) {
@@ -367,7 +370,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         reconnected(&nats).await;
         publishing(&publisher, true).await;
         publish(&publisher, &message(&PLACED, "1", round)).await;
-        // The server forgets acknowledgements that it had not written to disk, so earlier messages may come again.
+        // A killed server loses unsynced acknowledgements, so earlier messages may be redelivered.
         while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
     }
 }
@@ -387,7 +390,7 @@ async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
     server.restart().await;
     reconnected(&nats).await;
     delivery.ack().await.unwrap();
-    // A server that died before it stored a delivery does not know of its acknowledgement, and delivers again.
+    // A server killed before it stored a delivery drops its acknowledgement, and redelivers.
     let acknowledged = async {
         while !matches!(subscription.backlog().await, Ok(0)) {
             if let Ok(Ok(again)) = tokio::time::timeout(Duration::from_millis(200), subscription.next()).await

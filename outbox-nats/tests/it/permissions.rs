@@ -1,6 +1,6 @@
-//! Each part works with exactly the permissions of `docs/reference/permissions.md`, and needs no others.
+//! Each part works with exactly the permissions of `docs/reference/permissions.md`.
 //!
-//! Method: a server whose users are the rows of the table, and what it has refused.
+//! Method: a server whose users are the rows of the table, and its log of denials.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     let config = nats.subscriber_config().provisioning(provisioning);
     let subscriber = nats.subscriber().with_config(config);
     answered(async || subscriber.facts().await).await;
-    // Both event types, so that a server of 2.10 gets several filters.
+    // Both event types, so that a 2.10 server gets several filters.
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = subscribe(&subscriber, &spec).await;
     let delivery = receive(&mut subscription).await;
     assert!(asked_for(&delivery).await);
     delivery.progress().await.unwrap();
     delivery.retry_after(Duration::ZERO).await.unwrap();
-    // Others may come before it.
+    // Other messages may be delivered before it.
     loop {
         let next = receive(&mut subscription).await;
         next.ack().await.unwrap();
@@ -81,7 +81,7 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
         .publisher(strong.client.clone())
         .with_config(strong.publisher_config());
     assert_eq!(answered(async || strong.preflight().await).await, [""; 0]);
-    // The last one is searched for, because a higher number stands before it.
+    // The last one is searched for, because a higher sequence precedes it.
     for n in [3, 5, 4] {
         let placed = message(&PLACED, "1", n);
         answered(async || strong.publish(&placed).await).await;

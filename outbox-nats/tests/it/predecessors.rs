@@ -1,4 +1,4 @@
-//! What the stream is asked about messages before one of an aggregate.
+//! Queries for earlier messages of an aggregate.
 
 use outbox_core::Delivery as _;
 use outbox_nats::{EventStream, JetStreamSubscription};
@@ -26,7 +26,7 @@ async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
     found
 }
 
-/// The first message of an aggregate on its shard comes behind those on its own subject.
+/// The first message of an aggregate on its shard follows messages on its own subject.
 async fn shards_that_were_turned_on_do_not_hide_what_came_before(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), 1).await;
@@ -36,7 +36,7 @@ async fn shards_that_were_turned_on_do_not_hide_what_came_before(nats: &Nats) {
     assert!(has_predecessors(&mut subscription).await);
 }
 
-/// The consumer's program still says that there are shards.
+/// The consumer's program still has shards configured.
 async fn shards_that_were_turned_off_do_not_hide_what_came_before(nats: &Nats) {
     let with_shards = nats.stream().with_subject_shards(8);
     nats.provision().await;

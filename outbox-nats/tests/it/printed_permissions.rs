@@ -1,7 +1,8 @@
-//! The promises of the broker's seams under the printed permissions: whatever they need beyond these is refused, and fails.
+//! The guarantees of the broker traits with the printed permissions: any other request is denied,
+//! and fails.
 //!
-//! Method: the suites that every broker runs, each test on a server of its own. The stream is made, published to, read and consumed by different users. The server's
-//! log must not tell of any request that it has refused.
+//! Method: the conformance suites, each test on its own server, with separate users that create,
+//! publish, read and consume. The server's log must show no denied request.
 
 use std::thread::panicking;
 use std::time::Duration;
@@ -29,16 +30,16 @@ const USERS: [User; 5] = [
     User::new("relay", &["relay"]),
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("reader", &["reader"]),
-    // It is asked for predecessors, and for the age of what waits.
+    // Also used for predecessors and for the age of the backlog.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
 ];
 
-/// Fails the test at its end if the server has refused anything.
+/// Fails the test at its end if the server has denied a request.
 struct NothingRefused(Users);
 
 impl Drop for NothingRefused {
     fn drop(&mut self) {
-        // A test that has failed has said why.
+        // A failed test already has its message.
         if !panicking() {
             assert_eq!(
                 self.0.refused(),
@@ -78,7 +79,7 @@ impl Fixture {
         let provision = users.client("provision").await;
         answered(async || stream.provision_for(&provision, []).await).await;
         let proxy = Proxy::in_front_of(&users.url()).await;
-        // The server may report its own address, which would lead around the proxy.
+        // The server may report its own address, which would bypass the proxy.
         let options = Users::options(publishes).ignore_discovered_servers();
         let client = connected(proxy.url(), options).await;
         Some(Self {
@@ -193,7 +194,7 @@ mod subscriber {
     );
 }
 
-/// The requests for a consumer are others for this server.
+/// This server uses other requests for a consumer.
 mod subscriber_on_old {
     outbox_testing::subscriber_conformance!(
         #[tokio::test]
@@ -201,7 +202,7 @@ mod subscriber_on_old {
     );
 }
 
-/// What belongs to another role, or to nobody.
+/// Requests of another role, or of no role.
 async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
@@ -221,7 +222,7 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
     ];
     let users_of_streams = ["relay", "reader", "consumer"];
-    // The answers of others, payloads among them.
+    // Replies of other users, including payloads.
     let foreign = ["events.>", "_INBOX.>", "_INBOX.admin.>", "_INBOX.*.*"];
     let subscribes = users_of_streams.map(|user| foreign.map(|subject| (user, subject)));
     let subscribes = subscribes.as_flattened().iter().copied();
@@ -233,7 +234,7 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
     }
     for (user, subject) in subscribes {
         let client = users.client(user).await;
-        // It must be open for the server to refuse it.
+        // The subscription must be open for the server to deny it.
         let _open = client.subscribe(subject).await.unwrap();
         client.flush().await.unwrap();
         refuses(&users, "Subscription", user, subject).await;

@@ -1,6 +1,7 @@
 //! A server with users who have the permissions of `docs/reference/permissions.md`.
 //!
-//! What the server refuses is read in its own log, so it does not matter which connection has asked for it, or whether anybody waited for the answer.
+//! Denied requests are read from the server's log, so they are found on every connection, even
+//! without a reader of the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,23 +17,20 @@ use crate::private_server::{PrivateServer, binary_of};
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// The fixed subject for which a relay gets the permission.
+/// The fixed subject in a relay's permissions.
 pub(crate) const FIXED_SUBJECT: &str = "legacy.subject";
 
 const PAGE: &str = include_str!("../../../docs/reference/permissions.md");
 
-/// A user of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct User {
     name: &'static str,
-    /// The roles whose permissions it has.
     roles: &'static [&'static str],
-    /// The consumers for which it has them.
     consumers: &'static [&'static str],
 }
 
 impl User {
-    /// A user who has the permissions for the consumer of the table.
+    /// A user with permissions for the consumer of the table.
     pub(crate) const fn new(name: &'static str, roles: &'static [&'static str]) -> Self {
         Self {
             name,
@@ -41,12 +39,10 @@ impl User {
         }
     }
 
-    /// The same user for other consumers.
     pub(crate) const fn of_consumers(self, consumers: &'static [&'static str]) -> Self {
         Self { consumers, ..self }
     }
 
-    /// Its entry in the server's configuration.
     fn entry(&self) -> String {
         let table = table();
         let (mut publish, mut subscribe) = (BTreeSet::new(), BTreeSet::new());
@@ -75,12 +71,11 @@ impl User {
     }
 }
 
-/// The texts between back-ticks.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What each role may do: publish, subscribe.
+/// Permissions by role: publish, subscribe.
 fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let (_, table) = PAGE.split_once("| role | publish | subscribe |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -96,7 +91,7 @@ fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     .collect()
 }
 
-/// A server with these users, and `admin`, who may do everything.
+/// A server with these users, and `admin` with all permissions.
 pub(crate) struct Users {
     server: PrivateServer,
     log: PathBuf,
@@ -104,7 +99,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Starts the server of the program that a variable names, or skips the test.
+    /// Starts the server binary in a variable, or skips the test.
     pub(crate) async fn start(variable: &'static str, users: &[User]) -> Option<Self> {
         let binary = binary_of(variable)?;
         let folder = tempfile::tempdir().unwrap();
@@ -139,7 +134,6 @@ impl Users {
         connected(self.url(), Self::options(user)).await
     }
 
-    /// The stream of the table, seen by this user.
     pub(crate) async fn nats(&self, user: &str) -> Nats {
         let mut nats = Nats::with(self.client(user).await);
         nats.name = "EVENTS".to_owned();
@@ -147,7 +141,8 @@ impl Users {
         nats
     }
 
-    /// The requests that the server has refused so far. It writes them down before it answers anything later on the same connection.
+    /// The denied requests so far. The server logs a denial before it answers later requests of the
+    /// same connection.
     pub(crate) fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap();
         let is_refusal = |line: &&str| {

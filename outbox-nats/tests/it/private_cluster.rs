@@ -1,4 +1,4 @@
-//! A cluster of three nats-servers for a single test. They are of the current version only.
+//! A cluster of three nats-servers for a single test, of the current version only.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,18 +19,20 @@ const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// How many clusters run at a time. With more of them a small machine is so busy that they lose their leaders.
+/// Bound on concurrent clusters. With more, a small machine is so busy that they lose their
+/// leaders.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
-/// Three nodes, so that two are a majority. All stop when it is dropped.
+/// Three nodes, so that two are a majority. All stop on drop.
 pub(crate) struct PrivateCluster {
     nodes: Vec<PrivateServer>,
-    /// Given back after the nodes have stopped.
+    /// Released after the nodes have stopped.
     _room: SemaphorePermit<'static>,
 }
 
 impl PrivateCluster {
-    /// Starts the nodes when there is room for them, and waits until they can store a replicated stream. Skips the test if there is no binary.
+    /// Starts the nodes when a slot is free, and waits until they can store a replicated stream.
+    /// Skips the test without a binary.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
         let room = ROOM.acquire().await.unwrap();
@@ -63,13 +65,13 @@ impl PrivateCluster {
         Some(cluster)
     }
 
-    /// A connection that knows all nodes, with names of its own.
+    /// A connection with the addresses of all nodes, and unique names.
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
         Nats::with(connected(urls.as_slice(), connect_options()).await)
     }
 
-    /// A connection to one node that knows no other.
+    /// A connection to one node only.
     pub(crate) async fn nats_at(&self, name: &str) -> Nats {
         Nats::at(&self.nodes[index(name)].url()).await
     }
@@ -78,7 +80,7 @@ impl PrivateCluster {
         &mut self.nodes[index(name)]
     }
 
-    /// Starts the nodes that do not run, and waits until they can store a replicated stream.
+    /// Starts the stopped nodes, and waits until they can store a replicated stream.
     pub(crate) async fn restart(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| !node.runs()) {
             node.restart().await;
@@ -100,19 +102,19 @@ fn index(name: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap()
 }
 
-/// All nodes except one.
 pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().filter(move |other| *other != name)
 }
 
 impl Nats {
-    /// As [`Self::provision`], on all nodes. A new stream has no leader for a moment, and requests are not answered then.
+    /// As [`Self::provision`], on all nodes. A new stream has no leader for a moment, and requests
+    /// are then lost.
     pub(crate) async fn provision_replicated(&self) {
         let spec = self.stream().with_replicas(NAMES.len());
         answered(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
-    /// The node that leads `<stream>` or `<stream>.<consumer>`, once there is one.
+    /// The node that leads `<stream>` or `<stream>.<consumer>`, once elected.
     pub(crate) async fn leader(&self, of: &str) -> String {
         let mut leader = None;
         eventually("a leader", async || {
@@ -124,10 +126,11 @@ impl Nats {
         leader.unwrap()
     }
 
-    /// Has the leader of `<stream>` or `<stream>.<consumer>` step down, and waits for another one.
+    /// Makes the leader of `<stream>` or `<stream>.<consumer>` step down, and waits for another
+    /// one.
     pub(crate) async fn step_down(&self, of: &str) {
         let before = self.leader(of).await;
-        // This is repeated, because the answer may get lost and the same node may be elected again.
+        // Repeated, because the answer may be lost and the same node may be elected again.
         eventually("another leader", async || {
             self.leader(of).await != before || {
                 self.request("LEADER.STEPDOWN", of).await;
@@ -137,12 +140,10 @@ impl Nats {
         .await;
     }
 
-    /// Does something while the leader of a stream or consumer steps down.
     pub(crate) async fn during_step_down<T>(&self, of: &str, work: impl Future<Output = T>) -> T {
         join(work, self.step_down(of)).await.0
     }
 
-    /// Waits until this many messages are stored.
     pub(crate) async fn until_stored(&self, count: u64) {
         eventually("progress", async || {
             let info = self.request("INFO", &self.name).await.unwrap_or_default();
@@ -151,13 +152,13 @@ impl Nats {
         .await;
     }
 
-    /// Uses a short time-out, because a request during an election is never answered.
+    /// A short timeout, because a request during an election is never answered.
     fn impatient(&self) -> Context {
         let timeout = Duration::from_millis(500);
         ContextBuilder::new().timeout(timeout).build(self.client.clone())
     }
 
-    /// `None` if nobody answers, or the answer is an error: while a leader is elected.
+    /// `None` without an answer or with an error, as during an election.
     pub(crate) async fn request(&self, what: &str, of: &str) -> Option<Value> {
         let kind = if of.contains('.') { "CONSUMER" } else { "STREAM" };
         let subject = format!("{kind}.{what}.{of}");

@@ -12,7 +12,7 @@ use crate::environment::SOON;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// A server on a free port of the loopback interface. Its store survives [`Self::kill`] and is deleted at the end.
+/// A server on a free loopback port. Its store survives [`Self::kill`] and is deleted at the end.
 pub(crate) struct PrivateServer {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts a server, or skips the test if there is no binary.
+    /// Starts a server, or skips the test without a binary.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
@@ -57,7 +57,6 @@ impl PrivateServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Kills it and copies its store.
     pub(crate) fn kill_and_copy_store(&mut self) -> TempDir {
         self.kill();
         let copy = TempDir::new().unwrap();
@@ -65,7 +64,6 @@ impl PrivateServer {
         copy
     }
 
-    /// Kills it and puts a copy in the place of its store.
     pub(crate) fn kill_and_replace_store(&mut self, copy: TempDir) {
         self.kill();
         self.store = copy;
@@ -75,7 +73,7 @@ impl PrivateServer {
         self.process.is_some()
     }
 
-    /// As `kill -9`: the server cannot say goodbye or write anything.
+    /// As `kill -9`: the server cannot flush or close anything.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -83,7 +81,8 @@ impl PrivateServer {
         }
     }
 
-    /// Suspends it (SIGSTOP): connections stay open, and it does not answer. Returns when all its threads have stopped: until then it may still answer.
+    /// Suspends it (SIGSTOP): connections stay open without answers. Returns when all its threads
+    /// have stopped: until then it may still answer.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
         let process = Pid::from_child(self.process.as_ref().unwrap());
@@ -91,7 +90,7 @@ impl PrivateServer {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// Resumes it. It then reads everything that has arrived meanwhile.
+    /// Resumes it. It then reads everything received meanwhile.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -107,7 +106,7 @@ impl PrivateServer {
         );
     }
 
-    /// Starts it again on the same port and store, and waits until it listens.
+    /// Restarts it on the same port and store, and waits until it listens.
     pub(crate) async fn restart(&mut self) {
         self.kill();
         let address = self.address();
@@ -115,7 +114,7 @@ impl PrivateServer {
             loop {
                 let process = self.spawn();
                 let process = self.process.insert(process);
-                // It ends at once while a connection of another test has its port, which was free before.
+                // It ends at once if a connection of another test has taken its port.
                 while process.try_wait().unwrap().is_none() {
                     if tokio::net::TcpStream::connect(&address).await.is_ok() {
                         return;
@@ -148,12 +147,12 @@ impl Drop for PrivateServer {
     }
 }
 
-/// The oldest version that is supported; without the variable the test is skipped as if a server were missing.
+/// The oldest supported version; without the variable the test is skipped.
 fn binary() -> Option<PathBuf> {
     binary_of(BINARY)
 }
 
-/// The program that a variable names, or `None` to skip the test.
+/// The program in a variable, or `None` to skip the test.
 pub(crate) fn binary_of(variable: &'static str) -> Option<PathBuf> {
     backend_url(variable).map(PathBuf::from)
 }

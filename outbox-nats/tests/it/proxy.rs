@@ -1,4 +1,5 @@
-//! A TCP proxy in front of a server, which can be cut or hold back what clients send: an outage for one test, while others use the server.
+//! A TCP proxy that can cut connections or hold back client bytes: an outage for one test on a
+//! shared server.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Small, so that bytes that are held back soon fill the client's own buffers.
+/// Small, so that held bytes soon fill the client's buffers.
 const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
@@ -21,12 +22,12 @@ struct Control {
     /// Connections below this number are held.
     held_below: watch::Sender<usize>,
     accepted: watch::Sender<usize>,
-    /// Connections that ended from the client's side, with all that it sent passed on.
+    /// Connections closed by the client, with all bytes passed on.
     drained: watch::Sender<usize>,
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback interface until the test's runtime ends.
+    /// Listens on a free loopback port until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let server: ServerAddr = url.parse().unwrap();
         let upstream = (server.host().to_owned(), server.port());
@@ -62,24 +63,26 @@ impl Proxy {
         &self.url
     }
 
-    /// Breaks all connections and refuses new ones, or lets them through again.
+    /// Breaks all connections and refuses new ones, or accepts them again.
     pub(crate) fn set_available(&self, available: bool) {
         self.control.available.send_replace(available);
     }
 
-    /// Reads nothing more from the present clients, as if the network had stopped. New connections are not affected.
+    /// Stops reading from current clients, like a stalled network. New connections are not
+    /// affected.
     pub(crate) fn hold(&self) {
         self.control
             .held_below
             .send_replace(*self.control.accepted.borrow());
     }
 
-    /// Passes on the bytes that were held back.
+    /// Passes on the held bytes.
     pub(crate) fn release(&self) {
         self.control.held_below.send_replace(0);
     }
 
-    /// Waits until this many clients have closed their connections and all their bytes were passed on.
+    /// Waits until this many clients have closed their connections and all their bytes are passed
+    /// on.
     pub(crate) async fn drained(&self, connections: usize) {
         let mut drained = self.control.drained.subscribe();
         let drained = drained.wait_for(|drained| *drained >= connections);
@@ -92,7 +95,7 @@ impl Proxy {
 
 async fn pass(client: TcpStream, upstream: (String, u16), number: usize, control: Arc<Control>) {
     let mut available = control.available.subscribe();
-    // Accepted and closed at once while cut, as a server that is starting does.
+    // Accepted and closed at once while cut, as by a starting server.
     if !*available.borrow() {
         return;
     }
@@ -119,7 +122,7 @@ async fn both(
         let mut held_below = control.held_below.subscribe();
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read) = from_client.read(&mut buffer).await {
-            // Bytes that were read just before are held back too.
+            // Bytes read just before are held too.
             let _ = held_below.wait_for(|held_below| number >= *held_below).await;
             if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
                 break;

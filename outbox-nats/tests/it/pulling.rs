@@ -1,4 +1,4 @@
-//! Pull requests and what the server answers to them.
+//! Pull requests and the server's answers.
 
 use futures_util::StreamExt as _;
 use outbox_core::{Delivery as _, SubscriberError, Subscription as _};
@@ -13,8 +13,9 @@ on_both_servers! {
     what_arrived_behind_a_refusal_is_delivered,
 }
 
-/// Goal: a refusal does not drop a delivery that has arrived behind it. Method: listen on the inbox of the subscription, publish a refusal there, have a
-/// message delivered, and let the subscription look only when both have arrived.
+/// Goal: a rejection does not drop a delivery received after it. Method: listen on the inbox of the
+/// subscription, publish a rejection there, have a message delivered, and poll the subscription
+/// only after both have arrived.
 async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
@@ -29,13 +30,13 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     });
     let inbox = request.await.unwrap().reply.unwrap();
     let mut copies = nats.client.subscribe(inbox.clone()).await.unwrap();
-    // A request that stays open, because that of the subscription may run out meanwhile.
+    // A long request, because the subscription's own request may expire meanwhile.
     let request = format!(r#"{{"batch":1,"expires":{}}}"#, SOON.as_nanos());
     let requested = nats
         .client
         .publish_with_reply(pull, inbox.clone(), request.into());
     requested.await.unwrap();
-    // The server reads a connection in order, so with this answer it knows of both.
+    // The server reads a connection in order, so this answer confirms both.
     nats.consumer_info(&spec).await;
 
     // async-nats cannot publish a status, so these are the bytes of the protocol.
@@ -50,7 +51,7 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     until_status(&mut copies, Some(409)).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     until_status(&mut copies, None).await;
-    // This answer arrives behind everything that the server has sent to this connection before.
+    // This answer follows everything that the server has sent to this connection before.
     nats.consumer_info(&spec).await;
 
     let delivery = subscription.next().await.unwrap();
@@ -59,7 +60,7 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Interrupted { .. }), "{error}");
 }
 
-/// Waits for a message with this status. Reports of requests that have run out are skipped.
+/// Waits for a message with this status. Reports of expired requests are skipped.
 async fn until_status(messages: &mut Subscriber, wanted: Option<u16>) {
     let arrival = async {
         loop {

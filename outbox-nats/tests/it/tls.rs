@@ -1,4 +1,5 @@
-//! TLS options apply to every connection, including the one that a publisher opens for itself. An untrusted server is refused at once.
+//! TLS options apply to every connection, including a publisher's own. An untrusted server is
+//! rejected at once.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use outbox_nats::{ConnectError, connect, connect_options};
 use crate::environment::{Nats, PLACED, SOON, connected, consumer, message, receive_and_ack};
 use crate::private_server::PrivateServer;
 
-/// `tests/tls/README.md` says how the certificates were made.
+/// `tests/tls/README.md` describes the certificates.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/tls")
@@ -64,7 +65,7 @@ async fn assert_refused(url: &str, options: ConnectOptions) {
 async fn a_server_is_trusted_by_its_authority_and_name() {
     let Some(server) = start(&[]).await else { return };
     assert_works(&localhost(&server), trusting()).await;
-    // An authority that the system does not know, and a name that the certificate does not have.
+    // An untrusted authority, and a name missing in the certificate.
     assert_refused(&localhost(&server), connect_options()).await;
     assert_refused(&server.url(), trusting()).await;
 }
@@ -79,7 +80,7 @@ async fn a_client_shows_its_certificate() {
     assert_refused(&localhost(&server), trusting()).await;
 }
 
-/// Without it, anybody on the path could answer.
+/// Without it, an attacker on the path could answer.
 #[tokio::test]
 async fn a_server_without_tls_is_refused_if_tls_is_required() {
     let Some(server) = PrivateServer::start(&[]).await else {

@@ -1,4 +1,4 @@
-//! Messages that async-nats cannot parse. Anyone who may publish on the stream can send them.
+//! Messages that async-nats cannot parse. Any user with publish permission can send them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -54,8 +54,9 @@ async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     }
 }
 
-/// Acknowledges what comes, until so many different messages have come. Returns their stream
-/// sequences and whether they have a type. `drops`: each call is polled once, except after trouble.
+/// Acknowledges messages until this many different ones were received. Returns their stream
+/// sequences and whether they have a type. `drops`: each call is polled once, except after a
+/// failure.
 async fn take(subscription: &mut JetStreamSubscription, count: usize, drops: bool) -> BTreeSet<(u64, bool)> {
     let (mut taken, mut had_trouble) = (BTreeSet::new(), false);
     let taking = async {
@@ -122,7 +123,8 @@ async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
     assert_eq!(taken, expected);
 }
 
-/// async-nats panics at a carriage return within a value. The process needs a new client, as after a restart.
+/// async-nats panics at a carriage return within a value. The process needs a new client, as after
+/// a restart.
 async fn a_header_that_ends_the_client_does_not_end_the_consumer(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {

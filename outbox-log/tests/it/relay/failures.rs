@@ -1,4 +1,4 @@
-//! Readings that break, relays that die, logs that are replaced, and a disk that fills.
+//! Broken readings, dead relays, replaced logs, and a full disk.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use outbox_core::{Announcement, Destination, OutboxStore, OwnerId, Registration,
 
 use super::*;
 
-/// A relay waits five seconds for its leases, and a new slot waits for every transaction that is open.
+/// A relay waits five seconds for its leases, and a new slot waits for every open transaction.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_opens_slowly_is_read_in_the_end() {
     let logged = Logged::new();
@@ -17,7 +17,7 @@ async fn a_log_that_opens_slowly_is_read_in_the_end() {
     logged.assert_balanced();
 }
 
-/// The reading breaks again and again while messages are recorded, refused, and published.
+/// The reading breaks repeatedly while messages are recorded, rejected, and published.
 #[tokio::test(start_paused = true)]
 async fn a_reading_that_breaks_loses_nothing() {
     let logged = Logged::new();
@@ -115,7 +115,7 @@ async fn another_relay_goes_on_when_the_reader_is_gone() {
     logged.assert_balanced();
 }
 
-/// Then each checkpoint takes as long as the time between two.
+/// Each checkpoint then takes as long as its interval.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
     let logged = Logged::new();
@@ -145,7 +145,7 @@ async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
     logged.assert_balanced();
 }
 
-/// The disk of the database must not fill up because a broker is away.
+/// A broker outage must not fill the database's disk.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
     let logged = Logged::new();
@@ -213,7 +213,8 @@ async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
         .await;
 }
 
-/// A commit that waits for a standby server is in the log before anybody sees it in the table. What is adopted then must not be passed over.
+/// A commit that waits for a standby server is in the log before it is visible in the table. A
+/// message adopted meanwhile must not be skipped.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
     let logged = Logged::new();
@@ -228,7 +229,7 @@ async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
     logged.assert_balanced();
 }
 
-/// After an interruption the messages come again, and whose they are cannot be told at once.
+/// After an interruption the messages are read again, and their owner is unknown at first.
 #[tokio::test(start_paused = true)]
 async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
     let logged = Logged::new();
@@ -248,7 +249,8 @@ async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
     logged.assert_balanced();
 }
 
-/// The block goes with the retry, and nothing else of the aggregate is in the table: the next message must not overtake the retried one.
+/// The block ends with the retry, and the table has nothing else of the aggregate: the next message
+/// must not overtake the retried one.
 #[tokio::test(start_paused = true)]
 async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() {
     let logged = Logged::new();
@@ -274,10 +276,10 @@ async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() 
     logged.assert_balanced();
 }
 
-/// It holds hundreds of messages in memory, and the next reader has them as well. It went on sending them until it renewed its leases.
+/// The relay holds hundreds of messages in memory, and the next reader has them too.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() {
-    // Either the other relay is about to open the log at that moment, or this one is faster.
+    // Either the other relay is opening the log at that moment, or this one is faster.
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
         let mut logged = Logged::new();
         logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(25));
@@ -298,7 +300,7 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
             until(&|| first_health.status().reads).await;
             let scenario = async {
                 until(&|| second_health.status().stands_by).await;
-                // What was renewed just now is not renewed at once.
+                // A recent renewal is not repeated at once.
                 sleep(1_000).await;
                 credit(&logged.store, 50, 10);
                 until(&|| logged.broker.messages().len() >= 100).await;
@@ -311,19 +313,20 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
         let (ended, other) = tokio::join!(first.run(stop_first.clone()), stand_by);
         ended.unwrap();
         assert_eq!(other.published > 0, !opens_in.is_zero(), "{other:?}");
-        // What is on its way, and what was confirmed so lately that it is not stored.
+        // Messages in flight, and messages confirmed after the last checkpoint.
         let copies = logged.broker.publishes() - 500;
         assert!(copies <= 2 * window as u64, "{opens_in:?}: {copies} copies");
         logged.assert_balanced();
     }
 }
 
-/// A relay that was replaced and does not know it yet may still let the table adopt what its successor has read.
+/// A relay that has not detected its replacement may still let the table adopt messages that its
+/// successor has read.
 #[tokio::test(start_paused = true)]
 async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
-    // Now and then the other is about to open the log when a reading breaks off, so it goes from one to the other.
+    // Slow openings let the other relay take over when a reading breaks.
     logged.log.open_slowly(Duration::from_millis(300));
     let (first, second) = (
         logged.relay(),
@@ -353,7 +356,7 @@ async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
     logged.assert_balanced();
 }
 
-/// The database may have less to spare than `retained_max`.
+/// The database's limit may be lower than `retained_max`.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_the_database_is_about_to_drop_is_freed() {
     let logged = Logged::new();
@@ -389,7 +392,7 @@ async fn a_log_that_the_database_is_about_to_drop_is_freed() {
     logged.assert_balanced();
 }
 
-/// The log is not read before the relay of the table has looked for relays that publish elsewhere.
+/// The log is not read before the table relay has checked for relays with another destination.
 #[tokio::test(start_paused = true)]
 async fn a_log_relay_with_another_destination_reads_nothing() {
     let logged = Logged::new();

@@ -5,7 +5,7 @@ use outbox_log::telemetry::METRICS;
 
 use super::*;
 
-/// A relay that stands by would otherwise go on showing a disk that another relay has freed.
+/// A standby relay would otherwise report disk usage that another relay has released.
 #[tokio::test(start_paused = true)]
 async fn the_gauges_of_a_log_go_when_its_reading_ends() {
     let recorder = DebuggingRecorder::new();

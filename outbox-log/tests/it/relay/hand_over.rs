@@ -1,4 +1,4 @@
-//! A reader that reaches the database and not the broker, and relays that stand by.
+//! A reader that reaches the database but not the broker, and standby relays.
 
 use outbox_core::{Fitness, OutboxStore as _};
 use outbox_log::LogHealthCheck;
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Log relays of one outbox, each with its own connection to the broker.
+/// Log relays of one outbox, each with its own broker connection.
 struct Readers {
     logged: Logged,
     ways: Vec<Reached>,
@@ -19,7 +19,7 @@ struct Readers {
 }
 
 impl Readers {
-    /// The first of them reads, and the others stand by.
+    /// The first relay reads, the others stand by.
     async fn of(relays: usize) -> Self {
         Self::configured(relays, &quick()).await
     }
@@ -60,7 +60,6 @@ impl Readers {
             .unwrap_or_else(|_| panic!("relay {reader} does not read the log"));
     }
 
-    /// Records messages each second for as long as this.
     async fn record_for(&self, seconds: u32) {
         for _ in 0..seconds {
             credit(&self.logged.store, 8, 1);
@@ -80,7 +79,7 @@ impl Readers {
     }
 }
 
-/// In production: expired credentials, a firewall, a node without a network to the broker. Everything stood still although another relay could publish.
+/// In production: expired credentials, a firewall, a node without a network to the broker.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does() {
     for way in [
@@ -106,7 +105,7 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
             "{way:?}: the log stays with the relay that can publish"
         );
 
-        // It can publish again, and the other is gone.
+        // It can publish again, and the other relay is gone.
         readers.ways[0].set(Way::Open);
         readers.stop[1].cancel();
         readers.record_for(60).await;
@@ -115,7 +114,8 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
     }
 }
 
-/// The relay has its last answer when it may already try again, and its broker answers questions. It took the log back at once, before the other looked.
+/// The last publish times out when the relay may already try again, and its broker answers queries.
+/// The relay must not take the log back before the other relay checks.
 #[tokio::test(start_paused = true)]
 async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_lease() {
     let short = quick().lease_ttl(Duration::from_secs(3));
@@ -132,7 +132,7 @@ async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_
     readers.until_reads(1).await;
 }
 
-/// `outbox status` knows relays by what they announce. One whose log could not be published was `unproven` for ever, and all seemed well.
+/// `outbox status` rates relays by their announcements.
 #[tokio::test(start_paused = true)]
 async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
     let readers = Readers::of(1).await;
@@ -152,7 +152,8 @@ async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
     readers.end().await;
 }
 
-/// While a relay leaves the log to others, its reader has nothing to try with. Other relays waited for the end of its trial before they handed over to it.
+/// While a relay offers the log, its reader has nothing to try with. Other relays must not wait for
+/// the end of its trial.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_has_left_the_log_announces_no_trial() {
     let short = quick().lease_ttl(Duration::from_secs(3));
@@ -170,7 +171,7 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
             away.clear();
         } else {
             away.push(is_trying);
-            // What it announced before stands until it announces anew.
+            // The last announcement stays valid until the next one.
             assert!(away.len() <= 15 || !is_trying, "{away:?}");
             leaves = leaves.max(away.len());
         }
@@ -180,7 +181,7 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
     readers.end().await;
 }
 
-/// Nobody takes the log, so leaving it again and again would help nobody.
+/// No relay takes the log, so repeated offers would not help.
 #[tokio::test(start_paused = true)]
 async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
     let readers = Readers::of(1).await;
@@ -195,7 +196,8 @@ async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
     readers.end().await;
 }
 
-/// The log goes from one to the other, ever more seldom, and the first that can publish keeps it.
+/// The log moves between the relays at growing intervals, and the first relay that can publish
+/// keeps it.
 #[tokio::test(start_paused = true)]
 async fn the_log_comes_to_rest_with_the_relay_that_reaches_the_broker_first() {
     let readers = Readers::of(3).await;

@@ -1,4 +1,4 @@
-//! The log relay over a store, a log and a broker in memory: one test per failure that it must survive.
+//! The log relay with an in-memory store, log and broker: one test per failure.
 
 mod failures;
 mod gauges;
@@ -80,7 +80,7 @@ impl Logged {
             .with_log_config(log_config)
     }
 
-    /// Runs a relay until `scenario` and everything that is recorded are over.
+    /// Runs a relay until `scenario` has ended and all recorded messages are decided.
     async fn run(&self, relay: &MemoryLogRelay, scenario: impl Future<Output = ()>) -> RelayReport {
         let _alone = outbox_core::wake::isolate();
         let shutdown = CancellationToken::new();
@@ -139,7 +139,8 @@ async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
     logged.assert_balanced();
 }
 
-/// Nothing is written for them, and they stay for that all the same. What the position has not passed may not be on the stream yet.
+/// Publishing writes nothing, but the messages stay available. Messages after the position may be
+/// missing on the stream.
 #[tokio::test(start_paused = true)]
 async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else() {
     let logged = Logged::new();
@@ -161,7 +162,7 @@ async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else(
     assert_eq!(logged.broker.messages().len(), 60 + 5 + 60);
 }
 
-/// Each is published when it is read, and not at the next poll.
+/// Each message is published when it is read, not at the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_message_of_the_log_waits_for_no_poll() {
     let logged = Logged::new();
@@ -185,7 +186,7 @@ async fn a_message_of_the_log_waits_for_no_poll() {
     logged.assert_balanced();
 }
 
-/// Those that were pending when the log took over come first.
+/// Messages pending before the log was on come first.
 #[tokio::test(start_paused = true)]
 async fn what_was_pending_before_the_log_comes_first() {
     let logged = Logged::new();
@@ -203,7 +204,7 @@ async fn what_was_pending_before_the_log_comes_first() {
     logged.assert_balanced();
 }
 
-/// More than the relay of the log can know one by one.
+/// More messages than the relay of the log can track one by one.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_of_the_table_is_published_before_the_log() {
     let mut logged = Logged::new();
@@ -271,7 +272,8 @@ async fn a_poison_message_is_left_to_the_table_and_stops_its_own_aggregate_only(
     logged.assert_balanced();
 }
 
-/// The dead letter of `Continue` blocks nothing, and the messages behind it come from the table first, and then from the log.
+/// A dead letter of `Continue` blocks nothing. Later messages come from the table first, and then
+/// from the log.
 #[tokio::test(start_paused = true)]
 async fn an_aggregate_goes_on_behind_a_dead_letter_that_does_not_halt_it() {
     let logged = Logged::new();
@@ -348,7 +350,8 @@ async fn delayed_messages_wait_in_the_table_and_hold_their_aggregate_back() {
     logged.assert_balanced();
 }
 
-/// It must not be adopted before the one in front of it is decided, and that takes a while. Asking again and again would not end, because the clock stands still.
+/// The delayed message must not be adopted before the message ahead of it is decided. Busy waiting
+/// would never end, because the clock is paused.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
     let mut logged = Logged::new();
@@ -364,7 +367,7 @@ async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
     logged.assert_balanced();
 }
 
-/// A job that drains now and then used to end at the refused verdict each time, and never came to the log.
+/// A drain must not end at the refused verdict before it reaches the log.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_the_table_refuses_keeps_no_drain_from_the_log() {
     let logged = Logged::new();
@@ -395,7 +398,8 @@ async fn a_drain_ends_when_everything_is_out() {
     logged.assert_balanced();
 }
 
-/// Its end is read only when there is room, and there is room only when its first messages are decided.
+/// Its end is read only when there is room, and there is room only when its first messages are
+/// decided.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_is_larger_than_the_window_is_published() {
     for (config, most) in [
@@ -424,7 +428,7 @@ async fn a_transaction_that_is_larger_than_the_window_is_published() {
     }
 }
 
-/// A message of which the row cannot be read.
+/// A message with an unreadable row.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
     let logged = Logged::new();

@@ -1,4 +1,4 @@
-//! Consumers whose leader, whose stream's leader and whose server go away.
+//! Consumers whose leader, stream leader or server fails.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::private_cluster::PrivateCluster;
 
 fn spec() -> ConsumerSpec {
     ConsumerSpec {
-        // What was not acknowledged, or whose acknowledgement was lost, comes again soon.
+        // Redelivers unacknowledged messages soon.
         ack_wait: Duration::from_secs(1),
         in_flight_max: 64,
         prefetch: 32,
@@ -28,7 +28,6 @@ async fn publish(nats: &Nats, numbers: std::ops::Range<u32>) {
     join_all(messages.map(publish)).await;
 }
 
-/// Receives and acknowledges until `count` different messages were seen.
 async fn handle(subscription: &mut JetStreamSubscription, handled: &mut HashSet<bytes::Bytes>, count: usize) {
     while handled.len() < count {
         let delivery = receive(subscription).await;
@@ -37,7 +36,6 @@ async fn handle(subscription: &mut JetStreamSubscription, handled: &mut HashSet<
     }
 }
 
-/// Acknowledges what comes again, because an acknowledgement was lost, until nothing is left.
 async fn settle(subscription: &mut JetStreamSubscription) {
     let settled = async {
         while !matches!(subscription.backlog().await, Ok(0)) {
@@ -74,7 +72,7 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
     nats.step_down(&consumer).await;
     nats.step_down(&stream).await;
     publish(&nats, 600..601).await;
-    // The last acknowledgements may have been lost with their leaders, but not those of long ago.
+    // The last acknowledgements may be lost with their leaders, but not earlier ones.
     let mut again = 0;
     loop {
         let delivery = receive(&mut subscription).await;
@@ -89,7 +87,8 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
     }
 }
 
-/// Goal: a subscription goes on at another node. Method: it was told of one node only, which leads its consumer and is killed.
+/// Goal: a subscription continues at another node. Method: it is configured with one node only,
+/// which leads its consumer and is killed.
 #[tokio::test]
 async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
     let Some(mut cluster) = PrivateCluster::start().await else {

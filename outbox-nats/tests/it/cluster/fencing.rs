@@ -12,7 +12,7 @@ use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, answered, connected, message};
 use crate::private_cluster::{PrivateCluster, others};
 
-/// Short, so that every retry is later and is not dropped by the duplicate window.
+/// Short, so that every retry is later than the duplicate window.
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
@@ -27,8 +27,9 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Goal: while it is unknown whether a message will be stored, neither its copy nor the next message is stored or confirmed. Method: stop the nodes that
-/// follow, so that the leader takes a message and cannot store it.
+/// Goal: while the outcome of a message is unknown, neither its copy nor the next message is stored
+/// or confirmed. Method: stop the followers, so that the leader receives a message and cannot store
+/// it.
 #[tokio::test]
 async fn nothing_passes_a_message_in_flight() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -37,11 +38,11 @@ async fn nothing_passes_a_message_in_flight() {
     let observer = cluster.nats().await;
     observer.provision_replicated().await;
     let leader = observer.leader(&observer.name).await;
-    // This connection must not use a node that will be stopped.
+    // This connection must not use a stopped node.
     let options = connect_options().ignore_discovered_servers();
     let client = connected(cluster.node(&leader).url(), options).await;
     let nats = Nats::with(client);
-    // The owner gets an answer, and waits for it longer when the machine is busy.
+    // The owner waits longer on a busy machine.
     let owner = observer
         .stream()
         .with_strong_mode()
@@ -55,7 +56,7 @@ async fn nothing_passes_a_message_in_flight() {
         cluster.node(name).pause();
     }
     let mut sequence = 1;
-    // A stop takes effect a moment later, so some messages may still be stored.
+    // Stopping takes a moment, so some messages may still be stored.
     let (in_flight, error) = loop {
         sequence += 1;
         let message = numbered(sequence);
@@ -72,7 +73,7 @@ async fn nothing_passes_a_message_in_flight() {
     }
     assert_eq!(copy.class(), FailureClass::Transient, "{copy:?}");
     assert_eq!(next.class(), FailureClass::Unknown, "{next:?}");
-    // The server refuses it each time.
+    // The server rejects it each time.
     let refusal = format!("{:?}", next.source());
     assert!(refusal.contains("10071") || refusal.contains("10164"), "{next:?}");
     confirmed(&owner, &in_flight).await;
@@ -81,7 +82,7 @@ async fn nothing_passes_a_message_in_flight() {
     assert_eq!(payloads(&observer).await, expected);
 }
 
-/// Only the search for the id distinguishes a message whose answer was lost from a message that was not stored.
+/// Only the search for the id distinguishes a lost answer from a missing message.
 #[tokio::test]
 async fn leader_changes_after_the_duplicate_window_store_no_copy() {
     let Some(cluster) = PrivateCluster::start().await else {

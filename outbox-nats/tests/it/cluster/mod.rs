@@ -1,4 +1,4 @@
-//! Three nodes: leaders change, nodes die, and the majority goes away and comes back.
+//! Three nodes: leader changes, dead nodes, and a lost majority.
 
 mod consuming;
 mod fencing;

@@ -13,7 +13,7 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
     stream.cached_info().config.num_replicas
 }
 
-/// There is no warning if everything is on three nodes.
+/// No warning if everything is on three nodes.
 #[tokio::test]
 async fn eight_processes_make_replicated_streams_once() {
     let Some(cluster) = PrivateCluster::start().await else {
@@ -58,8 +58,8 @@ async fn one_replica_in_a_cluster_is_warned_about() {
     }
 }
 
-/// Goal: a service that starts while the majority is away waits instead of ending. Method: kill the nodes that lead stream and consumer, so that
-/// the third one can only answer that there is no leader.
+/// Goal: a service that starts without a majority waits instead of ending. Method: kill the leaders
+/// of stream and consumer, so that the third node can only answer that there is no leader.
 #[tokio::test]
 async fn without_a_majority_nothing_is_called_misconfigured() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -80,7 +80,8 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
         .with_prefix("unknown")
         .unwrap()
         .with_replicas(3);
-    // Silence is judged in the same way. It may last until the third node, if it leads the cluster, has noticed that no node follows.
+    // Silence has the same result. It may last until the third node, as the cluster's leader,
+    // detects that no node follows.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {

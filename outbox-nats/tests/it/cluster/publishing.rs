@@ -18,13 +18,13 @@ pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream())
 }
 
-/// A publisher that gives up early, because each change of the leader loses the answers that are on their way.
+/// A publisher with a short timeout, because each leader change loses in-flight answers.
 pub(super) fn publisher_of(nats: &Nats, stream: &EventStream) -> JetStreamPublisher {
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
     stream.publisher(nats.client.clone()).with_config(config)
 }
 
-/// Publishes a message again and again, as a relay does, until it is confirmed.
+/// Publishes a message until it is confirmed, as a relay does.
 pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message) -> Receipt {
     let publish = async {
         loop {
@@ -56,7 +56,7 @@ async fn all_confirmed(publisher: &JetStreamPublisher, messages: &[Message]) -> 
         .await
 }
 
-/// Every confirmed message is at the stream sequence that was confirmed, and nowhere else.
+/// Every confirmed message is at its confirmed stream sequence, and nowhere else.
 async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
     let log = nats.log().await;
     let stored: HashMap<_, _> = log
@@ -88,8 +88,8 @@ async fn leader_changes_store_each_message_once_where_its_receipt_says() {
     assert_stored_once(&nats, receipts).await;
 }
 
-/// Goal: two nodes are enough, and a publisher that was told of one finds the others. Method: publish before and after a `kill -9` of that
-/// node, which leads the stream.
+/// Goal: two nodes are enough, and a publisher configured with one node finds the others. Method:
+/// publish before and after a `kill -9` of that node, which leads the stream.
 #[tokio::test]
 async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -109,7 +109,7 @@ async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     let (receipts, ()) = tokio::join!(publishing, killing);
     assert_stored_once(&observer, receipts).await;
 
-    // Its new connection knows the other nodes too.
+    // Its new connection has the addresses of the other nodes too.
     publisher.abandon().await;
     confirmed(&publisher, &message(&PLACED, "1", 2)).await;
 }

@@ -28,7 +28,6 @@ fn credit(store: &MemoryStore, accounts: u32, each: u32) {
     }
 }
 
-/// Runs a relay during `scenario`.
 async fn relay(store: &MemoryStore, publisher: JetStreamPublisher, scenario: impl Future) -> RelayReport {
     let relay = Relay::new(store.clone(), publisher);
     let shutdown = CancellationToken::new();
@@ -46,7 +45,7 @@ async fn drained(store: &MemoryStore) {
         .expect("a drained outbox");
 }
 
-/// No loss, no ghost, order, and no copies; and no outage counts as an attempt.
+/// No loss, no ghost, order, no copies; and no outage counts as an attempt.
 async fn assert_balanced(store: &MemoryStore, nats: &Nats) {
     let committed = |row: StoredRow| {
         assert_eq!(row.attempts, 0, "{row:?}");
@@ -100,8 +99,9 @@ async fn leader_changes_cost_a_fenced_relay_nothing_but_time() {
     leader_changes_under_a_relay(true).await;
 }
 
-/// Goal: without a majority nothing is published, nothing is lost and no attempt is used. Method: kill the two nodes that do not lead while a
-/// relay runs, so that messages on their way have arrived and cannot be stored, and start the nodes again.
+/// Goal: without a majority nothing is published, nothing is lost and no attempt is used. Method:
+/// kill the two followers while a relay runs, so that in-flight messages cannot be stored, and
+/// restart the nodes.
 #[tokio::test]
 async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     let _alone = outbox_core::wake::isolate();
