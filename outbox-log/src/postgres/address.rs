@@ -16,7 +16,6 @@ use sea_orm::sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::LogError;
 use super::failure::setup;
 
-/// Interval of status updates to the server, which let it release WAL.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Events between the connection and the reader. Each may hold a message of [`MESSAGE_BYTES_MAX`],
 /// together at most 256 MiB.
@@ -28,7 +27,6 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// A name, an address, or the folder of a Unix socket.
     host: String,
     port: u16,
     user: String,
@@ -91,7 +89,6 @@ impl Address {
         &self.user
     }
 
-    /// The configuration for reading a slot from a position.
     pub(crate) fn reading(&self, slot: &str, from: Lsn) -> ReplicationConfig {
         let (user, password, database) = (&self.user, &self.password, &self.database);
         let config = match self.host.starts_with('/') {

@@ -71,7 +71,6 @@ pub(crate) async fn change_table(
     Ok(())
 }
 
-/// The transactions that use a table or one of its partitions, as text.
 async fn holders(db: &DatabaseConnection, table: &str) -> Option<String> {
     let sql = "SELECT string_agg(DISTINCT CASE WHEN a.pid IS NULL THEN 'a prepared transaction of pg_prepared_xacts' \
                ELSE pg_catalog.format('pid %s of %s since %s', a.pid, a.usename, a.xact_start) END, ', ') AS them \

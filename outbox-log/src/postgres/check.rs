@@ -9,7 +9,6 @@ use super::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, table};
 
-/// As [`PostgresLog::check`].
 pub(crate) async fn check(log: &PostgresLog) -> Result<(), LogError> {
     let (db, names) = (&log.db, &log.names);
     check_server(db).await?;
@@ -88,7 +87,6 @@ pub(crate) fn no_table() -> LogError {
     ))
 }
 
-/// The stored position, and whether the log is on.
 pub(crate) async fn stored(
     db: &DatabaseConnection,
     names: &Names,
@@ -107,12 +105,10 @@ pub(crate) fn not_set_up(names: &Names) -> LogError {
     LogError::Setup(SetupProblem::new(SetupKind::LogMissing, seen, repair))
 }
 
-/// The name of the log that has this slot.
 pub(crate) fn log_of(slot: &str) -> &str {
     slot.strip_suffix("_log").unwrap_or(slot)
 }
 
-/// The slot of another active log of this table.
 pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<Option<String>, LogError> {
     let sql = format!(
         "SELECT name FROM {} WHERE is_on AND name <> $1 ORDER BY name LIMIT 1",
@@ -151,7 +147,6 @@ async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
 pub(crate) enum Publication {
     Missing,
     Right,
-    /// The publication lacks inserts of this table.
     Wrong,
 }
 

@@ -28,7 +28,6 @@ pub(crate) fn failed(context: &'static str) -> impl Fn(DbErr) -> LogError {
     move |source| LogError::Failed { context, source }
 }
 
-/// A failed statement while the relay runs.
 pub(crate) fn trouble(context: &'static str) -> impl Fn(DbErr) -> StoreError {
     move |source| StoreError::Database {
         context,
@@ -36,7 +35,6 @@ pub(crate) fn trouble(context: &'static str) -> impl Fn(DbErr) -> StoreError {
     }
 }
 
-/// The SQLSTATE of an error.
 pub(crate) fn sqlstate(error: &DbErr) -> Option<String> {
     let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
     else {
@@ -46,7 +44,6 @@ pub(crate) fn sqlstate(error: &DbErr) -> Option<String> {
     error.code().map(|code| code.into_owned())
 }
 
-/// Returns the default if the table does not exist.
 pub(crate) fn unless_missing<T: Default>(read: Result<T, DbErr>) -> Result<T, DbErr> {
     match read {
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(T::default()),

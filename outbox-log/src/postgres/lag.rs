@@ -14,16 +14,13 @@ use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, table};
 
 const NOT_READ: &str = "how far the log is behind could not be read";
-/// Bound on counted messages.
 const COUNTED_MAX: u32 = 10_000;
 /// Messages recorded longer than this before the position was stored are not counted: a longer
 /// transaction, or a writer's slow clock.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// Bound on counted messages of a span.
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
 
-/// As [`PostgresLog::undecided_between`].
 pub(crate) async fn undecided_between(
     log: &PostgresLog,
     from: OffsetDateTime,
@@ -62,16 +59,13 @@ async fn count_between(
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Lag {
-    /// WAL bytes after the stored position.
     pub(crate) bytes: Option<u64>,
-    /// Age of the stored position.
     pub(crate) stored: Option<Duration>,
     pub(crate) undecided: u64,
     pub(crate) oldest: Option<Duration>,
 }
 
 impl Lag {
-    /// Reads the columns `undecided` (number) and `oldest` (age).
     pub(crate) fn counted(row: &QueryResult) -> Result<Self, DbErr> {
         let undecided: i64 = row.try_get("", "undecided")?;
         let oldest: Option<f64> = row.try_get("", "oldest")?;

@@ -18,7 +18,6 @@ use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, PostgresLogReader, table};
 
-/// The slot is in use.
 const IN_USE: &str = "55006";
 /// The table does not exist, or has an earlier version.
 const NO_TABLE: &str = "42P01";
@@ -73,12 +72,10 @@ struct Stored {
     position: Position,
     /// The position belongs to this server.
     is_here: bool,
-    /// The publication is unchanged since the position.
     is_published: bool,
 }
 
 impl Stored {
-    /// The slot can be read from the position on.
     fn is_whole(&self) -> bool {
         self.is_here && self.is_published
     }
@@ -169,7 +166,7 @@ async fn mend(
     Ok(Some(position))
 }
 
-/// Returns whether the slot is gone. A slot in use stays.
+/// A slot in use stays.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, StoreError> {
     let sql = "SELECT pg_drop_replication_slot($1::text::name)";
     match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
@@ -222,7 +219,6 @@ fn is_in_use(error: &PgWireError) -> bool {
     matches!(error, PgWireError::Server(text) if text.contains(IN_USE))
 }
 
-/// The replication connection failed.
 fn refused(error: PgWireError) -> StoreError {
     match error {
         PgWireError::Auth(_) => StoreError::setup(

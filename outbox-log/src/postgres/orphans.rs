@@ -17,7 +17,6 @@ const NOT_FOUND: &str = "logged messages could not be looked for";
 /// retention deletes the published ones.
 const LOOKED_AT: u32 = 1_000;
 
-/// As [`PostgresLog::has_unclaimed`](super::PostgresLog::has_unclaimed).
 pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
     match is_on || other_log(db, names).await?.is_some() {

@@ -18,7 +18,6 @@ use uuid::Uuid;
 
 use super::sql::LOGGED;
 
-/// 2000-01-01, PostgreSQL's epoch, in microseconds since 1970.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +71,6 @@ impl Column {
     }
 }
 
-/// The transaction of a change.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transaction {
     pub(crate) xid: u32,
@@ -88,7 +86,6 @@ type Columns = Vec<Option<Column>>;
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     tables: HashMap<u32, Columns>,
-    /// A table was described, for the first time or again.
     pub(crate) has_described: bool,
 }
 
@@ -136,7 +133,6 @@ fn table(data: &mut Bytes) -> Result<(u32, Columns), StoreError> {
     for _ in 0..count {
         data.try_get_u8().map_err(truncated)?;
         columns.push(Column::named(&text_to_zero(data)?));
-        // Type and modifier.
         data.try_get_u64().map_err(truncated)?;
     }
     Ok((oid, columns))
@@ -149,7 +145,6 @@ fn text_to_zero(data: &mut Bytes) -> Result<String, StoreError> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The values of a row, in column order. Null is absent.
 struct Row {
     values: [Option<Bytes>; COLUMNS.len()],
 }
@@ -284,7 +279,6 @@ impl Row {
         String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", column.name()))
     }
 
-    /// An integer of any size.
     fn int(&self, column: Column) -> Result<i64, String> {
         let mut value = &**self.value(column)?;
         match value.len() {
@@ -469,7 +463,6 @@ mod tests {
         assert!(matches!(logged.row.message, Err(RowFault::Damaged(_))));
     }
 
-    /// Every prefix of a valid change, and an undescribed table.
     #[test]
     fn a_damaged_change_is_an_error_and_no_panic() {
         let id = Uuid::from_u128(5);

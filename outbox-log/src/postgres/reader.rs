@@ -31,16 +31,12 @@ pub struct PostgresLogReader {
     client: ReplicationClient,
     db: DatabaseConnection,
     names: Names,
-    /// The number of the reading, in the table.
     number: i64,
     adopted_to: Position,
     decoder: Decoder,
-    /// The current check of the publication.
     checking: Option<Check>,
-    /// The open transaction.
     within: Option<Transaction>,
     heard_at: Instant,
-    /// A marker was written, and nothing was received since.
     is_marked: bool,
     /// Positions, each with the oldest transaction open at that position: earlier transactions are
     /// passed with the position.

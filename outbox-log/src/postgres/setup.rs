@@ -25,7 +25,6 @@ use super::sql::{LOGGED, Names, statement};
 use super::table;
 use super::{LogError, PostgresLog};
 
-/// How long to wait for the reader to end before the slot is dropped.
 const READER_ENDS: Duration = Duration::from_secs(90);
 
 /// Status of the log of an outbox.
@@ -316,7 +315,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     }
 }
 
-/// The slot. Waits a moment for a relay that has just ended to release it.
+/// Waits a moment for a relay that has just ended to release the slot.
 async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
     let mut tries = 0..25;
     loop {
@@ -328,7 +327,6 @@ async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot
     }
 }
 
-/// Drops a slot of an earlier attempt without a stored position.
 async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let slot = free_slot(db, names).await?;
     let Some(slot) = slot else { return Ok(()) };
@@ -468,7 +466,6 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     Ok(())
 }
 
-/// Whether new messages are logged. False without a table.
 async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \

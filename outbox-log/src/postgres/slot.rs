@@ -8,7 +8,6 @@ use super::failure::{failed, setup, sqlstate};
 use super::sql::{Names, statement};
 use super::{LogError, table};
 
-/// How long the creation of a slot waits for open transactions.
 const WAITS: &str = "30s";
 
 #[derive(Debug)]
@@ -56,12 +55,10 @@ impl Slot {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
 
-    /// Whether it can be the slot of a log of this database.
     pub(crate) fn is_of_a_log(&self) -> bool {
         self.is_of_this_database && self.plugin.as_deref() == Some("pgoutput")
     }
 
-    /// Whether it is the slot whose position is stored.
     pub(crate) fn is_ours(&self, stored: Position) -> bool {
         !self.is_lost() && self.is_of_a_log() && self.confirmed.is_some_and(|confirmed| confirmed <= stored)
     }
@@ -74,7 +71,7 @@ pub(crate) fn foreign_slot(names: &Names) -> String {
     )
 }
 
-/// Creates the slot. Waits for the end of all open transactions.
+/// Waits for the end of all open transactions.
 pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Result<Position, LogError> {
     let version: u32 = setting(db, "server_version_num")
         .await?
@@ -120,7 +117,6 @@ pub(crate) fn no_free_slot() -> LogError {
 
 async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     match sqlstate(&error).as_deref() {
-        // Cancelled by its time limit.
         Some("57014") => {
             let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS them FROM ( \
                        SELECT pg_catalog.format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
@@ -148,7 +144,6 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     }
 }
 
-/// A server setting; empty if it does not exist.
 pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {
     let sql = "SELECT COALESCE(current_setting($1, true), '') AS value";
     let value = table::value(db, statement(sql, [name.into()])).await;

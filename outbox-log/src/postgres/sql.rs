@@ -6,14 +6,12 @@ use sea_orm::{DbBackend, Statement, Value};
 use super::LogError;
 use super::failure::setup;
 
-/// The status of a logged message.
 pub(crate) const LOGGED: i16 = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub(crate) messages: String,
     pub(crate) blocks: String,
-    /// The table of stored positions.
     pub(crate) log: String,
     /// The name of the slot, of the publication, and of the row in `log`.
     pub(crate) slot: String,

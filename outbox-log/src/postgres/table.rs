@@ -18,8 +18,7 @@ use uuid::Uuid;
 use super::failure::trouble;
 use super::sql::{LOGGED, Names, statement};
 
-/// Maximum difference between the writers' clocks, which determine the ids, and the database's
-/// clock.
+/// Maximum clock difference between writers, whose clocks determine the ids, and database.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes a marker into the WAL, so that a reading reaches its position without other writes.
@@ -41,8 +40,6 @@ pub(crate) async fn look(
     request: LookRequest<'_>,
 ) -> Result<Look, StoreError> {
     let (messages, blocks, flood) = (&names.messages, &names.blocks, PENDING_MAX + 1);
-    // The aggregates with precedence in the table, the messages in the table, and one row for the
-    // rest.
     let sql = format!(
         "WITH asked AS (SELECT t COLLATE \"C\" AS t, i COLLATE \"C\" AS i FROM json_to_recordset($1::json) AS a(t text, i text)), \
          pending AS MATERIALIZED (SELECT aggregate_type, aggregate_id FROM {messages} WHERE status = 0 LIMIT {flood}) \
@@ -132,7 +129,6 @@ pub(crate) async fn write_all(
     Ok(rows)
 }
 
-/// As [`write_all`], and returns the first row.
 pub(crate) async fn write(
     db: &DatabaseConnection,
     statement: Statement,
@@ -144,7 +140,7 @@ pub(crate) async fn write(
 /// A condition on a row of `outbox_log`: its position and transaction ids belong to this server.
 pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
 
-/// Maximum compared age of transactions; their ids have 32 bits.
+/// Transaction ids have 32 bits.
 const AGE_MAX: i32 = i32::MAX;
 
 /// The end of the WAL, after every commit visible to the statement.
@@ -287,12 +283,10 @@ pub(crate) fn found(row: Option<QueryResult>) -> Result<QueryResult, DbErr> {
     row.ok_or_else(|| DbErr::RecordNotFound("the server returned no row".to_owned()))
 }
 
-/// The single value in the column `value`.
 pub(crate) async fn value<T: TryGetable>(db: &DatabaseConnection, statement: Statement) -> Result<T, DbErr> {
     found(db.query_one_raw(statement).await?)?.try_get("", "value")
 }
 
-/// A position returned as `bigint`.
 pub(crate) fn position(row: &QueryResult, column: &str) -> Result<Position, DbErr> {
     let position: i64 = row.try_get("", column)?;
     Ok(Position(u64::try_from(position).unwrap_or_default()))
@@ -302,7 +296,6 @@ fn ids(messages: &[Logged]) -> String {
     array(messages.iter().map(|message| message.id.as_uuid()))
 }
 
-/// A PostgreSQL array literal.
 fn array(values: impl Iterator<Item = impl ToString>) -> String {
     let values: Vec<String> = values.map(|value| value.to_string()).collect();
     format!("{{{}}}", values.join(","))
@@ -341,7 +334,6 @@ mod tests {
                 })
                 .await;
             }
-            // Plain statements have their own transactions.
             let mut numbers = Vec::new();
             for _ in 0..2 {
                 let sql = "SELECT pg_current_xact_id()::text AS number";

@@ -31,16 +31,10 @@ use super::reading::Readings;
 use super::shared::{Exceptions, Shared, lock};
 use super::window::{Held, QuickMap, QuickSet};
 
-/// How long a fetch waits for the log before it returns nothing.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long an acquisition waits until the table relay agrees with other relays on the destination.
-/// The relay retries afterwards.
 const AGREEING: Duration = Duration::from_millis(50);
-/// Interval of table queries for messages that are not visible in the table yet.
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
-/// How long a drain waits for unread messages committed before it.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// Bound on the wait of a fetch, without its database queries.
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
 /// Bound on undecided messages of one aggregate in flight. The table takes longer lanes.
 const PER_AGGREGATE: usize = 256;
@@ -52,14 +46,11 @@ pub(super) struct Undecided<L: MessageLog> {
     owned: Mutex<Owned>,
     offer: Mutex<Offer>,
     source: SecondSource,
-    /// The relay keeps running, so a fetch waits for news. Otherwise the relay ends when everything
-    /// is read.
     follows: bool,
 }
 
 #[derive(Debug, Default)]
 struct Owned {
-    /// The number of the reading.
     epoch: i64,
     partitions: BTreeSet<u16>,
 }
@@ -77,7 +68,6 @@ impl<L: MessageLog> Undecided<L> {
         }
     }
 
-    /// The first undecided messages that are not in flight, within the bounds.
     fn candidates(&self, request: &FetchRequest<'_>) -> Candidates {
         let (mut found, mut bytes) = (Candidates::default(), 0_usize);
         let mut handed_out = QuickMap::<&Aggregate, usize>::default();
@@ -177,7 +167,6 @@ impl<L: MessageLog> Undecided<L> {
             ..candidate.row
         };
         if look.is_none() {
-            // Nothing is doubtful, delayed, or ordered after another message.
             fetched.due = candidates.messages.into_iter().map(aged).collect();
             return fetched;
         }
@@ -356,7 +345,6 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {
-                // The log was offered to others while the fetch waited.
                 return match lock(&self.owned).partitions.is_empty() {
                     true => Ok(Fetched::default()),
                     false => Err(error),

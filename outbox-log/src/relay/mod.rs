@@ -72,7 +72,6 @@ pub struct LogRelay<S, L: MessageLog, P> {
     table: Relay<S, Arc<P>>,
     publisher: Arc<P>,
     log: Arc<L>,
-    /// The health of the relay of the log.
     health: HealthCheck,
     shared: Arc<Shared>,
     source: SecondSource,
@@ -200,7 +199,6 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         if config.retention == Retention::Delete {
             config.retention = Retention::KeepFor(Duration::from_secs(3600));
         }
-        // A fetch also waits for messages of the log.
         config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
         let relay = Relay::new(outbox, self.publisher.clone())
             .with_config(config)

@@ -15,24 +15,16 @@ use tokio::time::Instant;
 
 /// How long the reader stays away. Standby relays check each second.
 const AWAY: Duration = Duration::from_secs(5);
-/// Maximum time between two offers.
 const OFFER_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// The last announced fitness.
     is_ailing: bool,
-    /// The reading is ending.
     begins: bool,
-    /// The log is offered to other relays until then.
     away_until: Option<Instant>,
-    /// Another relay reads; the next check is not before then.
     looks_at: Option<Instant>,
-    /// No offer before this.
     not_before: Option<Instant>,
-    /// Offers since this relay was fit.
     offers: u32,
-    /// How long other relays wait for a dead relay.
     patience: Duration,
 }
 
@@ -57,7 +49,6 @@ impl Offer {
         }
         (self.is_ailing, self.patience) = (true, patience);
         if self.begins && !reads {
-            // The reading has failed.
             self.closed();
         }
         let may_offer = self.not_before.is_none_or(|at| at <= Instant::now());
@@ -65,7 +56,6 @@ impl Offer {
         self.begins || self.is_away()
     }
 
-    /// The reading has ended.
     pub(super) fn closed(&mut self) {
         if !std::mem::take(&mut self.begins) {
             return;
@@ -89,7 +79,6 @@ impl Offer {
         }
     }
 
-    /// Whether the log is for other relays now.
     pub(super) fn is_away(&self) -> bool {
         let now = Instant::now();
         [self.away_until, self.looks_at]

@@ -19,14 +19,11 @@ const OPEN_MAX: Duration = Duration::from_secs(120);
 type Opened<R> = Result<Option<R>, StoreError>;
 
 pub(super) struct Opening<R> {
-    /// Locked by the waiting caller.
     state: Arc<tokio::sync::Mutex<State<R>>>,
-    /// Aborts the opening without `state`'s lock.
     ends: Mutex<Option<AbortHandle>>,
 }
 
 struct State<R> {
-    /// The number of the last opening.
     number: u64,
     task: Option<JoinHandle<Opened<R>>>,
 }
@@ -99,7 +96,6 @@ impl<R> Drop for Opening<R> {
     }
 }
 
-/// Drops an unclaimed result.
 async fn let_go<R>(of: Weak<tokio::sync::Mutex<State<R>>>, number: u64, after: Duration) {
     sleep(after).await;
     let Some(state) = of.upgrade() else { return };
@@ -121,7 +117,6 @@ mod tests {
 
     const KEPT_FOR: Duration = Duration::from_secs(15);
 
-    /// A reader that holds the log until it is dropped.
     struct Reader(Arc<AtomicBool>);
 
     impl Drop for Reader {
@@ -140,7 +135,6 @@ mod tests {
     async fn a_reader_that_nobody_asks_for_lets_the_log_go() {
         let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
         let is_read = || reads.load(Ordering::SeqCst);
-        // The caller waits only a moment.
         let moment = Duration::from_millis(100);
         let opened = timeout(moment, opening.opened(KEPT_FOR, || open(reads.clone())));
         assert!(opened.await.is_err());

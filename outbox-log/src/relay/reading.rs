@@ -21,15 +21,11 @@ use tokio_util::sync::CancellationToken;
 use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
-/// Interval of the retained-disk query.
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
 /// Interval of storing the position while it moves without messages: storing writes WAL too.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
-/// Bound on a database call before the reading fails.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// Bound on the end of a reading.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
-/// Maximum of messages and payload bytes taken from a log at a time.
 const AT_ONCE: usize = 64;
 const AT_ONCE_BYTES: usize = 256 << 10;
 
@@ -45,7 +41,6 @@ pub(super) struct Readings<L: MessageLog> {
 
 #[derive(Debug)]
 struct Reading {
-    /// The number of the reading, in this relay.
     number: i64,
     stop: CancellationToken,
     has_ended: Arc<AtomicBool>,
@@ -70,14 +65,12 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// The number of the current reading.
     pub(super) fn current(&self) -> Option<i64> {
         let state = lock(&self.state);
         let reading = state.as_ref()?;
         (!reading.has_ended.load(Ordering::Acquire)).then_some(reading.number)
     }
 
-    /// Fails without a current reading.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self.current() {
             Some(_) => Ok(()),
@@ -131,7 +124,6 @@ impl<L: MessageLog> Readings<L> {
         {
             let mut status = lock(&self.shared.status);
             (status.reads, status.stands_by) = (true, false);
-            // The next query reports both.
             (status.retained, status.adopts) = (None, false);
         }
         self.shared.report();
@@ -145,7 +137,6 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// Ends the reading, so that another relay can begin at once.
     pub(super) async fn close(&self) {
         self.opening.end();
         let reading = lock(&self.state).take();
@@ -214,7 +205,6 @@ impl<L: MessageLog> Running<L> {
         }
     }
 
-    /// Takes the received and the available messages, as far as there is room.
     fn take(&mut self, first: LogEvent, room: (usize, usize)) -> Result<(), StoreError> {
         let (most, bytes_max) = (room.0.min(AT_ONCE), room.1.min(AT_ONCE_BYTES));
         let mut bytes = first.payload();
@@ -280,7 +270,6 @@ impl<L: MessageLog> Running<L> {
             self.retained_at = Instant::now() + RETAINED_EVERY;
             return Ok(());
         }
-        // Retried with the next checkpoint.
         let shared = self.shared.clone();
         let _turn = shared.turn.lock().await;
         let ids = shared.window().ids();

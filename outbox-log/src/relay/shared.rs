@@ -13,9 +13,7 @@ use super::window::Window;
 use super::{LogConfig, LogStatus};
 use crate::telemetry;
 
-/// Batch size of an adoption.
 const ADOPTED_MAX: usize = 500;
-/// How long an adoption waits for a message that is not visible yet, and how often it checks.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const SEEN_EVERY: Duration = Duration::from_millis(20);
 
@@ -31,7 +29,6 @@ pub(super) struct Exceptions {
 impl Default for Exceptions {
     fn default() -> Self {
         Self {
-            // Not queried yet.
             any: true,
             adoptions: 0,
         }
@@ -56,9 +53,7 @@ pub(super) struct Shared {
     window: Mutex<Window>,
     exceptions: Mutex<Exceptions>,
     pub(super) status: Mutex<LogStatus>,
-    /// Something was read or decided, or the reading has ended.
     pub(super) news: Notify,
-    /// Something was decided.
     pub(super) room: Notify,
     /// Held while messages are handed out, and while the table adopts everything: an earlier
     /// message must not change its owner in between.
@@ -100,12 +95,10 @@ impl Shared {
         }
     }
 
-    /// Reports the status. Called on changes, and with each checkpoint.
     pub(super) fn report(&self) {
         telemetry::report(&self.status());
     }
 
-    /// Something left the window.
     pub(super) fn room(&self) {
         self.room.notify_one();
     }
@@ -175,7 +168,6 @@ impl Shared {
         }
     }
 
-    /// The remaining messages and payload bytes of the window, or `None` if it is full.
     pub(super) fn room_left(&self) -> Option<(usize, usize)> {
         let window = self.window();
         let messages = self.config.window.saturating_sub(window.len());

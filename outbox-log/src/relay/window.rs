@@ -21,15 +21,12 @@ pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 pub(super) struct Window {
     /// In log order. `None`: decided, after an undecided message; eight bytes each.
     messages: VecDeque<Option<Box<Held>>>,
-    /// Number of the first message. Messages are numbered from 0.
     first_message: u64,
     numbers: QuickMap<MessageId, u64>,
     bytes: usize,
     /// Transactions not passed yet, in log order. The last one may have no end yet.
     transactions: VecDeque<Transaction>,
-    /// The number of the first transaction.
     first_transaction: u64,
-    /// Up to where the log was read, and up to where everything is decided.
     read_to: Position,
     decided: Position,
     /// As `decided`, without transactions that hold no messages.
@@ -92,7 +89,6 @@ impl Window {
         self.read_to
     }
 
-    /// Everything up to here is decided.
     pub(super) fn decided(&self) -> Position {
         self.decided
     }
@@ -128,7 +124,6 @@ impl Window {
         self.messages.push_back(Some(Box::new(held)));
     }
 
-    /// The end of the current transaction.
     pub(super) fn commit(&mut self, end: Position) {
         self.read_to = self.read_to.max(end);
         let is_open = self.transactions.back().is_some_and(|last| last.end.is_none());
@@ -145,7 +140,6 @@ impl Window {
         self.pass();
     }
 
-    /// The log holds nothing more up to here.
     pub(super) fn idle(&mut self, position: Position) {
         // The database may report its position while it sends a transaction.
         if self.transactions.back().is_none_or(|last| last.end.is_some()) {
@@ -153,7 +147,6 @@ impl Window {
         }
     }
 
-    /// The undecided messages in log order.
     pub(super) fn undecided(&self) -> impl Iterator<Item = &Held> {
         self.messages.iter().flatten().map(|held| &**held)
     }
@@ -167,14 +160,12 @@ impl Window {
         usize::try_from(number - self.first_message).unwrap_or(usize::MAX)
     }
 
-    /// The broker has confirmed a message. No effect if it is not held.
     pub(super) fn published(&mut self, id: MessageId) {
         if self.decide(id) {
             self.published[0].push(id);
         }
     }
 
-    /// The table has adopted a message. No effect if it is not held.
     pub(super) fn adopted(&mut self, id: MessageId) {
         self.decide(id);
     }
@@ -229,7 +220,6 @@ impl Window {
         adopted
     }
 
-    /// The ids of all undecided messages, in log order.
     pub(super) fn ids(&self) -> Vec<MessageId> {
         self.undecided().map(|held| held.message.id).collect()
     }
@@ -263,7 +253,6 @@ impl Window {
         self.decided_messages > stored
     }
 
-    /// The position was stored.
     pub(super) fn stored(&mut self) {
         self.published[1] = mem::take(&mut self.published[0]);
     }

@@ -1,10 +1,9 @@
 //! The connection of a publisher. It can be dropped together with all queued messages.
 //!
-//! An async-nats client is a handle to a task that owns the socket and a message queue. The task
-//! outlives all handles until its queue is sent, even across reconnections, and a reconnect request
-//! waits behind the queue. So a publisher with a client of [`connect`](crate::connect) opens its
-//! own connection, with tasks on its own thread. When the thread ends, queue and socket are
-//! dropped.
+//! The task of an async-nats client outlives all its handles until its queue is sent, even across
+//! reconnections, and a reconnect request waits behind the queue. So a publisher with a client of
+//! [`connect`](crate::connect) opens its own connection, with tasks on its own thread. When the
+//! thread ends, queue and socket are dropped.
 //!
 //! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line
 //! sends nothing more, except bytes in the operating system's buffers.
@@ -20,18 +19,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::denials::Reports;
 
-/// Bound on a publish that waits for the first connection. The line connects in the background, and
-/// later publishes fail at once.
+/// Later publishes fail at once while the line connects in the background.
 const FIRST_CONNECT: Duration = Duration::from_secs(2);
 
-/// Bound on closing a line. The thread only drops its tasks.
+/// The thread only drops its tasks.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// Bound on reading the server pool of the given client. A disconnected client answers only after
-/// reconnecting.
+/// A disconnected client answers only after reconnecting.
 const ASK_SERVERS: Duration = Duration::from_millis(100);
 
-/// How a client was created, so that another client can be created in the same way.
 pub(crate) struct Origin {
     pub(crate) servers: Vec<ServerAddr>,
     /// With the event callback that fills `reports`.
@@ -61,7 +57,6 @@ impl Origin {
     }
 }
 
-/// The publishing connection. The first use opens it.
 pub(crate) struct Line {
     given: Client,
     origin: Option<Arc<Origin>>,
@@ -72,13 +67,11 @@ pub(crate) struct Line {
     current: Mutex<Slot>,
 }
 
-/// A connection that may not be open yet.
 pub(crate) type Slot = Arc<OnceCell<Live>>;
 
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) context: Context,
-    /// `None` if the connection is the given client.
     thread: Option<Thread>,
     opened: Instant,
 }
@@ -149,7 +142,6 @@ impl Line {
         live
     }
 
-    /// Drops the connection with its queue, and opens another one.
     pub(crate) async fn renew(&self) {
         if self.origin.is_none() {
             // A client from another source can only be asked to reconnect. The call waits while the
@@ -205,14 +197,12 @@ impl Line {
     }
 }
 
-/// The thread of one client's tasks. Dropping it ends the thread.
 struct Thread {
     end: watch::Sender<bool>,
     ended: watch::Receiver<()>,
 }
 
 impl Thread {
-    /// `None` if the system cannot start a thread.
     async fn start(
         origin: &Origin,
         servers: Vec<ServerAddr>,
@@ -236,7 +226,7 @@ impl Thread {
                     let _ = ending.wait_for(|end| *end).await;
                 }
             });
-            // Drops all tasks with socket and queue, without waiting.
+            // Does not wait.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -252,7 +242,6 @@ impl Thread {
     async fn end(&self) {
         self.end.send_replace(true);
         let mut ended = self.ended.clone();
-        // The channel closes when the thread ends.
         let _ = timeout(CLOSE, async { while ended.changed().await.is_ok() {} }).await;
     }
 }

@@ -12,8 +12,7 @@ use async_nats::{Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Bound on recorded subjects. With wrong permissions many subjects are denied, and a sample is
-/// enough.
+/// With wrong permissions many subjects are denied, and a sample is enough.
 const SUBJECTS_MAX: usize = 1024;
 
 /// Reports of all connections with the same options.
@@ -25,14 +24,12 @@ pub(crate) struct Reports {
 
 #[derive(Debug, Default)]
 struct Denied {
-    /// Subjects denied for publishing, each with the time of the last report.
+    /// With the time of the last report.
     publish: HashMap<String, Instant>,
-    /// Subjects denied for subscribing.
     subscribe: Vec<String>,
 }
 
 impl Denied {
-    /// Returns whether the denial is new.
     fn add(&mut self, denial: Denial) -> bool {
         match denial {
             Denial::Publish(subject) => {
@@ -74,7 +71,6 @@ impl Reports {
         is_new
     }
 
-    /// Wakes at each report after this call.
     pub(crate) fn watch(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -82,7 +78,6 @@ impl Reports {
     /// Resolves when a server denies publishing on a subject at `since` or later. The caller must
     /// create `changes` before it sends.
     pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
-        // This value owns the sender, so the channel cannot close.
         while changes.changed().await.is_ok() {
             if self.denied().publish.get(subject).is_some_and(|at| *at >= since) {
                 return;
@@ -94,7 +89,6 @@ impl Reports {
         self.denied().publish.contains_key(subject)
     }
 
-    /// A subject with this prefix that was denied for publishing on the current connection.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         let denied = self.denied();
         denied
@@ -104,7 +98,6 @@ impl Reports {
             .cloned()
     }
 
-    /// A denied subscription under the prefix of reply subjects.
     pub(crate) fn denied_inbox(&self, inbox_prefix: &str) -> Option<String> {
         let denied = self.denied();
         let inbox = denied

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 use async_nats::Event;
 use tokio::time::Instant;
 
-/// The notices of all connections with the same options.
 #[derive(Debug)]
 pub(crate) struct Notices {
     servers: String,
@@ -19,10 +18,8 @@ pub(crate) struct Notices {
 
 #[derive(Debug, Default)]
 struct Outage {
-    /// The disconnected connections: the application's, the publishers'.
     down: BTreeSet<&'static str>,
     began: Option<Instant>,
-    /// A rejection of the credentials was logged.
     refused: bool,
 }
 

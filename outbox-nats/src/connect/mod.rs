@@ -28,7 +28,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Bound on distinct logged reasons: a few servers have a few each.
 const REASONS_MAX: usize = 32;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -92,7 +91,6 @@ pub fn inbox_prefix(user: &str) -> String {
     format!("_INBOX.{}", encode_token(user))
 }
 
-/// Implements [`EventStream::connect_with`](crate::EventStream::connect_with).
 pub(crate) async fn connect_when_up(
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
@@ -201,14 +199,13 @@ pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
     user_of(servers).map(|user| inbox_prefix(&user))
 }
 
-/// The user of the first address with a password. A token has no user name.
+/// A token has no user name.
 fn user_of(servers: &[ServerAddr]) -> Option<String> {
     let named = servers.iter().find(|server| server.password().is_some())?;
     let user = named.username()?;
     Some(percent_decode(user).unwrap_or_else(|| user.to_owned()))
 }
 
-/// Copies percent-encoded credentials of an address into the options.
 fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
     let decode = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
     let credentials = servers
@@ -250,7 +247,6 @@ impl ConnectError {
         }
     }
 
-    /// Whether no server answers or the host name does not resolve; both may be temporary.
     fn is_out_of_reach(&self) -> bool {
         matches!(
             self.kind(),

@@ -39,16 +39,14 @@ use crate::stream::EventStream;
 use crate::stream::listing::{Log, Start};
 use crate::stream::message;
 
-/// Bound on sends before the relay must retry.
 const TRIES_MAX: u32 = 3;
 
 enum Standing {
     Stored(Receipt),
-    /// Not stored. The last stream sequence of the subject, 0 if there is none.
     After(u64),
 }
 
-/// Publishes a message after the last one of its subject. `encode` builds the message for each try.
+/// `encode` builds the message for each try.
 pub(crate) async fn send(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -107,8 +105,6 @@ pub(crate) async fn send(
     })
 }
 
-/// Reads the last message of the subject, and searches the subject if the last message is not
-/// conclusive.
 async fn standing(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -152,8 +148,8 @@ async fn standing(
         .map_err(|_| attempt.unconfirmed(publisher.config().ack_timeout))?
 }
 
-/// Checks before the first message that the last message of a subject can be read and that a
-/// subject can be searched. Like every search, it creates and deletes a consumer.
+/// Checks before the first message that a subject can be read and searched. Like every search, it
+/// creates and deletes a consumer.
 pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishError> {
     let EventStream {
         name: stream, prefix, ..

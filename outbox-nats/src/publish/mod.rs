@@ -31,7 +31,6 @@ use crate::stream::headers;
 use crate::stream::preflight;
 use crate::stream::subject::captures;
 
-/// Maximum of unacknowledged messages per publisher.
 pub(crate) const WINDOW: usize = 1024;
 
 /// Capacity for unacknowledged messages: the window, plus publishes whose caller stopped waiting.
@@ -90,9 +89,7 @@ pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
     searches: Arc<Mutex<Searches>>,
-    /// The subjects of the stream, as last read from the server.
     captured: Arc<Mutex<Vec<String>>>,
-    /// The creation time of the stream, as last read from the server.
     created: Arc<Mutex<Option<String>>>,
     stream: EventStream,
     config: PublisherConfig,
@@ -159,7 +156,6 @@ impl JetStreamPublisher {
         self.searches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the current connection once, if it is up.
     pub(crate) async fn connected<T>(
         &self,
         use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
@@ -213,7 +209,6 @@ impl JetStreamPublisher {
         Err(PublishError::new(FailureClass::Uncaptured, context))
     }
 
-    /// Sends and waits for the acknowledgement.
     pub(crate) async fn send(
         &self,
         attempt: PublishAttempt<'_>,
@@ -267,18 +262,16 @@ impl JetStreamPublisher {
         }
     }
 
-    /// Whether the server has denied publishing on a subject, on the current connection.
     pub(crate) fn is_denied(&self, subject: &str) -> bool {
         let reports = self.line.reports();
         reports.is_some_and(|reports| reports.is_denied(subject))
     }
 
-    /// A denied subject under this prefix.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// The error for a missing answer: unknown, unless the server denies receiving replies.
+    /// Unknown, unless the server denies receiving replies.
     fn silence(&self, live: &Live, attempt: &PublishAttempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
@@ -303,7 +296,6 @@ impl fmt::Debug for JetStreamPublisher {
     }
 }
 
-/// The error for a message that can never be sent.
 fn unsendable(message: &Message, what: &str) -> PublishError {
     PublishError::new(
         FailureClass::Permanent,

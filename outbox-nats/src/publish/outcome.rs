@@ -29,7 +29,6 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use outbox_core::{FailureClass, MessageId, PublishError, Receipt};
 
-/// Whether the expected last stream sequence of the subject was wrong.
 pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     let Some(error) = error
         .source()
@@ -57,7 +56,6 @@ pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     }
 }
 
-/// The text of a failure that adding the subject to the stream fixes.
 pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String {
     let subject = subject.escape_debug();
     format!(
@@ -99,7 +97,6 @@ impl PublishAttempt<'_> {
         PublishError::new(FailureClass::Unknown, context)
     }
 
-    /// Nothing was sent: the broker is silent and earlier messages fill the window.
     pub(crate) fn no_room(&self, waited: Duration) -> PublishError {
         let context = format!(
             "window or send buffer stayed full for {waited:?}, message {} was not sent",
@@ -170,16 +167,13 @@ impl PublishAttempt<'_> {
     }
 }
 
-/// The cause of a [`SendError`], as far as it decides the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Refused {
         code: ErrorCode,
         status: usize,
     },
-    /// async-nats rejected the subject.
     Subject,
-    /// The answer is not an acknowledgement.
     Unreadable,
     /// The connection was closed, here or by its owner. async-nats does not export this error.
     Closed,

@@ -15,7 +15,7 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
-/// Bound on searches with saved progress. Each blocks its aggregate, so more than a few are rare.
+/// Each search blocks its aggregate, so more than a few are rare.
 const SEARCHES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,6 @@ impl Searches {
         }
     }
 
-    /// The stream sequence after which the search continues.
     pub(crate) fn until(&self, id: MessageId, made_at: &str) -> Option<u64> {
         let searched = self.0.get(&id).filter(|searched| searched.made_at == made_at)?;
         Some(searched.until)

@@ -5,11 +5,10 @@
 use std::collections::HashMap;
 use std::mem;
 
-/// Bound on cached aggregates, about 20 MB with long ids. Each other aggregate costs a look-up.
+/// About 20 MB with long ids. Each other aggregate costs a look-up.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
-/// Last stream sequences by subject, in two generations. The older generation is dropped when the
-/// younger is full.
+/// In two generations. The older is dropped when the younger is full.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSequences {
     young: HashMap<String, u64>,

@@ -18,7 +18,6 @@ use crate::connect::connection::Live;
 use crate::stream::preflight::message_bytes_max;
 use crate::stream::subject::captures;
 
-/// Stored bytes of a message in addition to subject, headers and payload.
 const STORED_BESIDE: u64 = 30;
 
 /// Maximum of counted subjects: one answer of the server.
@@ -39,7 +38,7 @@ pub struct StreamOutlook {
     /// Bytes left before the stream rejects messages; `None` without a limit, or if a full stream
     /// drops its oldest messages.
     pub bytes: Option<Room>,
-    /// Messages left before the stream rejects messages; `None` as for [`bytes`](Self::bytes).
+    /// Messages left before the stream rejects messages; `None` as for bytes.
     pub messages: Option<Room>,
     /// Maximum of messages per subject before the stream rejects (`max_msgs_per_subject` with
     /// `discard_new_per_subject`); `None` without this limit.
@@ -184,7 +183,6 @@ pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, Publi
     Ok(outlook)
 }
 
-/// The subjects that hold at least `most` messages.
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
     // Bounded by the existing subjects: one more would cause another request.
     let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
@@ -201,7 +199,6 @@ async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, I
     Ok(full)
 }
 
-/// `None` if the stream drops the oldest message of a subject, or has no such limit.
 fn messages_of_subject(config: &Config) -> Option<u64> {
     let most = u64::try_from(config.max_messages_per_subject).ok();
     most.filter(|most| *most > 0 && config.discard_new_per_subject)
@@ -232,7 +229,6 @@ impl StreamOutlook {
         Some(Refusal::Full { stream, limit })
     }
 
-    /// The limit that a message of this stored size would exceed.
     fn reached(&self, subject: &str, stored: u64) -> Option<Limit> {
         let messages = self.messages.filter(|room| room.left == 0);
         let bytes = self.bytes.filter(|room| room.left < stored);
@@ -264,7 +260,6 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
 
 fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     let config = &info.config;
-    // Zero or less means no limit.
     let room = |limit: i64, used: u64| {
         let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
         let refuses = config.discard == DiscardPolicy::New;
@@ -286,7 +281,7 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     }
 }
 
-/// The size of headers on the wire: a version line, a line for each value, and an empty line.
+/// A version line, a line for each value, and an empty line.
 pub(crate) fn size_of(headers: &HeaderMap) -> usize {
     let lines: usize = headers
         .iter()

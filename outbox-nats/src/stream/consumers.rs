@@ -46,7 +46,6 @@ pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>
         .await
 }
 
-/// Whether the filters of a consumer match a subject.
 pub(crate) fn takes(info: &Info, subject: &str) -> bool {
     let config = &info.config;
     let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());

@@ -13,8 +13,6 @@ use async_nats::header::{
 use bytes::Bytes;
 use outbox_core::{Message, codec};
 
-/// Encodes a message for a stream: `Nats-Msg-Id` is the message's id, `Nats-Expected-Stream` the
-/// stream.
 pub(crate) fn encode(
     message: &Message,
     source: &str,
@@ -23,10 +21,8 @@ pub(crate) fn encode(
     let encoded = codec::encode(message, source);
     let mut headers = HeaderMap::new();
     for (name, value) in encoded.headers {
-        // Each name occurs once, so nothing is replaced.
         let value = owned_value(&name, value)?;
         let name = match name {
-            // The codec's own names are static, so they are not copied.
             Cow::Borrowed(name) => HeaderName::from_static(name),
             Cow::Owned(name) => parse_name(&name)?,
         };
@@ -43,7 +39,6 @@ pub(crate) fn encode(
     Ok((headers, encoded.payload))
 }
 
-/// Received names and values, for [`outbox_core::Incoming`].
 pub(crate) fn decode(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()

@@ -32,13 +32,13 @@ use crate::stream::message;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::subscribe::pull::connects;
 
-/// Messages per batch, about half a kilobyte of headers each.
+/// About half a kilobyte of headers each.
 const BATCH: usize = 1_000;
 
-/// Interval between checks that the connection of a request is still open.
+/// Interval of connection checks.
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Bounds on messages and payload bytes read one by one before the next attempt with a consumer.
+/// Bounds on reading one by one before the next attempt with a consumer.
 pub(crate) const RAW_MESSAGES: usize = 1_000;
 pub(crate) const RAW_BYTES: usize = 32 << 20;
 
@@ -131,13 +131,11 @@ pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the first message stored at this time or later.
     At(OffsetDateTime),
     /// With the first message after this stream sequence.
     Behind(u64),
 }
 
-/// A stream as of its opening.
 pub(crate) struct Log {
     handle: Stream,
     name: String,
@@ -160,12 +158,11 @@ impl Log {
         })
     }
 
-    /// The last stream sequence at the time of opening. Reading ends there.
+    /// Reading ends there.
     pub(crate) fn last(&self) -> u64 {
         self.handle.cached_info().state.last_sequence
     }
 
-    /// The stream's contents at the time of opening.
     pub(crate) fn extent(&self) -> StreamExtent {
         let state = &self.handle.cached_info().state;
         // The time type of async-nats depends on the features of the whole build; the conversion
@@ -321,7 +318,7 @@ impl Log {
         }
     }
 
-    /// The next message of a batch; `None` at its end or after an interruption.
+    /// `None` at the end of the batch or after an interruption.
     async fn next_of(&self, batch: &mut pull::Batch, connection: u64) -> Option<jetstream::Message> {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         while Instant::now() < deadline && connects(&self.client) == connection {
@@ -332,7 +329,6 @@ impl Log {
         None
     }
 
-    /// Reads a bounded number of messages one by one.
     async fn read_raw(
         &self,
         subject: Option<&str>,
@@ -371,10 +367,11 @@ impl Log {
 }
 
 enum Reading {
-    /// Everything was read, or `see` has stopped the reading; then `false`.
+    /// With `false` if `see` has stopped the reading.
     Ended(bool),
-    /// More messages may follow this stream sequence.
-    BrokeOff { behind: u64 },
+    BrokeOff {
+        behind: u64,
+    },
 }
 
 impl Start {

@@ -19,16 +19,13 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Code of the answer if no message matches.
 const NO_MESSAGE: u64 = 404;
 
-/// A message of a stream, as far as it can be read.
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
     pub(crate) subject: String,
     pub(crate) stream_sequence: u64,
     pub(crate) stored_at: OffsetDateTime,
-    /// The headers that can be parsed.
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
     /// async-nats closes the connection at this delivery, or takes it for a status of the server.
@@ -56,7 +53,6 @@ pub(crate) async fn next(
     get(context, stream, &request).await
 }
 
-/// The message at a stream sequence; `None` if the stream does not hold it.
 pub(crate) async fn at(
     context: &Context,
     stream: &str,
@@ -114,8 +110,7 @@ fn decode(message: &Value) -> Option<RawMessage> {
     })
 }
 
-/// The headers that can be parsed, and whether async-nats parses the block as exactly these headers
-/// and no status.
+/// Also whether async-nats parses the block as exactly these headers and no status.
 fn parse(block: &[u8]) -> (HeaderMap, bool) {
     let mut headers = HeaderMap::new();
     if block.is_empty() {

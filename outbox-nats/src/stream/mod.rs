@@ -25,7 +25,6 @@ use crate::stream::subject::{
 };
 use crate::subscribe::JetStreamSubscriber;
 
-/// Maximum of [`EventStream::with_subject_shards`]. Above it, shards no longer save memory.
 const SHARDS_MAX: u32 = 65_536;
 
 /// Whether this process may create and change streams and consumers.
@@ -307,7 +306,6 @@ impl EventStream {
         without_covered(events.flat_map(|event| self.filters(event, whole_aggregates)))
     }
 
-    /// The first contradiction between settings.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         if !is_plain_name(&self.name) {
             Some("the name must be 1 to 255 characters of `[A-Za-z0-9_-]`")
@@ -327,7 +325,6 @@ impl EventStream {
         }
     }
 
-    /// The subject of a message that is not fenced.
     pub(crate) fn subject(&self, message: &Message) -> Result<String, SubjectError> {
         match self.shards {
             Some(shards) if message.subject.is_none() => {

@@ -26,15 +26,12 @@ const MESSAGE_BYTES: usize = 1024 * 1024;
 
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Config,
-    /// Whether the server belongs to a cluster.
     pub(crate) clustered: bool,
     pub(crate) max_payload: usize,
     pub(crate) version: &'a str,
-    /// Whether the version is 2.9 or newer.
     pub(crate) version_is_known: bool,
 }
 
-/// Returns the warnings and the creation time of the stream.
 pub(crate) async fn check(
     live: &Live,
     wanted: &EventStream,
@@ -117,7 +114,6 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
 pub(crate) struct Unfit {
     pub(crate) setting: &'static str,
     pub(crate) seen: &'static str,
-    /// The required value, and why.
     pub(crate) needed: &'static str,
 }
 
@@ -174,7 +170,6 @@ pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     })
 }
 
-/// Settings that may lose or repeat messages, each with the current and the required value.
 fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();
@@ -274,7 +269,6 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warnings
 }
 
-/// The largest message that server and stream accept, with its headers.
 pub(crate) fn message_bytes_max(stream: &Config, max_payload: usize) -> usize {
     let limit = usize::try_from(stream.max_message_size).ok();
     let limit = limit.filter(|limit| *limit > 0);

@@ -16,7 +16,7 @@ use crate::subscribe::filters::filters_of;
 
 const OLDEST_MAX: Duration = Duration::from_secs(1);
 
-/// Pause after an unanswered request: the server may have been slow for a moment.
+/// The server may have been slow for a moment.
 const NOT_ASKED: Duration = Duration::from_secs(60);
 
 /// Whether the server permits reading single messages. Without the permission, each request takes a
@@ -32,7 +32,6 @@ impl MayRead {
         unanswered_at.is_none_or(|at| at.elapsed() >= NOT_ASKED)
     }
 
-    /// Returns whether it is the first time.
     fn was_not_answered(&self) -> bool {
         let mut unanswered_at = self.unanswered_at.lock().unwrap_or_else(PoisonError::into_inner);
         unanswered_at.replace(Instant::now()).is_none()
@@ -66,14 +65,11 @@ pub(crate) async fn standing(
     }))
 }
 
-/// The bound on unacknowledged messages; `None` without a bound.
 pub(crate) fn max_unacknowledged(info: &Info) -> Option<u64> {
     let max = u64::try_from(info.config.max_ack_pending).ok();
     max.filter(|max| *max > 0)
 }
 
-/// The age of the first message that matches the filters, from a stream sequence on. Below it all
-/// messages are acknowledged.
 async fn oldest_age(
     stream: &Stream,
     info: &Info,
@@ -125,7 +121,6 @@ pub(crate) async fn info(stream: &Stream, name: &str) -> Result<Option<Info>, Su
 mod tests {
     use super::*;
 
-    /// Otherwise one slow moment would hide the age until the process restarts.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_did_not_answer_once_is_asked_again_after_a_minute() {
         let may_read = MayRead::default();

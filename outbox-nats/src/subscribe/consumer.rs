@@ -30,30 +30,25 @@ use crate::subscribe::settings;
 
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
-/// Bound on update rounds while other processes change the same consumer.
 const ROUNDS: usize = 8;
 
 /// Time after which an overwriting change is visible. Other processes read shortly before they
 /// write.
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
-/// The required consumer.
 pub(crate) struct Durable {
     pub(crate) stream: Stream,
     pub(crate) spec: ConsumerSpec,
-    /// Patterns of all wanted messages; no pattern covers another.
+    /// No pattern covers another.
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
-    /// Whether aggregates may share subjects, according to this program's configuration.
     pub(crate) has_shards: bool,
     pub(crate) provisioning: Provisioning,
-    /// Whether the server supports metadata and several filters per consumer (2.10).
     pub(crate) many_filters: bool,
     pub(crate) service: String,
 }
 
 impl Durable {
-    /// The metadata change that adds this service, if this process may write.
     fn claims(&self, seen: &pull::Config) -> Option<String> {
         let is_named = !self.service.is_empty() && self.many_filters;
         let is_new = is_named && service::is_new(&self.spec.name, seen, &self.service);
@@ -61,8 +56,6 @@ impl Durable {
         (is_new && may_write).then(|| format!("metadata name service {}", self.service))
     }
 
-    /// Creates, updates or checks the consumer.
-    ///
     /// Each change is read back after a moment: another process may have read before the change and
     /// written after it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
@@ -181,18 +174,15 @@ impl Durable {
         Ok(())
     }
 
-    /// The list on the server.
     fn asked_so_far(seen: &pull::Config) -> Asked {
         Asked::of(seen.description.as_deref(), filters_of_pull(seen))
     }
 
-    /// The list on the server, extended by this consumer's event types.
     fn asked_in(&self, seen: &pull::Config) -> Asked {
         let types = self.spec.events.iter().map(|event| event.event_type());
         Self::asked_so_far(seen).with(types)
     }
 
-    /// The event types missing in the list.
     fn asks(&self, seen: &pull::Config) -> Option<String> {
         let asked = Self::asked_so_far(seen);
         let new: Vec<String> = self
@@ -222,7 +212,6 @@ impl Durable {
         }
     }
 
-    /// A new consumer, before filters and bounds.
     fn created(&self) -> pull::Config {
         pull::Config {
             durable_name: Some(self.spec.name.clone()),
@@ -234,8 +223,7 @@ impl Durable {
         }
     }
 
-    /// The start of a new consumer. A sequence where possible, because the search for predecessors
-    /// starts there.
+    /// A sequence where possible, because the search for predecessors starts there.
     fn start(&self) -> DeliverPolicy {
         match self.spec.start_at {
             StartAt::New => DeliverPolicy::ByStartSequence {
@@ -247,7 +235,6 @@ impl Durable {
         }
     }
 
-    /// Rejects settings that the server cannot change.
     fn check_fixed(&self, seen: consumer::Config) -> Result<pull::Config, SubscriberError> {
         let name = &self.spec.name;
         if seen.ack_policy != AckPolicy::Explicit {
@@ -271,7 +258,6 @@ impl Durable {
         })
     }
 
-    /// The filters that an existing consumer lacks.
     fn lacks(&self, seen: &pull::Config) -> Option<String> {
         let filters = filters_of_pull(seen);
         let lacking = without_covered(
@@ -289,7 +275,6 @@ impl Durable {
         })
     }
 
-    /// Logs that a former filter was missing for a moment.
     fn was_narrowed(&self) {
         tracing::error!(
             consumer = self.spec.name,
@@ -297,7 +282,6 @@ impl Durable {
         );
     }
 
-    /// The current filters and the missing ones.
     fn widened(&self, seen: &pull::Config) -> Vec<String> {
         let filters = filters_of_pull(seen).into_iter();
         without_covered(filters.chain(self.filters.iter().cloned()))
@@ -312,7 +296,6 @@ impl Durable {
         events.all(|event| !event.is_selection() && filters.contains(&self.prefix.filter(event)))
     }
 
-    /// Required changes, each with the current and the required value.
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
         // An operator may divide the bound between processes, so a process without the right to
         // change it accepts any value.
@@ -320,7 +303,6 @@ impl Durable {
         settings::changes(seen, &self.spec, bound)
     }
 
-    /// A configuration with the required settings. All others stay unchanged.
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
         let mut config = settings::fitted(base, &self.spec, self.in_flight_max());
         if self.many_filters && !self.service.is_empty() {
@@ -329,7 +311,6 @@ impl Durable {
         with_filters(config, filters, self.many_filters, self.stream_subjects())
     }
 
-    /// Writes the consumer and checks the configuration in the reply.
     async fn store(&self, config: pull::Config) -> Result<(), SubscriberError> {
         let name = &self.spec.name;
         let asked = filters_of_pull(&config);
@@ -371,8 +352,6 @@ impl Durable {
             .map_err(|error| interrupted(format!("consumer `{name}` cannot be opened"), error))
     }
 
-    /// The error for a process without the right to change consumers, with the command for an
-    /// operator.
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
         let filters: Vec<String> = filters_of_pull(config)
@@ -400,7 +379,6 @@ impl Durable {
         misfit(context)
     }
 
-    /// The start, as an option of the `nats` command.
     fn deliver_option(&self) -> String {
         match self.spec.start_at {
             StartAt::New => "new".to_owned(),

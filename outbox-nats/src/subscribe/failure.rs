@@ -5,7 +5,7 @@ use outbox_core::SubscriberError;
 
 use crate::publish::outcome::is_temporary;
 
-/// A failure that may be temporary, such as an unavailable server.
+/// May be temporary.
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -16,7 +16,7 @@ pub(crate) fn interrupted(
     }
 }
 
-/// A failure that lasts until a setting changes.
+/// Lasts until a setting changes.
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -27,7 +27,6 @@ pub(crate) fn configuration(
     }
 }
 
-/// As [`configuration`], without another error as its cause.
 pub(crate) fn misfit(context: impl Into<String>) -> SubscriberError {
     SubscriberError::Configuration {
         context: context.into(),
@@ -35,7 +34,6 @@ pub(crate) fn misfit(context: impl Into<String>) -> SubscriberError {
     }
 }
 
-/// Classifies the error of a request that creates, changes or deletes a consumer.
 pub(crate) fn not_changed(consumer: &str, error: ConsumerError) -> SubscriberError {
     match error.kind() {
         ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {

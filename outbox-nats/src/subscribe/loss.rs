@@ -22,17 +22,15 @@ use tokio::time::Instant;
 use crate::stream::listing::{RAW_BYTES, RAW_MESSAGES};
 use crate::stream::message::{self, RawError, RawMessage};
 
-/// Bound on the check after one reconnection. The next reconnection continues it.
+/// The next reconnection continues the check.
 const CHECK_MAX: Duration = Duration::from_secs(5);
 
-/// Progress of the check among the unacknowledged messages of a consumer.
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
     /// Connections of the client at the last check; `None` before the first check.
     pub(crate) connects: Option<u64>,
     /// Every message up to this stream sequence is checked.
     checked: u64,
-    /// Stream sequences of messages that break the client.
     breaking: BTreeSet<u64>,
     found: VecDeque<jetstream::Message>,
 }
@@ -49,8 +47,6 @@ impl Rescue {
         self.found.pop_front()
     }
 
-    /// Checks the unacknowledged messages of a consumer after a reconnection, for at most about 5
-    /// s.
     pub(crate) async fn after_reconnection(
         mut self,
         context: Context,

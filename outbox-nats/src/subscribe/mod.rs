@@ -207,7 +207,6 @@ impl JetStreamSubscriber {
             })
     }
 
-    /// Reads the stream and checks that it fits the consumer.
     async fn stream_for(&self, consumer: &ConsumerSpec) -> Result<Stream, SubscriberError> {
         let name = &self.stream.name;
         let stream = self.read_stream().await?;
@@ -240,7 +239,6 @@ impl JetStreamSubscriber {
         Ok(stream)
     }
 
-    /// The filters that a consumer needs, each with its event.
     fn filters(&self, consumer: &ConsumerSpec) -> Vec<(&'static EventDescriptor, String)> {
         let events = consumer.events.iter().chain(&consumer.siblings);
         events

@@ -30,7 +30,6 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Predecessors {
     stream: Stream,
     prefix: SubjectPrefix,
-    /// Event names by aggregate type.
     events: HashMap<&'static str, BTreeSet<&'static str>>,
     /// Aggregate types with messages on fixed subjects, which do not name the aggregate.
     scattered: HashSet<&'static str>,
@@ -43,7 +42,6 @@ pub(crate) struct Predecessors {
 }
 
 impl Predecessors {
-    /// `started_at`: where the consumer started when it was created.
     pub(crate) fn new(durable: &Durable, started_at: DeliverPolicy) -> Self {
         let linked: Vec<_> = Catalogue::linked()
             .map(|all| all.iter().collect())
@@ -98,7 +96,6 @@ impl Predecessors {
         })
     }
 
-    /// The subjects that may hold messages of the same aggregate, in both modes.
     fn subjects_of_aggregate(&self, subject: &str) -> Option<Vec<String>> {
         let rest = subject.strip_prefix(self.prefix.as_str())?.strip_prefix('.')?;
         let tokens: Vec<_> = rest.split('.').collect();
@@ -116,7 +113,7 @@ impl Predecessors {
         }
         let fenced = format!("{}.{aggregate}.{id}", self.prefix);
         let of_type = |name: &&str| match *name {
-            // A selection of all event types, including types unknown to this program.
+            // Includes types unknown to this program.
             "*" => format!("{fenced}.*"),
             name => format!("{fenced}.{}", encode_token(name)),
         };
@@ -125,7 +122,6 @@ impl Predecessors {
         Some(subjects)
     }
 
-    /// The stream sequence at which the consumer started.
     async fn start(&self) -> Result<u64, SubscriberError> {
         match &self.started_at {
             DeliverPolicy::ByStartSequence { start_sequence } => Ok(*start_sequence),
@@ -163,7 +159,6 @@ impl Predecessors {
     }
 }
 
-/// The first message on a subject or pattern, from a stream sequence on.
 pub(crate) async fn first_on(
     stream: &Stream,
     subject: &str,

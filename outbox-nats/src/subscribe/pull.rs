@@ -22,14 +22,13 @@ use tokio::time::{Instant, timeout_at};
 /// Lifetime of one request on the server, and so the longest wait at the end.
 pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
-/// Maximum delay of the server's report that a request has expired.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum silence before a subscription is rebuilt. nats-server before 2.10 sometimes omits a
 /// report, which looks like a silence of up to 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
-/// Header of the report that a request has ended: the number of undelivered messages.
+/// The number of undelivered messages of an ended request.
 const LEFT_OVER: &str = "Nats-Pending-Messages";
 
 #[derive(Debug, thiserror::Error)]
@@ -69,12 +68,10 @@ pub(crate) struct Pull {
     look_at: Instant,
     /// A failure reported by the server. It is returned after the messages already received.
     trouble: Option<PullError>,
-    /// Connections so far: requests end with their connection.
     connects: u64,
 }
 
 impl Pull {
-    /// Subscribes to an inbox. The first request is sent later.
     pub(crate) async fn open(
         client: &Client,
         context: &Context,
@@ -159,7 +156,6 @@ impl Pull {
             };
             match received.map(|received| self.sort(received)) {
                 Some(Ok(message)) => messages.extend(message),
-                // The open requests deliver nothing more.
                 Some(Err(_)) => self.pending = 0,
                 None => break,
             }
@@ -205,7 +201,6 @@ impl Pull {
         is_new
     }
 
-    /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
         let now = Instant::now();
         // A late check means that `next` was not polled. This time is no silence of the server.
@@ -221,7 +216,6 @@ impl Pull {
         Err(PullError::Silent(self.silence_max))
     }
 
-    /// Separates messages from reports about requests, and updates the count.
     fn sort(&mut self, received: Message) -> Result<Option<jetstream::Message>, PullError> {
         self.heard_at = Instant::now();
         // A sender may put a status into the headers of a message. Only server reports have no

@@ -11,7 +11,6 @@ use async_nats::jetstream::consumer::pull;
 /// Servers before 2.10 keep no metadata.
 const SERVICE: &str = "outbox-service";
 
-/// The name of the running program without folder and extension; empty if unknown.
 pub(crate) fn of_program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_stem()
@@ -37,7 +36,7 @@ impl Owner {
     }
 }
 
-/// Whether the metadata must change to name this service. Warns if another service is named.
+/// Warns if another service is named.
 pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool {
     let owner = Owner::of(seen, service);
     if let Owner::Other(other) = &owner {

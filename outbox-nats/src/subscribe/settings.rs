@@ -24,11 +24,8 @@ const UNLIMITED: i64 = -1;
 /// server's default is 512.
 const WAITING_NEEDED: i64 = 64;
 
-/// Name, current value, required value, and a text that replaces the required value in messages.
 type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);
 
-/// Required changes, each with the current and the required value. `bound`: the required
-/// `max_ack_pending`, if it matters.
 pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
     let needed = fitted(seen.clone(), spec, bound.unwrap_or(seen.max_ack_pending));
     let settings: [Setting<'_>; 9] = [
@@ -87,7 +84,6 @@ pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i6
         .collect()
 }
 
-/// A configuration with the required settings. All others stay unchanged.
 pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pull::Config {
     let has_groups = base.priority_policy != PriorityPolicy::None;
     // Requests beyond these limits would be rejected.
@@ -117,7 +113,6 @@ pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pul
     }
 }
 
-/// Settings that may surprise or cannot be changed. `replicas` is the stream's number.
 pub(crate) fn warnings(
     seen: &pull::Config,
     spec: &ConsumerSpec,
@@ -184,7 +179,6 @@ pub(crate) fn warnings(
     warnings
 }
 
-/// Whether an existing consumer started elsewhere than a new one would.
 fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
     match start_at {
         StartAt::Time(time) => listing::since(time).as_ref() != Some(seen),

@@ -26,7 +26,6 @@ use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::loss::Rescue;
 use crate::subscribe::pull::{Pull, PullError, connects};
 
-/// First and longest pause before pulling restarts. Each pause doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -34,7 +33,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// during an outage.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bound on waiting until answers have arrived.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
@@ -60,9 +58,7 @@ pub struct JetStreamSubscription {
 /// State kept between calls, because a call may be cancelled at any await.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// Failures since the last delivery.
     failures: u32,
-    /// Pulling does not restart before this time.
     pause_until: Option<Instant>,
 }
 
@@ -98,7 +94,6 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Sets the prefetch and the heartbeat interval.
     pub(crate) fn pulling(self, prefetch: usize, heartbeat: Duration) -> Self {
         Self {
             prefetch,
@@ -115,14 +110,11 @@ impl JetStreamSubscription {
         JetStreamDelivery::new(message, self.oracle.clone())
     }
 
-    /// Ends pulling. The next call restarts it after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
         self.trouble.note();
     }
 
-    /// Waits for the pause, checks whether the consumer still exists, and starts pulling.
-    ///
     /// Cancel-safe: the next call repeats each step, and the pause ends at a fixed time.
     async fn open(&mut self) -> Result<Pull, SubscriberError> {
         if let Some(until) = self.trouble.pause_until {
@@ -176,7 +168,6 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Separates a missing consumer from a missing server.
     fn lost(&self, error: ConsumerInfoError) -> SubscriberError {
         match error.kind() {
             ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
@@ -209,7 +200,6 @@ impl Subscription for JetStreamSubscription {
             if let Some(message) = self.rescue.take() {
                 return self.delivery(message);
             }
-            // Unreachable: opened above.
             let Some(pull) = &mut self.pull else {
                 return Err(self.gone(None));
             };

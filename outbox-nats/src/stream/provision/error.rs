@@ -120,8 +120,7 @@ impl ProvisionError {
         Self::unavailable(stream, "other processes keep changing it")
     }
 
-    /// Rejects a stream that deletes acknowledged messages, and with them the ids of published
-    /// messages.
+    /// Such a stream deletes acknowledged messages, and with them the ids of published messages.
     pub(crate) fn check_retention(stream: &str, seen: &Config) -> Result<(), Self> {
         match seen.retention {
             RetentionPolicy::Limits => Ok(()),
@@ -134,7 +133,6 @@ impl ProvisionError {
         }
     }
 
-    /// Classifies an error of the server.
     pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
         if is_temporary(&source) {
             return Self::unavailable(stream, source);
@@ -153,7 +151,6 @@ impl ProvisionError {
     }
 }
 
-/// The command that creates the same stream.
 pub(super) fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
     format!(
         "nats stream add {} --subjects='{}' --storage=file --retention=limits --discard=new --dupe-window={}s --max-age={}s --max-bytes={} --replicas={} --defaults",

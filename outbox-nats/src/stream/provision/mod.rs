@@ -23,14 +23,12 @@ use crate::stream::{EventStream, Provisioning};
 
 pub use error::ProvisionError;
 
-/// Bound on one request to the server.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause before a stream is read again. While a cluster elects the leader of a new stream, requests
 /// are lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Bound on rounds of reading and changing while other processes change the same stream.
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
 /// Pause before a change is read back. The protocol has no conditional update, so a process that
@@ -139,7 +137,6 @@ impl EventStream {
         Err(ProvisionError::contended(&self.name))
     }
 
-    /// The configured subjects and the fixed subjects of events.
     fn wanted_subjects(&self, events: &[&EventDescriptor]) -> Vec<String> {
         let base = if self.subjects.is_empty() {
             vec![self.prefix.wildcard()]
@@ -191,7 +188,6 @@ impl EventStream {
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
-    /// Whether the server belongs to a cluster.
     pub(crate) clustered: bool,
 }
 
@@ -227,7 +223,7 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     }))
 }
 
-/// Whether this call created the stream; `false` if another process was faster.
+/// `false` if another process was faster.
 async fn create(
     context: &Context,
     stream: &EventStream,

@@ -81,7 +81,6 @@ impl SubjectPrefix {
         Ok(self.subject_at(message, &encode_token(&message.aggregate.id)))
     }
 
-    /// A default subject with this token in place of the aggregate id.
     pub(crate) fn subject_at(&self, message: &Message, token: &str) -> String {
         // Runs for every message; `format!` is slower.
         let tokens: [&str; 7] = [
@@ -108,7 +107,6 @@ impl SubjectPrefix {
         let is_own = token == encode_token(&message.aggregate.id);
         let is_at_its_place = match tokens.next() {
             Some(name) => (is_own || is_shard(token)) && name == encode_token(message.event_name()),
-            // Strong mode.
             None => is_own && message.sequence.is_some(),
         };
         // The event type selects the handler, so it must match the aggregate type in the header.
@@ -117,7 +115,6 @@ impl SubjectPrefix {
         is_one_type && is_aggregates && is_at_its_place && tokens.next().is_none()
     }
 
-    /// Whether this looks like a default subject of another aggregate type.
     pub(crate) fn is_of_others(&self, message: &Message, subject: &str) -> bool {
         let tokens = subject
             .strip_prefix(&self.0)
@@ -277,7 +274,7 @@ pub enum SubjectError {
 
 const SHARD: &str = "shard-";
 
-/// The shard token of an aggregate. Aggregates are spread evenly.
+/// Aggregates are spread evenly.
 pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
     let bytes = aggregate
         .aggregate_type
@@ -333,12 +330,10 @@ pub fn overlap(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether one of the subjects covers `pattern`.
 pub(crate) fn captures(subjects: &[String], pattern: &str) -> bool {
     subjects.iter().any(|subject| covers(subject, pattern))
 }
 
-/// Removes patterns that another pattern covers, and sorts the rest.
 pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut patterns: Vec<String> = patterns.into_iter().collect();
     patterns.sort();
@@ -373,7 +368,6 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
     })
 }
 
-/// Whether a stream or consumer name is valid in subjects of the JetStream API.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     (1..=255).contains(&name.len()) && name.bytes().all(is_plain)
 }

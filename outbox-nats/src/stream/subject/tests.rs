@@ -89,7 +89,6 @@ fn odd_ids() -> Vec<String> {
     ids
 }
 
-/// Subject matching according to the NATS documentation.
 fn matches(filter: &[&str], subject: &[&str]) -> bool {
     match (filter, subject) {
         ([], []) => true,

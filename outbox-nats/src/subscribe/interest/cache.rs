@@ -54,10 +54,8 @@ impl Reading {
     }
 }
 
-/// Answers whether a message was requested, from the last reading.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// The event types of this process.
     own: HashSet<String>,
     consumer: String,
     pub(crate) predecessors: Predecessors,
@@ -72,7 +70,6 @@ impl Drop for Oracle {
 }
 
 impl Oracle {
-    /// `started_at`: where the consumer started when it was created.
     pub(crate) fn new(durable: Durable, started_at: DeliverPolicy) -> Self {
         let (sender, reading) = watch::channel(Reading::default());
         Self {

@@ -33,7 +33,6 @@ pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 const OPENS: &str = "[asked for: ";
 const CLOSES: &str = "]";
-/// The list if the names are too long.
 const EVERYTHING: &str = "*";
 
 /// The list: event types, and the filters of a durable without a list.
@@ -66,7 +65,6 @@ impl Asked {
         }
     }
 
-    /// Whether the list covers a message, by its event type or by its subject.
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
         self.is_everything()
             || self.0.contains(event_type)
@@ -74,7 +72,6 @@ impl Asked {
             || self.0.iter().any(|item| covers(item, subject) || covers(item, event_type))
     }
 
-    /// Whether the list was too long.
     pub(crate) fn is_everything(&self) -> bool {
         self.0.contains(EVERYTHING)
     }
@@ -84,7 +81,6 @@ impl Asked {
         self
     }
 
-    /// Appends the list to the rest of the description.
     pub(crate) fn describe(&self, description: Option<&str>) -> String {
         let text = match description.and_then(list) {
             Some((text, _)) => text,
@@ -103,8 +99,7 @@ impl Asked {
     }
 }
 
-/// The event type of a filter `<prefix>.<aggregate type>.*.<event name>`. In strong mode its
-/// messages arrive on other subjects.
+/// In strong mode the messages of the event type arrive on other subjects.
 fn of_one_type(filter: &str) -> Option<String> {
     let mut tokens = filter.rsplit('.');
     let (name, any, aggregate) = (tokens.next()?, tokens.next()?, tokens.next()?);
@@ -163,7 +158,6 @@ mod tests {
             assert!(!read.names("cart.added", subject), "{subject}");
         }
         assert!(asked(&["*.*"]).names("cart.added", "events.cart.7"));
-        // One event type does not request all of its aggregate type.
         assert!(!asked(&["order.placed"]).names("order.*", "events.order.*.*"));
     }
 
