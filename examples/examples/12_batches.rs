@@ -1,9 +1,9 @@
 //! `cargo run -p examples --example 12_batches`
 //!
-//! Many messages in one transaction, each exactly once: for handlers whose work is smaller than a
-//! commit. `statistics` receives several events at once and writes them with one statement. `audit`
-//! is an ordinary handler of one event; the inbox runs it for several messages in one transaction.
-//! If a message fails, all are rolled back and handled one by one, so that only the failing message
+//! Many messages in one transaction, each exactly once, for handlers with less work than a commit.
+//! `statistics` receives several events at once and writes them with one statement. `audit` is an
+//! ordinary handler of one event; the inbox runs it for several messages in one transaction. If a
+//! message fails, all are rolled back and handled one by one, so that only the failing message
 //! becomes a dead letter. No server is needed.
 
 use std::sync::Arc;

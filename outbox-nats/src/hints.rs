@@ -2,7 +2,7 @@
 //!
 //! A writer's process runs [`send`], and a relay's process runs [`listen`]. A process may run both,
 //! because it does not forward hints. A hint is an empty core NATS message, neither stored nor
-//! confirmed. It does not identify the database; an unneeded hint costs a relay one query.
+//! confirmed. An unneeded hint costs a relay one query.
 //!
 //! Invariants: nothing waits for hints, because relays poll as well. Their rate is bounded,
 //! independent of the commit rate.

@@ -61,7 +61,7 @@ pub enum RunError {
     /// A relay could not start.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// An inbox could not start, or one of its consumers panicked.
+    /// An inbox could not start, or a consumer panicked.
     #[error(transparent)]
     Inbox(#[from] InboxError),
     /// The runner has neither a relay nor an inbox.

@@ -10,7 +10,7 @@ use sea_orm_migration::MigrationTrait;
 /// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start:
 /// existing tables and rows stay.
 ///
-/// Several processes may call it at once. One of them migrates under a database lock while the
+/// Several processes may call it at once. One process migrates under a database lock while the
 /// others wait. The tables `outbox_migrations` and `inbox_migrations` record the applied
 /// migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use
 /// `migrations` (feature `migrator`) instead, but not both in one database.

@@ -53,8 +53,8 @@ impl Output {
         }
     }
 
-    /// Parses a result such as `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out;
-    /// finished in 1.00s`.
+    /// Parses a result such as
+    /// `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.00s`.
     fn count(&mut self, result: &str) {
         for count in result.split([';', '.']) {
             match count.trim().split_once(' ') {

@@ -179,7 +179,7 @@ fn is_right() -> String {
     )
 }
 
-/// An SQL expression whose text changes with each change of the publication, even a reverted one.
+/// An SQL expression: its text changes with each change of the publication, even a reverted one.
 /// Null while the publication is missing or wrong. Reads the catalogue by its indexes, without
 /// locks.
 ///

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::failure::trouble;
 use super::sql::{LOGGED, Names, statement};
 
-/// Maximum clock difference between writers, whose clocks determine the ids, and database.
+/// Maximum clock difference between the writers, which create the ids, and the database.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes a marker into the WAL, so that a reading reaches its position without other writes.

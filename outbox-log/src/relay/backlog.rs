@@ -431,7 +431,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.pauses().await
     }
 
-    /// Pauses belong to the table, whose relay finishes them.
+    /// Pauses belong to the table; the table relay finishes them.
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
         Ok(false)
     }

@@ -50,8 +50,8 @@ impl Fixture {
         })
     }
 
-    /// With one login that records, and one that reads the log. The reader is also an operator with
-    /// the permissions of a viewer, because the suites skip messages.
+    /// With separate logins for recording and for reading the log. The reader is also an operator
+    /// with the permissions of a viewer, because the suites skip messages.
     async fn under_the_printed_rights() -> Option<Self> {
         let place = Place::open().await?;
         let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;

@@ -59,7 +59,7 @@ async fn hand_over(place: Place) {
                 stop.cancel();
             };
             let (ended, ()) = tokio::join!(relay.run(stop.clone()), turn);
-            // A relay whose log was dropped continues with the table.
+            // After its log is dropped, a relay continues with the table.
             ended.unwrap();
         }
         stop_writers.cancel();

@@ -149,8 +149,8 @@ async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for
     place.assert_balanced();
 }
 
-/// As after restoring a base backup as another system, whose slots look the same but belong to
-/// other data.
+/// As after restoring a base backup as another system: its slots look the same but belong to other
+/// data.
 async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;

@@ -66,7 +66,7 @@ async fn a_large_transaction_arrives_whole_and_in_order(place: &Place) {
     place.assert_balanced();
 }
 
-/// Six windows of messages, whose end comes last. Two hundred thousand take half a minute.
+/// Six windows of messages in one transaction. Two hundred thousand take half a minute.
 async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole(place: &Place) {
     let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
     let mut first = Events::new();

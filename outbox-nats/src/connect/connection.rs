@@ -1,9 +1,9 @@
-//! The connection of a publisher. It can be dropped together with all queued messages.
+//! The connection of a publisher, which can be dropped together with all queued messages.
 //!
-//! The task of an async-nats client outlives all its handles until its queue is sent, even across
+//! The task of an async-nats client outlives its handles until its queue is sent, even across
 //! reconnections, and a reconnect request waits behind the queue. So a publisher with a client of
-//! [`connect`](crate::connect) opens its own connection, with tasks on its own thread. When the
-//! thread ends, queue and socket are dropped.
+//! [`connect`](crate::connect) runs its own connection on its own thread. When the thread ends,
+//! queue and socket are dropped.
 //!
 //! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line
 //! sends nothing more, except bytes in the operating system's buffers.

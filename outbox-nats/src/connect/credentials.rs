@@ -1,8 +1,7 @@
 //! Credentials files, read again at each connection.
 //!
-//! A user JWT expires, and an operator replaces the file before that.
 //! `ConnectOptions::credentials_file` of async-nats reads the file once, so a running process would
-//! be rejected after the expiry. Invariant: no part of the file is formatted or logged.
+//! be rejected after the user JWT expires. Invariant: no part of the file is formatted or logged.
 
 use std::fmt;
 use std::io;
@@ -20,8 +19,7 @@ use crate::connect::{inbox_prefix, with_defaults};
 ///
 /// The file is read at each connection, so a renewed file needs no restart. If the file cannot be
 /// read, the last readable credentials are used. Replies arrive under `_INBOX.<name>`, with the
-/// user's name in the JWT, so other users need no permission for them
-/// ([`inbox_prefix`](crate::inbox_prefix)).
+/// user's name in the JWT ([`inbox_prefix`](crate::inbox_prefix)).
 ///
 /// # Errors
 ///

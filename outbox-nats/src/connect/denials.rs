@@ -122,9 +122,9 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// The denial in an event, such as `Permissions Violation for Publish to
-    /// "events.order.1.placed"`. The protocol marks a denial by this text only. The subject is
-    /// quoted as in Go.
+    /// The denial in an event, such as
+    /// `Permissions Violation for Publish to "events.order.1.placed"`. The protocol marks a denial
+    /// by this text only. The subject is quoted as in Go.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::ServerError(ServerError::Other(reason)) = event else {

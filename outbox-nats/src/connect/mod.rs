@@ -37,8 +37,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// * Connection name: `outbox`.
 /// * Send buffer: 1024 messages, one window. async-nats sends buffered messages after a
 ///   reconnection.
-/// * Ping interval: 10 s. A silent server is disconnected after two unanswered pings; the
-///   async-nats default is 60 s.
+/// * Ping interval: 10 s. A silent server is disconnected after two unanswered pings.
 ///
 /// Add the credentials that the server requires:
 ///
@@ -54,13 +53,13 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are further
-/// options. TLS is used when the server, the address (`tls://`) or the options require it. TLS is
-/// not enforced by default, so set `require_tls(true)` for every remote server.
+/// options. TLS is used when the server, the address (`tls://`) or the options require it. Set
+/// `require_tls(true)` for every remote server.
 ///
 /// Keep `retry_on_initial_connect` off: with it, [`connect`] returns before the connection is open,
-/// and a wrong password is retried without limit. A program that may start before its broker uses
+/// and a wrong password is retried without limit. To wait for a broker, use
 /// [`EventStream::connect`](crate::EventStream::connect) or
-/// [`EventStream::connect_with`](crate::EventStream::connect_with), which wait.
+/// [`EventStream::connect_with`](crate::EventStream::connect_with).
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
     with_defaults(ConnectOptions::new())
@@ -76,12 +75,11 @@ pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
 /// The subject prefix for a user's replies: `_INBOX.<user>`, for
 /// [`ConnectOptions::custom_inbox_prefix`].
 ///
-/// A user with permission for `_INBOX.>` can read the replies of all users, including payloads of
-/// other consumers. With its own prefix, each user needs only `_INBOX.<user>.>`, as `outbox print
-/// nats-permissions` prints. [`EventStream::connect`](crate::EventStream::connect) sets the prefix
-/// from the user in the address.
-/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) sets it from the
-/// credentials. With other options, set it yourself.
+/// A user with permission for `_INBOX.>` can read the replies of all users, including payloads.
+/// With its own prefix, each user needs only `_INBOX.<user>.>`, as `outbox print nats-permissions`
+/// prints. [`EventStream::connect`](crate::EventStream::connect) and
+/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) set the prefix.
+/// With other options, set it yourself.
 ///
 /// ```
 /// assert_eq!(outbox_nats::inbox_prefix("billing"), "_INBOX.billing");
@@ -117,17 +115,15 @@ pub(crate) async fn connect_when_up(
 /// `servers` is an address such as `nats://127.0.0.1:4222`, or several addresses of one cluster.
 /// The options are used unchanged, with two exceptions:
 ///
-/// * The event callback is replaced by logging, because async-nats keeps only one. To receive
-///   events, use [`connect_with_events`].
-/// * Credentials in an address, `nats://user:password@host` or `nats://token@host`, are used for
-///   all servers and removed from the addresses: async-nats ignores them, and logs addresses at
-///   level debug. The first address with credentials counts.
+/// * The event callback is replaced by logging. To receive events, use [`connect_with_events`].
+/// * Credentials in the first address that has some, `nats://user:password@host` or
+///   `nats://token@host`, are used for all servers and removed from the addresses: async-nats
+///   ignores them, and logs addresses at level debug.
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
 /// with the same options at its first use. It can drop that connection with all queued messages,
-/// and it detects denied permissions on both connections. A client from another source also works.
-/// In that case a denied permission looks like a silent server, and an abandoned message may arrive
-/// later.
+/// and it detects denied permissions. With a client from another source, a denied permission looks
+/// like a silent server, and an abandoned message may arrive later.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Publishes in strong mode: the server rejects messages that would be out of order.
 //!
-//! All sequenced messages of an aggregate share one subject. Each message carries the stream
-//! sequence of the previous message on that subject. So the server rejects a late message of an old
-//! relay once another relay has published, even after the duplicate window.
+//! Each message carries the stream sequence of the previous message on its aggregate's subject. So
+//! the server rejects a late message of an old relay once another relay has published, even after
+//! the duplicate window.
 //!
 //! Invariants: a rejected message counts as stored only if it is found on the subject. It is sent
 //! again only with the stream sequence just read.
@@ -19,11 +19,11 @@
 //!
 //! The search (module `search`) distinguishes a late copy from a dead letter that later messages
 //! have overtaken. An overtaken message is published at the end, because it must not be lost.
-//! Replayed copies (message id other than event id) use the aggregate's subject too, with an old
-//! sequence, so each rejection of a copy needs a search.
+//! Replayed copies (message id other than event id) have an old sequence, so each rejection of a
+//! copy needs a search.
 //!
-//! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first,
-//! newer single servers compare the stream sequence first. Both lead to the same receipt.
+//! 2.9 and clusters answer a known id with "duplicate" first; newer single servers compare the
+//! stream sequence first. Both lead to the same receipt.
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};

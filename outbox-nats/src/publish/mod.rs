@@ -33,8 +33,8 @@ use crate::stream::subject::captures;
 
 pub(crate) const WINDOW: usize = 1024;
 
-/// Capacity for unacknowledged messages: the window, plus publishes whose caller stopped waiting.
-/// The JetStream context blocks without limit if more publishes are awaited at once.
+/// Capacity for unacknowledged messages: the window, plus publishes after their caller stopped
+/// waiting. The JetStream context blocks without limit if more publishes are awaited at once.
 const IN_FLIGHT_MAX: usize = WINDOW + 256;
 
 /// How a [`JetStreamPublisher`] publishes. Start from the default and set what differs.
@@ -76,14 +76,12 @@ impl PublisherConfig {
 ///
 /// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while
 ///   disconnected. The first publishes wait up to 2 s for the connection.
-/// * **Cancellation.** As in the contract: a message that was passed to the connection may be
-///   stored later.
-/// * **Abandon.** Messages queued in this process are dropped with the connection, within 1 s.
-///   Reconnecting takes up to 2 s more. Bytes in the operating system's buffers may still arrive. A
-///   client from another source is only asked to reconnect.
-/// * **Not guaranteed.** A message that was in flight when the connection broke may be stored
-///   although its failure was reported. Within the stream's duplicate window, the server drops the
-///   second copy.
+/// * **Cancellation.** A message already passed to the connection may be stored later.
+/// * **Abandon.** Queued messages are dropped with the connection, within 1 s. Reconnecting takes
+///   up to 2 s more. Bytes in the operating system's buffers may still arrive. A client from
+///   another source is only asked to reconnect.
+/// * **Not guaranteed.** A message in flight when the connection broke may be stored although its
+///   failure was reported. Within the stream's duplicate window, the server drops the second copy.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,

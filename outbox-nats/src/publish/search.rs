@@ -1,9 +1,8 @@
 //! Searches the subject of an aggregate for a message, across several publishes if needed.
 //!
-//! A publish is bounded, and a subject may have more messages than can be read in that time. So
-//! each search continues where the previous search for the same message ended. Invariant: a message
-//! counts as absent only if every message on its subject was seen, from an hour before it was
-//! recorded to the end.
+//! A publish is bounded, so each search continues where the previous search for the same message
+//! ended. Invariant: a message counts as absent only if every message on its subject was seen, from
+//! an hour before it was recorded to the end.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,8 @@
-//! Lists the messages on the stream without reading their payloads.
+//! Lists the messages on the stream without reading their payloads, with an ephemeral consumer.
 //!
-//! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading
-//! ends at the stream sequence that was the last one at its start, so it ends while others publish.
-//! An incomplete answer is an error. Messages that async-nats cannot parse are read through the
-//! JSON API.
+//! Invariants: reading ends at the stream sequence that was the last one at its start. An
+//! incomplete answer is an error. Messages that async-nats cannot parse are read through the JSON
+//! API.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -70,7 +69,7 @@ impl StreamLog for JetStreamPublisher {
 }
 
 /// Reads the message's subject with an in-memory consumer of headers, so the stream does not
-/// change. A stream whose retention is not Limits is rejected.
+/// change. A stream with another retention than Limits is rejected.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -92,8 +91,8 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
-/// Reads any number of messages as [`StreamLog`] does. A stream whose retention is not Limits is
-/// rejected.
+/// Reads any number of messages as [`StreamLog`] does. A stream with another retention than Limits
+/// is rejected.
 impl StreamReader for JetStreamPublisher {
     async fn read(
         &self,

@@ -2,9 +2,8 @@
 //!
 //! async-nats closes the connection at a delivery that it cannot parse, for example a header that
 //! is not UTF-8. Any user with publish permission can send such a message. The JSON API encodes
-//! subject and headers, so this module reads every message. Invariants: headers that async-nats
-//! rejects are left out, and [`RawMessage::breaks_client`] marks messages that async-nats cannot
-//! receive.
+//! subject and headers, so every message is readable. Invariant: [`RawMessage::breaks_client`]
+//! marks messages that async-nats cannot receive; their invalid headers are left out.
 
 use std::str::FromStr as _;
 

@@ -160,11 +160,10 @@ impl EventStream {
 
     /// Enables strong mode: the server rejects messages that would be out of order. Default: off.
     ///
-    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate
-    /// id>`, without the event name. Each message carries the stream sequence of the last message
-    /// on its subject. The server rejects a late message from a paused relay even after the
-    /// duplicate window. Unsequenced events and events with a fixed subject are not fenced; they
-    /// keep their subjects.
+    /// Sequenced messages then go to one subject per aggregate,
+    /// `<prefix>.<aggregate>.<aggregate id>`. Each message carries the stream sequence of the last
+    /// message on its subject, so the server rejects a late message even after the duplicate
+    /// window. Unsequenced events and events with a fixed subject are not fenced.
     ///
     /// * **Publisher permissions**: read the last message (`$JS.API.STREAM.MSG.GET.<stream>`), and
     ///   search the stream after a rejection (`$JS.API.STREAM.INFO.<stream>` and
@@ -173,12 +172,10 @@ impl EventStream {
     ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown).
     /// * **Publisher cost**: after a restart, one additional look-up per aggregate. The stream
     ///   sequences of 65,536 aggregates are cached.
-    /// * **Consumers** receive all event types of each subscribed aggregate type, because the types
-    ///   share a subject. The inbox skips event types without a handler as long as a consumer name
-    ///   has up to about 150 event types. Above that, every message counts as requested and is
-    ///   redelivered.
-    /// * Consumers also receive messages on the default subjects, so a stream may hold messages of
-    ///   both modes.
+    /// * **Consumers** receive all event types of each subscribed aggregate type. The inbox skips
+    ///   event types without a handler as long as a consumer name has up to about 150 event types.
+    ///   Above that, every message counts as requested and is redelivered. Messages on the default
+    ///   subjects are received too.
     ///
     /// All publishers of a stream must use the same mode.
     #[must_use]
@@ -189,19 +186,17 @@ impl EventStream {
 
     /// Lets aggregates share subjects: `<prefix>.<aggregate>.shard-<n>.<event name>`, with `n`
     /// below `shards` (1 to 65,536; [`provision`](Self::provision) and the relay's start check the
-    /// range). Default: one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>.<event
-    /// name>`.
+    /// range). Default: one subject per aggregate,
+    /// `<prefix>.<aggregate>.<aggregate id>.<event name>`.
     ///
     /// The server keeps every subject of a stream in memory, about 220 bytes each. Shards save this
     /// memory for streams with millions of aggregates. In return, a filter on the server cannot
-    /// select one aggregate. Handlers are not affected: their filters select event types, and order
-    /// and deduplication use the headers.
+    /// select one aggregate. Handlers are not affected.
     ///
-    /// The setting may change at any time and in any deployment order: consumers accept both
-    /// layouts. After disabling shards, new consumers with strategy `sequence` need the setting
-    /// until no message is left on a shard. Without it, they cannot find the first message of such
-    /// an aggregate. Not together with [strong mode](Self::with_strong_mode), which needs a subject
-    /// per aggregate.
+    /// The setting may change at any time and in any deployment order. After disabling shards, new
+    /// consumers with strategy `sequence` need the setting until no message is left on a shard, to
+    /// find the first message of an aggregate. Not together with [strong
+    /// mode](Self::with_strong_mode).
     #[must_use]
     pub fn with_subject_shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -226,8 +221,8 @@ impl EventStream {
         &self.prefix
     }
 
-    /// Connects to the servers of this stream and waits until one is available. The stream itself
-    /// is not checked.
+    /// Connects to the servers of this stream and waits until one is available. The stream is not
+    /// checked.
     ///
     /// While no server answers or the host name does not resolve, the call retries without limit:
     /// after 100 ms, then after longer pauses of up to 2 s. Each reason is logged once. Rejected
@@ -293,9 +288,9 @@ impl EventStream {
     /// The filters of a durable consumer for these events: sorted, and no filter covers another.
     /// With `whole_aggregates`, the filters also select the other events of each aggregate type.
     ///
-    /// A [`JetStreamSubscriber`](crate::JetStreamSubscriber) creates a durable with these filters,
-    /// or adds missing filters to an existing durable. So a durable may have more filters. On a
-    /// server before 2.10 it has one wider filter.
+    /// A durable may have more filters, because a
+    /// [`JetStreamSubscriber`](crate::JetStreamSubscriber) only adds missing ones. On a server
+    /// before 2.10 it has one wider filter.
     #[must_use]
     pub fn consumer_filters<'a>(
         &self,

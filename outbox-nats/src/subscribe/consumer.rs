@@ -1,12 +1,11 @@
 //! Creates the durable consumer, or updates an existing one.
 //!
 //! Invariants: filters and the list of requested event types (`asked`) only grow, and the list
-//! grows first. After an update the returned configuration is checked, because servers silently
-//! ignore unknown settings: 2.9 accepts several filters and then delivers everything.
+//! grows first. The returned configuration is checked, because servers silently ignore unknown
+//! settings: 2.9 accepts several filters and then delivers everything.
 //!
-//! The server keeps the last configuration written, so a late write can undo changes of other
-//! processes. Therefore a writer reads its change back after a moment, and each subscription
-//! periodically checks and restores its needs (`oracle`).
+//! A late write can undo changes of other processes. Therefore a writer reads its change back after
+//! a moment, and each subscription periodically restores its needs (`oracle`).
 
 use std::time::Duration;
 

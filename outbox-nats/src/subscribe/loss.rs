@@ -1,9 +1,9 @@
 //! Finds deliveries that async-nats could not receive.
 //!
-//! async-nats closes the connection at a delivery that it cannot parse. The server counts the
-//! message as delivered and redelivers it after `ack_wait`, so every process of the consumer would
-//! repeatedly lose its connection. After a reconnection this module reads the unacknowledged
-//! messages through the JSON API, and hands over the messages that async-nats cannot receive.
+//! async-nats closes the connection at a delivery that it cannot parse, and the server redelivers
+//! the message after `ack_wait`, without end. After a reconnection this module reads the
+//! unacknowledged messages through the JSON API, and hands over the messages that async-nats cannot
+//! receive.
 //!
 //! Invariants: each reconnection costs a bounded number of reads. No message is checked twice. A
 //! message that breaks the client is handed over after each reconnection until it is acknowledged.

@@ -89,23 +89,22 @@ impl SubscriberConfig {
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
 /// **A new consumer** starts as its request specifies ([`StartAt`](outbox_core::StartAt)). An
-/// existing consumer keeps its position; if it started elsewhere, a warning is logged. A consumer
-/// deleted on the server is recreated when a process subscribes, and starts like a new one. The
-/// server redelivers a message without limit; attempts and dead letters belong to the inbox.
+/// existing consumer keeps its position; if it started elsewhere, a warning is logged. A deleted
+/// consumer is recreated at the next subscription, and starts like a new one. The server redelivers
+/// without limit; attempts and dead letters belong to the inbox.
 ///
 /// **An existing consumer** gets the requested `ack_wait`, in-flight bound and missing filters.
-/// Filters are never narrowed: during a rolling upgrade the old version would make the new version
-/// miss events. For the same reason the consumer's description lists every event type that was ever
-/// requested. The list has room for 4 KiB of names, about 150 event types. With more event types
-/// under one consumer name, every message without a handler counts as requested and is redelivered,
-/// and a warning is logged. In that case use several names, or `UnknownEvent::Skip` of the inbox.
-/// To stop receiving an event type, remove it from the list and remove its filter, with `nats
-/// consumer edit`.
+/// Filters are never narrowed, so that both versions of a rolling upgrade receive their events. The
+/// consumer's description lists every event type that was ever requested, up to 4 KiB of names,
+/// about 150 event types. With more, every message without a handler counts as requested and is
+/// redelivered, and a warning is logged. Then use several names, or `UnknownEvent::Skip` of the
+/// inbox. To stop receiving an event type, remove it from the list and remove its filter, with
+/// `nats consumer edit`.
 ///
 /// **A new event type** of an existing consumer is received from the consumer's current position.
 /// To handle older messages too, use a new consumer name. Adding an event type takes 1.5 s, because
-/// the other processes must read the list before the first delivery. Subscribing takes as long if
-/// filters do not separate event types (a server before 2.10, whole aggregates).
+/// the other processes must read the list first. Subscribing takes as long if filters do not
+/// separate event types (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,

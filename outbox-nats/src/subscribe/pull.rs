@@ -4,10 +4,9 @@
 //! messages are never dropped. So a subscription ends cleanly: it stops requesting and waits until
 //! its open requests are answered or expired.
 //!
-//! The stream of async-nats cannot end cleanly. It requests more messages whenever it is polled.
-//! When it is dropped, its buffered and in-flight messages are redelivered only after `ack_wait`.
-//! The protocol cannot cancel a request, and unsubscribing the inbox races with messages that the
-//! server sends, especially over cluster routes. Hence the short requests.
+//! The stream of async-nats cannot do this: when it is dropped, its buffered and in-flight messages
+//! are redelivered only after `ack_wait`. The protocol cannot cancel a request, and unsubscribing
+//! the inbox races with deliveries. Hence the short requests.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -2,9 +2,8 @@
 //! server.
 //!
 //! Invariants: a setting that would drop, truncate or reject messages is changed. A setting that
-//! cannot be changed, or that an operator may have chosen, is a warning with the current value.
-//! `ack_wait` is never lowered: another version of the program may rely on the longer one, because
-//! it reports progress three times per `ack_wait`.
+//! cannot be changed, or that an operator may have chosen, is a warning. `ack_wait` is never
+//! lowered: another version of the program may report progress for the longer one.
 
 use std::fmt;
 use std::time::Duration;

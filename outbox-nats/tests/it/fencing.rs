@@ -199,9 +199,9 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
 }
 
-/// Goal: a publish whose time is too short for the whole subject continues the search at the next
-/// attempt. Method: a bound of a quarter of the full reading time here. The subject is large, so
-/// that a quarter covers the other requests on a busy machine.
+/// Goal: if the time of a publish is too short for the whole subject, the search continues at the
+/// next attempt. Method: a bound of a quarter of the full reading time here. The subject is large,
+/// so that a quarter covers the other requests on a busy machine.
 async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(nats: &Nats) {
     provision(nats).await;
     let late = Message {

@@ -1,6 +1,6 @@
 //! Each part works with exactly the permissions of `docs/reference/permissions.md`.
 //!
-//! Method: a server whose users are the rows of the table, and its log of denials.
+//! Method: a server with a user for each row of the table, and its log of denials.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Checks that the modules named in GUARANTEES.md hold tests, and lists these tests for `cargo
-//! xtask proofs`.
+//! Checks that the modules named in GUARANTEES.md hold tests, and lists these tests for
+//! `cargo xtask proofs`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The events of the demo: two of the order, one of the shipment.
+//! The events of the demo: two for orders, one for shipments.
 
 use outbox_core::DomainEvent;
 use serde::{Deserialize, Serialize};

@@ -68,7 +68,7 @@ fn effect_id(part: Part, message: &Message) -> Uuid {
 }
 
 impl Ledger {
-    /// Balances the evidence against the input, whose books are `books`.
+    /// Balances the evidence against the input. `books`: the books of the input.
     pub(crate) fn of(evidence: &Evidence, expected: Expected, books: &Books, elapsed_ms: u64) -> Self {
         let mut ledger = Self {
             orders: evidence.orders,

@@ -1,4 +1,4 @@
-//! The demo: a small shop whose parts exchange events over a transactional outbox.
+//! The demo: the parts of a small shop exchange events over a transactional outbox.
 //!
 //! ```text
 //! service ── service.db ── relay ───┐             ┌── inventory       (units per product)
@@ -67,8 +67,8 @@ async fn main() -> ExitCode {
     })
 }
 
-/// Runs one of the shop's programs as this process, until standard input closes. The orchestrator
-/// holds the other end, so no program outlives its run.
+/// Runs a program of the shop as this process, until standard input closes. The orchestrator holds
+/// the other end, so no program outlives its run.
 async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCode> {
     log_to(std::io::stderr);
     let shutdown = outbox_core::shutdown::on_signals();
@@ -77,7 +77,7 @@ async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one of the shop's programs, on NATS or on an in-process broker.
+/// Runs a program of the shop, on NATS or on an in-process broker.
 async fn run_program(
     role: Role,
     setup: &Setup,

@@ -75,7 +75,7 @@ impl EventStream {
 
     /// The `nats` command that creates this stream, for operators of services without this
     /// permission. It has every setting that [`provision`](Self::provision) requires, and no
-    /// subjects of events: add those with [`with_subject`](Self::with_subject).
+    /// subjects of events: add them with [`with_subject`](Self::with_subject).
     #[must_use]
     pub fn add_command(&self) -> String {
         error::add_command(self, &self.wanted_subjects(&[]))

@@ -1,11 +1,10 @@
 //! Maintains the list of event types requested by the processes of a consumer, in the description
 //! of its durable.
 //!
-//! The filters of a durable may select more: servers before 2.10 support only one filter, all event
-//! types of an aggregate share a subject in strong mode, and consumers that count an aggregate's
-//! messages receive all event types. So the description lists the event types; old servers keep it
-//! too. Example: `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the
-//! names exceed 4 KiB, the list is `*`.
+//! The filters of a durable may select more: on servers before 2.10, in strong mode, and if a
+//! consumer counts the messages of an aggregate. So the description lists the event types. Example:
+//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the names exceed 4
+//! KiB, the list is `*`.
 //!
 //! Invariants: only an operator removes an entry. A process that adds or finds its entry waits for
 //! [`SETTLES`] before messages of this type may be delivered; by then no process relies on an older

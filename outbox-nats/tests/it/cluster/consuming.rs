@@ -1,4 +1,4 @@
-//! Consumers whose leader, stream leader or server fails.
+//! Consumers during failures of their leader, stream leader or server.
 
 use std::collections::HashSet;
 use std::time::Duration;
