@@ -78,7 +78,6 @@ pub(crate) struct Transaction {
     pub(crate) passed_from: Position,
 }
 
-/// The columns of a table in the server's order. `None`: not used.
 type Columns = Vec<Option<Column>>;
 
 /// The tables described so far. Names are looked up once per table, because a backlog has many

@@ -109,7 +109,6 @@ impl PostgresLogReader {
         self.horizons.drain(..passed).next_back().map(|(_, xid)| xid)
     }
 
-    /// Records which transactions have ended at the current end of the WAL.
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
         // The snapshot precedes the position, so transactions ended in the snapshot precede the
         // position.

@@ -273,7 +273,6 @@ pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")
 }
 
-/// The smallest UUIDv7 of a time.
 pub(crate) fn first_id_of(time: OffsetDateTime) -> Uuid {
     let millis = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
     Uuid::from_u128(millis << 80)

@@ -177,7 +177,6 @@ impl<L: MessageLog> Undecided<L> {
         let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
         for candidate in candidates.messages {
-            // A missing message belongs to the table.
             let Some(held) = window.get(candidate.logged.id) else {
                 continue;
             };

@@ -71,7 +71,6 @@ impl<R: Send + 'static> Opening<R> {
         })
     }
 
-    /// Aborts an opening and drops an unclaimed reader.
     pub(super) fn end(&self) {
         self.abort();
         if let Ok(mut state) = self.state.try_lock() {

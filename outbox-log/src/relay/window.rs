@@ -170,7 +170,6 @@ impl Window {
         self.decide(id);
     }
 
-    /// Returns whether the message was held.
     fn decide(&mut self, id: MessageId) -> bool {
         let Some(number) = self.numbers.remove(&id) else {
             return false;
@@ -196,7 +195,6 @@ impl Window {
     /// ends, their owner is unknown. Returns them in log order.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
-        // The last requested message of each aggregate.
         let mut last: HashMap<Aggregate, u64> = HashMap::new();
         let numbered = asked.iter().filter_map(|id| self.numbers.get_key_value(id));
         for (id, number) in numbered {

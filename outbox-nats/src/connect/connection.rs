@@ -30,7 +30,6 @@ const ASK_SERVERS: Duration = Duration::from_millis(100);
 
 pub(crate) struct Origin {
     pub(crate) servers: Vec<ServerAddr>,
-    /// With the event callback that fills `reports`.
     pub(crate) options: ConnectOptions,
     pub(crate) reports: Arc<Reports>,
 }
@@ -62,7 +61,6 @@ pub(crate) struct Line {
     origin: Option<Arc<Origin>>,
     ack_timeout: Duration,
     inflight_max: usize,
-    /// Servers known to the given client at the last query.
     servers: Mutex<Vec<ServerAddr>>,
     current: Mutex<Slot>,
 }
@@ -226,7 +224,6 @@ impl Thread {
                     let _ = ending.wait_for(|end| *end).await;
                 }
             });
-            // Does not wait.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()

@@ -91,7 +91,6 @@ impl Credentials {
     }
 }
 
-/// The lines between `-----BEGIN …-----` and `-----END …-----`.
 fn blocks(text: &str) -> impl Iterator<Item = &str> {
     let is_border = |line: &str| line.starts_with("---");
     let mut within = false;

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 /// With wrong permissions many subjects are denied, and a sample is enough.
 const SUBJECTS_MAX: usize = 1024;
 
-/// Reports of all connections with the same options.
 #[derive(Debug)]
 pub(crate) struct Reports {
     denied: Mutex<Denied>,

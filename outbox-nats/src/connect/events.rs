@@ -1,8 +1,8 @@
 //! Logs the connection events of a client.
 //!
 //! Invariants: an outage is logged once, with the server names, and once more if a server rejects
-//! the credentials; its end is logged too. Repeated events of both connections are at level debug.
-//! No secret is logged.
+//! the credentials; its end is logged too. Events in between are at level debug. No secret is
+//! logged.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -313,7 +313,6 @@ impl Publisher for JetStreamPublisher {
 
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let stream = &self.stream.name;
-        // `Subject` shares the text instead of copying it.
         let subject = self.subject_of(message)?;
         if message.subject.is_some() && !self.is_fenced(message) {
             Box::pin(self.check_captured(message, &subject)).await?;

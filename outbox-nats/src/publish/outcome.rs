@@ -119,7 +119,6 @@ impl PublishAttempt<'_> {
         PublishError::new(FailureClass::Configuration, context)
     }
 
-    /// The server denies receiving replies, so the message may be stored.
     pub(crate) fn denied_answer(&self, inbox: &str) -> PublishError {
         let context = format!(
             "message {} cannot be confirmed: nats denies subscribing to `{inbox}`; grant this user the permission to subscribe to it",

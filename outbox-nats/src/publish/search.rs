@@ -47,7 +47,6 @@ impl Searches {
             return;
         }
         if self.0.len() >= SEARCHES_MAX {
-            // Current searches start again, which costs only time.
             self.0.clear();
         }
         let made_at = made_at.to_owned();

@@ -1,6 +1,6 @@
 //! Caches the stream sequence of each aggregate's last message, for strong mode.
 //!
-//! Invariant: memory is bounded. The least recently used aggregates are removed.
+//! Invariant: memory is bounded. Aggregates without a recent publish are removed.
 
 use std::collections::HashMap;
 use std::mem;

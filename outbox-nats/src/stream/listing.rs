@@ -34,7 +34,6 @@ use crate::subscribe::pull::connects;
 /// About half a kilobyte of headers each.
 const BATCH: usize = 1_000;
 
-/// Interval of connection checks.
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
 /// Bounds on reading one by one before the next attempt with a consumer.
@@ -121,7 +120,6 @@ impl StreamReader for JetStreamPublisher {
     }
 }
 
-/// The id of a message published by an outbox; `None` for other messages.
 pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     headers.get("ce-id")?;
     let id = headers.get(NATS_MESSAGE_ID)?.as_str();

@@ -41,7 +41,6 @@ pub(crate) enum RawError {
     Malformed,
 }
 
-/// The first message on a subject (`>` for all) from a stream sequence on; `None` if there is none.
 pub(crate) async fn next(
     context: &Context,
     stream: &str,

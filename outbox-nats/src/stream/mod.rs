@@ -340,8 +340,6 @@ impl EventStream {
         }
     }
 
-    /// The filters that select an event, and with `whole_aggregates` all events of its aggregate
-    /// type.
     pub(crate) fn filters(
         &self,
         event: &EventDescriptor,

@@ -21,7 +21,6 @@ const WINDOW_WANTED: Duration = Duration::from_mins(10);
 /// Duplicate window below which a crash alone may repeat messages. Also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
-/// Default limit of an outbox on a message's payload and headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
 pub(crate) struct Seen<'a> {

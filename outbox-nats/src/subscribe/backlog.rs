@@ -96,7 +96,6 @@ async fn oldest_age(
         return Ok(None);
     };
     let oldest = times?.into_iter().flatten().min();
-    // Compares the server's clock with the local clock.
     Ok(oldest.map(|time| SystemTime::now().duration_since(time).unwrap_or_default()))
 }
 

@@ -228,7 +228,6 @@ impl Durable {
             StartAt::New => DeliverPolicy::ByStartSequence {
                 start_sequence: self.stream.cached_info().state.last_sequence + 1,
             },
-            // Checked before any request.
             StartAt::Time(time) => listing::since(time).unwrap_or(DeliverPolicy::All),
             _ => DeliverPolicy::All,
         }

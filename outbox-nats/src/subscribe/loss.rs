@@ -55,7 +55,6 @@ impl Rescue {
     ) -> Self {
         let checked = match consumer.get_info().await {
             Ok(info) => self.run(&context, &info).await,
-            // The next pull finds out whether the consumer still exists.
             Err(_) => Ok(()),
         };
         if let Err(error) = checked {

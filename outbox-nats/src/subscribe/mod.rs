@@ -218,7 +218,6 @@ impl JetStreamSubscriber {
             return Err(misfit(context));
         }
         for (event, filter) in self.filters(consumer) {
-            // A selection of all events matches any stream.
             if !event.is_everything() && !captures(&config.subjects, &filter) {
                 let why = match consumer.siblings.contains(&event) {
                     true => {

@@ -223,7 +223,6 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     }))
 }
 
-/// `false` if another process was faster.
 async fn create(
     context: &Context,
     stream: &EventStream,
@@ -265,7 +264,6 @@ fn refusal(answer: &Value) -> Option<jetstream::Error> {
         .and_then(|error| serde_json::from_value(error.clone()).ok())
 }
 
-/// Names the stream that owns the subject, if the server rejected an overlap.
 async fn refused_change(
     context: &Context,
     name: &str,

@@ -234,7 +234,7 @@ pub fn decode_token(token: &str) -> Option<String> {
     written.then(|| percent_decode(token)).flatten()
 }
 
-/// Replaces `%XX` by its byte. `None` if digits are missing or the result is not UTF-8.
+/// `None` if digits are missing or the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

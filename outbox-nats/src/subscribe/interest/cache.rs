@@ -151,7 +151,6 @@ async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
                 }
                 refused = why;
             }
-            // The subscription detects this and returns the error.
             Ok(None) => _ = reading.send_replace(Reading::Failed("it was deleted".into())),
             Err(error) => _ = reading.send_replace(Reading::Failed(error.to_string().into())),
         }

@@ -27,14 +27,12 @@ pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 /// Time in which a process detects and restores its missing entry: [`FRESH`], and two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
-/// Maximum length of a description on the server, in bytes.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 const OPENS: &str = "[asked for: ";
 const CLOSES: &str = "]";
 const EVERYTHING: &str = "*";
 
-/// The list: event types, and the filters of a durable without a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked(BTreeSet<String>);
 
