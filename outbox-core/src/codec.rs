@@ -151,10 +151,10 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     let mut kept = Headers::default();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        if !is_envelope(&name) {
-            if let Some(value) = percent_decode(value) {
-                let _ = kept.set_own(&name, value);
-            }
+        if !is_envelope(&name)
+            && let Some(value) = percent_decode(value)
+        {
+            let _ = kept.set_own(&name, value);
         }
     }
     let text = |limit: Limit, max: usize, length: fn(&str) -> usize| {

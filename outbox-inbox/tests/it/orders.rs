@@ -197,6 +197,7 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
+/// A handler that notes each event.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

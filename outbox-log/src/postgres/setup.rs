@@ -105,8 +105,7 @@ impl PostgresLog {
         create_publication(db, names).await?;
         let stored = stored(db, names).await?;
         if stored.is_some_and(|(_, is_on)| is_on) {
-            // Also with a lost slot: the next relay recreates it and adopts possibly missing
-            // messages.
+            // Also with a lost slot: the next relay recreates it.
             if takes_new(db, names).await? {
                 return Ok(());
             }
@@ -115,7 +114,6 @@ impl PostgresLog {
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
-        // The table is scanned before it is locked.
         let is_left = takes_new(db, names).await? || has_unpassed(db, names, stored.is_some()).await?;
         turn_on(db, names, position, is_left).await
     }
@@ -150,7 +148,6 @@ impl PostgresLog {
         }
         match stored {
             Some((_, true)) => turn_off(db, names, None).await?,
-            // The messages belong to the other log.
             _ if other_log(db, names).await?.is_some() => {}
             _ if takes_new(db, names).await? || has_unpassed(db, names, is_known).await? => {
                 create_table(db, names).await?;
@@ -244,8 +241,6 @@ pub(crate) async fn preflight(
 }
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    // One row per log.
-    //
     // - `passed_xid`: every transaction with a smaller id is decided; null: none is.
     // - `reading`: increased by each reading, so that an earlier reading can no longer store.
     // - `system_id`: the server of the position.

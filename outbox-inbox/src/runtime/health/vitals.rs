@@ -126,10 +126,8 @@ impl ConsumerVitals {
     }
 
     pub(in crate::runtime) fn ended(&self, outcome: &Outcome) {
-        if *outcome == Outcome::Handled {
-            if std::mem::take(&mut self.lock().database_failing) {
-                tracing::info!(consumer = self.name, "the database answers again");
-            }
+        if *outcome == Outcome::Handled && std::mem::take(&mut self.lock().database_failing) {
+            tracing::info!(consumer = self.name, "the database answers again");
         }
     }
 
