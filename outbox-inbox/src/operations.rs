@@ -73,32 +73,6 @@ impl InboxOperations {
         Ok(ids.unwrap_or_default())
     }
 
-    /// Records an operation that cannot share a transaction with its changes, such as a migration.
-    /// It is running until [`finish`](Self::finish). Idempotent.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::list`].
-    pub async fn write_down(&self, operation: &Operation) -> Result<(), DbErr> {
-        match self.db.execute_raw(self.sql().insert(operation, None)).await {
-            Err(error) if !is_duplicate_key(&error) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Marks a [recorded](Self::write_down) operation as ended, with its number of changes. Has no
-    /// effect on an ended operation.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::list`].
-    pub async fn finish(&self, id: OperationId, changed: u64) -> Result<(), DbErr> {
-        self.db
-            .execute_raw(self.sql().finish(id, Some(changed), None))
-            .await?;
-        Ok(())
-    }
-
     fn sql(&self) -> OperationsSql {
         sql(&self.db, &self.names)
     }
