@@ -12,15 +12,20 @@ use sea_orm::sqlx::error::ErrorKind;
 #[cfg(feature = "mysql")]
 use crate::dedup::constraint::key_of_duplicate;
 
-/// The messages of these errors contain names, but never values.
+/// The messages of these errors contain names, but never values. In order: connections, logins and
+/// permissions; server states; locks, timeouts and resources; missing tables and columns;
+/// constraints of columns, and foreign keys.
 #[cfg(feature = "mysql")]
-const MYSQL_WITHOUT_VALUES: &[u16] = &[
-    // Connections, logins and rights; server states.
-    1040, 1043, 1044, 1045, 1046, 1047, 1049, 1053, 1130, 1142, 1143, 1203, 1226, 1227, 1290, 1698, 1792,
-    1820, 1836, 1862, 1927, // Locks, time limits, resources.
-    1020, 1021, 1114, 1180, 1197, 1205, 1206, 1213, 1317, 1969, 3024, 3100, 3101, 3572, //
-    // Missing tables and columns; column constraints; foreign keys.
-    1048, 1054, 1146, 1264, 1364, 1406, 1451, 1452, 3819, 4025,
+const MYSQL_WITHOUT_VALUES: &[&[u16]] = &[
+    &[
+        1040, 1043, 1044, 1045, 1046, 1047, 1049, 1130, 1142, 1143, 1203, 1226, 1227, 1698, 1820, 1862,
+    ],
+    &[1053, 1290, 1792, 1836, 1927],
+    &[
+        1020, 1021, 1114, 1180, 1197, 1205, 1206, 1213, 1317, 1969, 3024, 3100, 3101, 3572,
+    ],
+    &[1054, 1146],
+    &[1048, 1264, 1364, 1406, 1451, 1452, 3819, 4025],
 ];
 
 pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
@@ -29,7 +34,10 @@ pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
     #[cfg(feature = "mysql")]
     if let Some(mysql) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
         let number = mysql.number();
-        let what = if MYSQL_WITHOUT_VALUES.contains(&number) {
+        let what = if MYSQL_WITHOUT_VALUES
+            .iter()
+            .any(|numbers| numbers.contains(&number))
+        {
             mysql.message().to_owned()
         } else {
             described(answer, &code, key_of_duplicate(mysql.message()), None)

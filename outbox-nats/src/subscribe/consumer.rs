@@ -5,7 +5,7 @@
 //! settings: 2.9 accepts several filters and then delivers everything.
 //!
 //! A late write can undo changes of other processes. Therefore a writer reads its change back after
-//! a moment, and each subscription periodically restores its needs (`oracle`).
+//! a moment, and each subscription periodically restores its needs (`interest::cache`).
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ impl Durable {
             "somebody has undone what this process wants, it is restored: {changes}"
         );
         // List and filter in one write keep the time with a narrow filter short. Meanwhile no
-        // process relies on the missing entry (`asked::HEALS`).
+        // process relies on the missing entry (`interest::HEALS`).
         self.store(config).await?;
         if is_narrowed {
             self.was_narrowed();
