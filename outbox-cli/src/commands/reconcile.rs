@@ -37,7 +37,7 @@ pub struct ReconcileCommand {
     /// Compare messages that were recorded before this time. What is published meanwhile may look lost, and is sent once more.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = input::time)]
     pub until: OffsetDateTime,
-    /// The shortest time for which a consumer remembers what it handled (`InboxConfig::retention`). What is older would take effect a second time, so a span
+    /// The shortest time for which a consumer remembers what it handled (`InboxConfig::retention`). A consumer would apply older messages a second time, so a span
     /// that begins earlier is refused. `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,

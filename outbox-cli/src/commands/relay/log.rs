@@ -26,9 +26,9 @@ use crate::output::{self, Format, say};
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum LogCommand {
-    /// Make the slot, and new messages the log's. Says what it would do and what it would lock; `--yes` does it.
+    /// Create the replication slot, and let the log relay publish new messages. Without `--yes`, print the changes and the locks only.
     Init(LogChangeCommand),
-    /// Let the table have all messages again, and drop the slot. Says what it would do and what it would lock; `--yes` does it.
+    /// Make all logged messages pending again, and drop the replication slot. Without `--yes`, print the changes and the locks only.
     Drop(LogChangeCommand),
 }
 
