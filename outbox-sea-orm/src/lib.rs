@@ -1,14 +1,13 @@
 //! Stores a SeaORM model and its events in one transaction, and serves the events to the relay.
 //!
-//! Without one transaction, a crash between save and publish loses the event, and a failed commit
-//! after the publish makes it false. [`SaveWithEvents`] writes both in one transaction. A
-//! [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes committed events at least once and in
-//! order per aggregate.
+//! [`SaveWithEvents`] writes both in one transaction. Without it, a crash between save and publish
+//! loses the event. A [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes committed events at
+//! least once and in order per aggregate.
 //!
 //! **Guaranteed**: events exist if and only if the transaction committed. Per aggregate they are
 //! numbered 1, 2, 3 … in commit order.
 //!
-//! **Not guaranteed**: the outcome of a commit if the connection is lost during it
+//! **Not guaranteed**: the outcome of a commit whose connection was lost
 //! ([`SaveError::CommitUnknown`]).
 //!
 //! ```
@@ -71,13 +70,12 @@
 //! | dead letters to decide about | [`SqlStore`] as [`OutboxAudit`](outbox_core::OutboxAudit) |
 //! | tests | module `testing` (feature `testing`) |
 //!
-//! For publishing see `outbox-nats`, for consuming `outbox-inbox`.
+//! Publishing: `outbox-nats`. Consuming: `outbox-inbox`.
 //!
-//! Enable a driver feature (`postgres`, `mysql` or `sqlite`), and SeaORM's runtime and TLS feature
-//! in your own `Cargo.toml`. MySQL support is tested with MariaDB.
+//! Enable a driver feature (`postgres`, `mysql` or `sqlite`), and SeaORM's runtime and TLS features
+//! in your `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
-// Code of disabled drivers is unused.
 #![cfg_attr(
     not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(unused)

@@ -1,7 +1,5 @@
 //! Requirements on the server: a tested engine, and session settings that keep the meaning of
-//! statements.
-//!
-//! Settings for plans or text formats do not matter: values are bound, and results are binary.
+//! statements. Values are bound and results binary, so text formats do not matter.
 
 use std::fmt;
 
@@ -10,7 +8,7 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
 /// A session setting that changes the meaning of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfitSetting {
-    /// Name of the setting.
+    /// Setting name.
     pub name: &'static str,
     /// Value in the pool's sessions.
     pub value: String,
@@ -57,16 +55,12 @@ const MYSQL: [(&str, &str, &str); 5] = [
 
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Fixes all findings of [`unfit_settings`]. `sql_mode` is the drivers' value on a default server.
+/// Repairs all findings of [`unfit_settings`]. `sql_mode` is the drivers' default.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 
-/// Finds session settings that change the meaning of statements, in one session of the pool. Sends
-/// nothing to SQLite.
-///
-/// # Errors
-///
-/// The database's error.
+/// Session settings, read from one pool session, that change the meaning of statements. None on
+/// SQLite.
 #[doc(hidden)]
 pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSetting>, DbErr> {
     let backend = db.get_database_backend();
@@ -87,7 +81,7 @@ pub(crate) fn question(backend: DbBackend) -> Option<String> {
         ),
         DbBackend::MySql => {
             let columns = MYSQL.map(|(name, needed, _)| match needed {
-                // MariaDB shows switches as `ON`.
+                // MariaDB returns switches as `ON`.
                 "0" | "1" => format!("IF(@@session.{name}, '1', '0') AS {name}"),
                 _ => format!("CAST(@@session.{name} AS CHAR) AS {name}"),
             });
@@ -101,8 +95,7 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // Unlisted, `pg_catalog` comes first. Temporary schemas are not searched for functions and
-        // operators.
+        // If unlisted, `pg_catalog` comes first. Temporary schemas hold no functions or operators.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {
@@ -137,7 +130,6 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     Ok(found)
 }
 
-/// Name, and part of the version text.
 const UNTESTED: [(&str, &str); 6] = [
     ("CockroachDB", "cockroach"),
     ("YugabyteDB", "-yb-"),
@@ -147,7 +139,7 @@ const UNTESTED: [(&str, &str); 6] = [
     ("Vitess", "vitess"),
 ];
 
-/// The engine's name if it only has the protocol of PostgreSQL or MySQL. `version` is from
+/// The engine, if it only shares a protocol with PostgreSQL or MySQL. `version`: see
 /// [`version_query`].
 #[doc(hidden)]
 pub fn untested_engine(version: &str) -> Option<&'static str> {
@@ -156,7 +148,6 @@ pub fn untested_engine(version: &str) -> Option<&'static str> {
     Some(name)
 }
 
-/// Selects the version text of a server.
 #[doc(hidden)]
 pub fn version_query(backend: DbBackend) -> &'static str {
     match backend {

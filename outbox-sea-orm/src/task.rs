@@ -3,21 +3,19 @@
 //! If the future of `begin()` is dropped, sqlx 0.9.0 returns a connection with an open transaction
 //! to its pool. Later statements on it are acknowledged, and then lost.
 //!
-//! Invariant: this crate begins and ends its transactions in such a task. `store::session` or
-//! database timeouts limit the work.
+//! Invariant: this crate begins and ends its transactions in such a task. Timeouts limit the work.
 
 use std::future::Future;
 
 use tracing::Instrument as _;
 
-/// Spawns the future as a task in the caller's span, and waits for it. If the caller is dropped,
-/// the task continues. A panic continues in the caller.
+/// Spawns the future in the caller's span and awaits it. A dropped caller does not stop it.
 pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work.in_current_span()).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a shutdown of the runtime aborts the task. Then this caller is not polled again.
+            // Only a runtime shutdown aborts the task, and then nothing polls this caller.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,6 +1,5 @@
-//! Reads recorded messages back in tests (feature `testing`).
-//!
-//! Not for production: reads the whole outbox.
+//! Reads recorded messages in tests (feature `testing`). Reads the whole outbox, so not for
+//! production.
 
 use outbox_core::payload::{Decode, EventCodec};
 use outbox_core::{Message, StoreError};
@@ -9,8 +8,7 @@ use sea_orm::DatabaseConnection;
 
 use crate::names::TableNames;
 
-/// All messages of the outbox with default names, in the order of recording, including published
-/// ones.
+/// All messages of the default tables, published ones included, in recording order.
 ///
 /// # Errors
 ///
@@ -28,7 +26,7 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
     crate::store::recorded(db, names).await
 }
 
-/// The decoded events of one type, in the order of recording.
+/// The decoded events of one type, in recording order.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -44,7 +42,7 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
 ///
 /// # Errors
 ///
-/// As [`recorded`], and [`StoreError::Corrupt`] if a payload cannot be decoded as the event type.
+/// As [`recorded`], and [`StoreError::Corrupt`] if a payload does not decode as the event type.
 pub async fn recorded_events<E: EventCodec>(db: &DatabaseConnection) -> Result<Vec<E>, StoreError>
 where
     E::Codec: Decode<E>,

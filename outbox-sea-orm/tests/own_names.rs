@@ -1,7 +1,7 @@
-//! A process with other table names must not write to the default tables by mistake.
+//! A process with other table names does not write to the default tables by mistake.
 //!
-//! Names in use are process-wide, so each test starts this program again. The in-memory SQLite
-//! database has both sets of tables, from plain SQL, which marks no names as used.
+//! Names in use are process-wide, so each test starts this program again. The database has both
+//! sets of tables from plain SQL, which marks no names as used.
 
 #![expect(
     clippy::unwrap_used,
@@ -109,7 +109,6 @@ fn placed() -> OrderPlaced {
     OrderPlaced { order_id: 1 }
 }
 
-/// Over the pool and SeaORM's own transaction.
 async fn check_taken(db: &DatabaseConnection) {
     let orders = count(db, "orders").await;
     order().insert_with_events(db, |_| [placed()]).await.unwrap();
@@ -121,7 +120,6 @@ async fn check_taken(db: &DatabaseConnection) {
     assert_eq!(count(db, "outbox_messages").await, 3);
 }
 
-/// Over the pool and SeaORM's own transaction. Saves without events are allowed.
 async fn check_refused(db: &DatabaseConnection) {
     let orders = count(db, "orders").await;
     refused(db).await;
@@ -134,7 +132,6 @@ async fn check_refused(db: &DatabaseConnection) {
     refused(&tx).await;
     let error = record(&tx, [placed()]).await.unwrap_err();
     assert!(matches!(error, RecordError::DefaultNames { .. }), "{error:?}");
-    // The caller's transaction is intact.
     tx.commit().await.unwrap();
 
     assert_eq!(count(db, "orders").await, orders + 1);
@@ -162,7 +159,6 @@ async fn count(db: &DatabaseConnection, table: &str) -> i64 {
     row.try_get_by_index(0).unwrap()
 }
 
-/// Set for a process that runs one test.
 const ALONE: &str = "OUTBOX_OWN_NAMES_ALONE";
 
 fn in_a_process_of_its_own(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {

@@ -1,7 +1,6 @@
 //! Checks database addresses and opens lazy pools.
 //!
-//! Invariant: an unknown parameter is an error. sqlx logs the value of an unknown PostgreSQL
-//! parameter, possibly a secret.
+//! Invariant: an unknown parameter is an error. sqlx logs its value, possibly a secret.
 
 #[cfg(feature = "mysql")]
 use sea_orm::sqlx::mysql::MySqlConnectOptions;
@@ -37,7 +36,6 @@ const OF_POSTGRES: [&str; 18] = [
     "user",
 ];
 
-/// As in sqlx 0.9.
 const OF_MYSQL: [&str; 14] = [
     "charset",
     "collation",
@@ -55,7 +53,7 @@ const OF_MYSQL: [&str; 14] = [
     "timezone",
 ];
 
-/// In characters, for the error text.
+/// Characters.
 const NAME_SHOWN_MAX: usize = 64;
 
 pub(super) fn check(address: &str) -> Result<(), ConnectError> {
@@ -65,7 +63,6 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
             OF_POSTGRES.contains(&name) || name.starts_with("options[") && name.ends_with(']')
         }
         "mysql" => OF_MYSQL.contains(&name),
-        // sqlx rejects unknown ones.
         _ => true,
     };
     match url.query_pairs().find(|(name, _)| !is_known(name)) {
@@ -82,7 +79,6 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
 pub(super) async fn lazy(options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
     let address = options.get_url().to_owned();
     check(&address)?;
-    // SeaORM's error text contains the password.
     let pool = Database::connect(options)
         .await
         .map_err(|error| refused(&address, error))?;
@@ -110,7 +106,7 @@ fn refused(address: &str, error: DbErr) -> ConnectError {
     ConnectError::Address
 }
 
-/// Copies the driver options, including changes by the service's mapping functions.
+/// Also keeps changes by the service's mapping functions.
 pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -127,7 +123,7 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     }
 }
 
-/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 and later do not need.
+/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 does not need.
 #[cfg(feature = "postgres")]
 fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
     if !matches!(

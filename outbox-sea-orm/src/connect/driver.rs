@@ -1,6 +1,6 @@
-//! Server names, connection tests and error classes of the sqlx drivers.
+//! Driver-specific server names, connection tests and error classes.
 //!
-//! Invariant: errors are classified by type and code, never by text.
+//! Invariant: errors are classified by type and code, not by text.
 
 use sea_orm::DatabaseConnectionType;
 use sea_orm::sqlx;
@@ -12,7 +12,7 @@ use super::Why;
 use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// Attempts while SSLRequest fails only in sqlx.
+/// SSLRequest can fail temporarily, and only in sqlx.
 const ATTEMPTS: usize = 5;
 
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
@@ -31,8 +31,8 @@ pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     }
 }
 
-/// sqlx reports an ErrorResponse to SSLRequest as a protocol error, and PgBouncer uses one code for
-/// all its errors.
+/// sqlx reports an ErrorResponse to SSLRequest as a protocol error. PgBouncer has one code for all
+/// its errors.
 #[cfg(feature = "postgres")]
 async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
     let mut attempts = 0;
@@ -61,7 +61,6 @@ async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), 
     Err(error)
 }
 
-/// `None` also if the server cannot be tested.
 pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -81,7 +80,7 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
     }
 }
 
-/// The address may be unroutable.
+/// Limits the wait for an unroutable address.
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -97,7 +96,7 @@ async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<
     }
 }
 
-/// Never contains the password.
+/// Without the password.
 pub(super) fn server_of(pool: &DatabaseConnection) -> String {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -131,7 +130,7 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
         DbErr::ConnectionAcquire(_) => Some(Why::Away),
         #[cfg(feature = "postgres")]
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
-        // Only while connecting. A connection that breaks later is reopened.
+        // Only while connecting: the pool reopens a connection that breaks later.
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
         DbErr::Conn(RuntimeErr::SqlxError(error))
         | DbErr::Exec(RuntimeErr::SqlxError(error))
@@ -154,7 +153,6 @@ fn is_tls(error: &sqlx::Error) -> bool {
     }
 }
 
-/// For example an ErrorResponse to SSLRequest.
 pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
     matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if matches!(**error, sqlx::Error::Protocol(_)))
 }
@@ -168,8 +166,8 @@ fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     code.as_deref() == Some(super::OF_POOLER)
 }
 
-/// Over TCP, only a certificate or key file can be missing. A missing socket means that the server
-/// is down.
+/// A missing socket means that the server is down. Over TCP, only a certificate or key file can be
+/// missing.
 pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
     let is_over_tcp = match &pool.inner {
         #[cfg(feature = "postgres")]

@@ -1,18 +1,17 @@
 //! Keeps in-memory SQLite databases, which end with their last connection.
 //!
-//! By default, a sqlx 0.9.0 pool closes idle connections after 10 minutes and all after 30 minutes.
-//! A cancelled caller also drops the connection under test (`test_before_acquire`).
+//! By default, sqlx 0.9.0 closes idle connections after 10 minutes, all after 30 minutes, and a
+//! connection whose caller is cancelled in `test_before_acquire`.
 
 use std::fmt;
 
 use sea_orm::{DatabaseConnection, DbErr};
 
-/// Whether a pool can lose its in-memory database.
 #[doc(hidden)]
 pub enum InMemory {
     /// On disk, or the pool never closes its connections.
     Safe,
-    /// This second connection keeps the database.
+    /// This extra connection keeps the database.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     /// The pool closes connections, which have separate databases.
@@ -30,16 +29,11 @@ impl fmt::Debug for InMemory {
     }
 }
 
-/// What to do about [`InMemory::CanBeLost`].
 #[doc(hidden)]
 pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
-/// Checks whether the pool can lose its database. Keeps a shared one by a second connection.
-///
-/// # Errors
-///
-/// The database's error.
+/// Checks whether the pool can lose its database. Keeps a shared one by an extra connection.
 #[doc(hidden)]
 #[cfg(feature = "sqlite")]
 pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr> {
@@ -96,7 +90,6 @@ async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     Ok(false)
 }
 
-/// Always [`InMemory::Safe`] without the feature `sqlite`.
 #[doc(hidden)]
 #[cfg(not(feature = "sqlite"))]
 pub async fn keep_in_memory(_: &DatabaseConnection) -> Result<InMemory, DbErr> {

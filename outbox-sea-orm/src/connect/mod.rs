@@ -1,7 +1,6 @@
 //! Opens a pool for a program that may start before its database.
 //!
-//! A sqlx 0.9 pool reports only a timeout after 30 s, so the server is tested over a separate
-//! connection.
+//! A sqlx 0.9 pool reports only a timeout after 30 s, so a separate connection tests the server.
 //!
 //! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No text
 //! contains a password or the address.
@@ -24,28 +23,28 @@ use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, serve
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Before the server is tested.
+/// Before the separate connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
 /// Differences from SeaORM's `Database::connect`:
 ///
-/// * While the server is down or starting, it retries without limit, after 100 ms, then with
+/// * While the server is down or starting, it retries without limit: after 100 ms, then with
 ///   doubled pauses of up to 2 s. Logs each reason once. Returns a refused login or failed TLS at
 ///   once.
-/// * Statements are logged at level debug instead of info. Any other level in `options` is kept.
+/// * Statements are logged at level debug instead of info. Another level in `options` is kept.
 /// * Unknown address parameters are errors. IPv6 addresses (`[::1]`) work.
 /// * A PostgreSQL pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is
 ///   refused.
-/// * For an in-memory SQLite database, the pool never closes a connection: no idle timeout, maximum
-///   lifetime or test before use.
+/// * An in-memory SQLite pool never closes a connection: no idle timeout, maximum lifetime or test
+///   before use.
 ///
 /// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep this
 /// target at debug (`info,sea_orm=debug`), or use `PGPASSWORD` or `.pgpass`.
 ///
-/// If a service must answer before its database is up, use `Database::connect` with
-/// `connect_lazy(true)`. Relay and inbox then wait in `run`.
+/// To start a service before its database, use `Database::connect` with `connect_lazy(true)`. Relay
+/// and inbox then wait in `run`.
 ///
 /// # Errors
 ///
@@ -56,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Dropping the future closes its connections.
 pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConnection, ConnectError> {
     let mut options = options.into();
-    // The level's type is in the crate `log`, which SeaORM does not re-export.
+    // SeaORM does not re-export the level's type.
     if let ("INFO", Ok(debug)) = (options.get_sqlx_logging_level().as_str(), "debug".parse()) {
         options.sqlx_logging_level(debug);
     }
@@ -101,20 +100,12 @@ fn is_in_memory(address: &str) -> bool {
 }
 
 /// Checks the parameters of an address.
-///
-/// # Errors
-///
-/// [`ConnectError::Address`] and [`ConnectError::Parameter`].
 #[doc(hidden)]
 pub fn check_address(address: &str) -> Result<(), ConnectError> {
     check(address)
 }
 
-/// Returns a lazy pool.
-///
-/// # Errors
-///
-/// [`ConnectError::Address`], [`ConnectError::Parameter`] and [`ConnectError::File`].
+/// Opens a lazy pool.
 #[doc(hidden)]
 pub async fn open_lazily(mut options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
     options.connect_lazy(true);
@@ -141,22 +132,14 @@ async fn try_once(
     }
 }
 
-/// Tests a connection outside the pool, except for SQLite.
-///
-/// # Errors
-///
-/// The reason, as [`ConnectError`].
+/// Tests a connection outside the pool. `Ok` for SQLite.
 #[doc(hidden)]
 pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
     ask(pool).await.map_err(|source| connect_error(pool, source))
 }
 
-/// Checks that each connection keeps its session.
-///
-/// # Errors
-///
-/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, or if the error `failed` is an
-/// outage.
+/// [`ConnectError::Pooler`] if connections share sessions. `Ok` if the server cannot be tested, or
+/// if the error `failed` is an outage.
 #[doc(hidden)]
 pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -> Result<(), ConnectError> {
     if failed.is_some_and(|error| is_out_of_reach(error) && !is_of_pooler(error)) {
@@ -168,11 +151,11 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
     }
 }
 
-/// Why a database connection cannot be opened. `server` is its kind, host, user and database.
+/// Why a database connection cannot be opened. `server`: kind, host, user and database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address is malformed, or the driver's feature is not enabled.
+    /// The address is malformed, or the driver's feature is disabled.
     #[error(
         "the address of the database is malformed, or the feature of its database is not enabled; use \
          `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and the feature `postgres`, `mysql` or `sqlite`"
@@ -183,7 +166,7 @@ pub enum ConnectError {
         "the address of the database has an unknown parameter `{parameter}`; correct its name or remove it"
     )]
     Parameter {
-        /// Parameter name, at most 64 characters.
+        /// Its name, at most 64 characters.
         parameter: String,
     },
     /// The SQLite file cannot be opened.
@@ -204,7 +187,7 @@ pub enum ConnectError {
     Pooler {
         /// The server.
         server: String,
-        /// Which cause.
+        /// Cause.
         source: DbErr,
     },
     /// The server rejects user, password or database.
@@ -217,7 +200,7 @@ pub enum ConnectError {
         /// The server's error.
         source: DbErr,
     },
-    /// Untrusted certificate, wrong name, missing certificate or key file, or a server without TLS.
+    /// Untrusted certificate, wrong name, missing certificate or key file, or no TLS on the server.
     #[error(
         "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
          names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
@@ -247,7 +230,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the error lasts until an operator acts.
+    /// Whether an operator must act.
     #[doc(hidden)]
     #[must_use]
     pub fn is_lasting(&self) -> bool {
@@ -263,7 +246,7 @@ impl ConnectError {
     }
 }
 
-/// Classifies an error of a pool.
+/// Classifies a pool error.
 #[doc(hidden)]
 pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
     let server = server_of(pool);
@@ -281,18 +264,17 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
 enum Why {
     Login,
     Tls,
-    /// Temporary.
     Away,
     Pooler,
 }
 
-/// Also if the pool is exhausted.
+/// Includes an exhausted pool.
 pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
     why(error) == Some(Why::Away)
 }
 
-/// Waits 1 s, then returns the reason for a failed connection. Never completes if the server
-/// accepts one: the pool is busy. Dropping the future closes its connections.
+/// After 1 s, the reason for a failed connection. Pending forever if the server accepts one: then
+/// the pool is busy. Cancel-safe.
 #[doc(hidden)]
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
@@ -302,10 +284,9 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     }
 }
 
-/// PgBouncer's SQLSTATE for all its own errors.
 const OF_POOLER: &str = "08P01";
 
-/// Login (28), database missing; connection (08), resources (53), starting or stopping (57P).
+/// Login (28), database missing (3D000); connection (08), resources (53), start or stop (57P).
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -316,8 +297,7 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
     }
 }
 
-/// Access, host, database or account refused; too many connections, shutdown, Galera node not
-/// ready.
+/// Access, host, database or account refused; too many connections, shutdown, Galera not ready.
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),

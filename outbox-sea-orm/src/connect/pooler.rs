@@ -1,7 +1,5 @@
-//! Detects a pooler that assigns another PostgreSQL session after each transaction.
-//!
-//! Settings of one client, such as the search path, would apply to others. No answer identifies a
-//! pooler, so its behavior is tested.
+//! Detects a pooler that assigns another PostgreSQL session after each transaction, which would
+//! apply one client's settings, such as the search path, to others. No answer identifies a pooler.
 
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgConnection};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
@@ -13,7 +11,7 @@ const LOOKS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Pooler {
-    /// The pool mode is `transaction` or `statement`.
+    /// `pool_mode` is `transaction` or `statement`.
     #[error("a setting of one connection was seen on another one, or was lost: sessions are shared")]
     SharesSessions,
     #[error(
@@ -68,7 +66,6 @@ async fn marked(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
 pub(super) enum Greeting {
     Ready,
     Error,
-    /// Not the PostgreSQL protocol.
     Foreign,
 }
 

@@ -1,7 +1,5 @@
-//! Database errors that an operator can fix.
-//!
-//! Classified by code. Only object names, and two SQLite conditions with the same code, are parsed
-//! from the text.
+//! Database errors that an operator can fix, classified by code. Text is parsed only for object
+//! names and for two SQLite conditions with one code.
 
 use std::error::Error;
 
@@ -9,13 +7,11 @@ use sea_orm::{DbErr, RuntimeErr};
 
 use super::code::ErrorCode;
 
-/// A database error that an operator can fix.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseAnswer {
-    /// A table is missing. Name without schema; empty if unknown.
+    /// Name without schema; empty if unknown.
     TableMissing(String),
-    /// A column is missing.
     ColumnMissing,
     /// The user lacks a privilege on this object.
     Denied(String),
@@ -39,7 +35,7 @@ impl DatabaseAnswer {
         matches!(Self::of(error), Some(Self::TableMissing(_) | Self::ColumnMissing))
     }
 
-    /// Whether this table is missing. `table` has no prefix.
+    /// `table` without prefix.
     #[must_use]
     pub fn is_table_missing(error: &(dyn Error + 'static), table: &str) -> bool {
         matches!(Self::of(error), Some(Self::TableMissing(missing)) if missing.ends_with(table))

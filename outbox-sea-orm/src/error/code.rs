@@ -17,7 +17,6 @@ pub fn is_commit_refused(error: &DbErr) -> bool {
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
-/// MySQL and MariaDB.
 pub(crate) fn is_transaction_in_progress(error: &DbErr) -> bool {
     ErrorCode::of(error).is_some_and(|answer| answer.number == Some(1568))
 }
@@ -30,7 +29,7 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
 pub(crate) struct ErrorCode {
     /// SQLSTATE, or SQLite's result code in decimal.
     pub(crate) code: String,
-    /// MySQL and MariaDB only.
+    /// MySQL and MariaDB.
     pub(crate) number: Option<u16>,
     pub(crate) text: String,
     /// PostgreSQL ended the session.
@@ -38,7 +37,6 @@ pub(crate) struct ErrorCode {
 }
 
 impl ErrorCode {
-    /// `None` if the database did not answer.
     pub(crate) fn of(error: &DbErr) -> Option<Self> {
         match error {
             DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause) => Self::of_cause(cause),
@@ -74,7 +72,7 @@ impl ErrorCode {
         }
     }
 
-    /// The low byte of SQLite's result code. A SQLSTATE has five characters.
+    /// The result code's low byte. A SQLSTATE has five characters.
     pub(crate) fn sqlite(&self) -> Option<u32> {
         let code: u32 = self.code.parse().ok().filter(|_| self.code.len() < 5)?;
         Some(code & 0xff)
@@ -102,15 +100,15 @@ impl ErrorCode {
 }
 
 /// A non-fatal error ends the transaction. Excluded: lost connections (08), unknown completion
-/// (40003), operating system (58) and internal errors (XX).
+/// (40003), operating system (58), internal errors (XX).
 fn postgres_refuses(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !class.is_empty() && code != "40003" && !["08", "58", "XX"].contains(&class)
 }
 
-/// Refused: rollback (40), constraint (23), transaction cache full, lock timeout, read-only, group
-/// replication hook. 1180 is a rollback, but with Galera status 6 to 8 (connection lost, node
-/// failed) other nodes may have committed.
+/// Rollback (40), constraint (23), transaction cache full, lock timeout, read-only, group
+/// replication hook. 1180 is a rollback, except with Galera status 6 to 8 (connection lost, node
+/// failed): other nodes may have committed.
 fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_galera_lost = || {

@@ -9,8 +9,7 @@ use sea_orm::{RuntimeErr, sqlx};
 use crate::error::answer::DatabaseAnswer;
 use crate::error::code::ErrorCode;
 
-/// Error class by the caller's next action: see [`SaveError::kind`](crate::SaveError::kind) and
-/// [`ErrorKind::of`].
+/// Error class by the caller's next action.
 ///
 /// | kind | stored | action |
 /// |---|---|---|
@@ -19,20 +18,20 @@ use crate::error::code::ErrorCode;
 /// | [`CommitUnknown`](Self::CommitUnknown) | all or nothing | read the model back |
 /// | [`AlreadyRecorded`](Self::AlreadyRecorded) | by an earlier attempt | report success |
 /// | [`RowMissing`](Self::RowMissing) | nothing | report that the row does not exist |
-/// | [`Refused`](Self::Refused) | nothing | correct the input before a retry |
-/// | [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input before a retry |
-/// | [`Misconfigured`](Self::Misconfigured) | nothing | correct the deployment before a retry |
+/// | [`Refused`](Self::Refused) | nothing | correct the input, then retry |
+/// | [`InvalidEvent`](Self::InvalidEvent) | nothing | correct the input, then retry |
+/// | [`Misconfigured`](Self::Misconfigured) | nothing | correct the deployment, then retry |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Deadlock, serialization failure or lock timeout.
     Conflict,
     /// The database is down, starting, stopping, out of resources or read-only, or the pool is
-    /// exhausted. Includes failed TLS, because certificates may be rotated.
+    /// exhausted. Includes failed TLS, because certificates rotate.
     Unavailable,
-    /// The connection was lost during the commit. With a deduplication key, repeat the save.
+    /// Connection lost during the commit. With a deduplication key, repeat the save.
     CommitUnknown,
-    /// The deduplication key exists: an earlier attempt has committed.
+    /// The deduplication key exists: an earlier attempt committed.
     AlreadyRecorded,
     /// No row has this primary key.
     RowMissing,
@@ -46,9 +45,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Classifies a SeaORM error. For an error of `commit`, valid only if
-    /// [`is_commit_refused`](crate::is_commit_refused) returns true; otherwise the outcome is
-    /// unknown.
+    /// Classifies a SeaORM error. For an error of `commit`, only valid if
+    /// [`is_commit_refused`](crate::is_commit_refused) returns true.
     #[must_use]
     pub fn of(error: &DbErr) -> Self {
         match error {
@@ -75,7 +73,6 @@ pub(crate) fn is_conflict(error: &DbErr) -> bool {
     ErrorKind::of(error) == ErrorKind::Conflict
 }
 
-/// As [`ErrorKind::of`], for an error of sqlx.
 #[doc(hidden)]
 #[must_use]
 pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
@@ -98,7 +95,7 @@ fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
         b"40003" => ErrorKind::Refused,
         // MySQL: the caller asked for a read-only transaction.
         b"25006" if answer.number.is_some() => ErrorKind::Refused,
-        // Serialization failure, deadlock; lock not available.
+        // Serialization, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
         // Connection; resources; shutdown; read-only after a failover.
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
@@ -108,7 +105,7 @@ fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
         b"42000" => match answer.number {
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
-            // Limits of the user.
+            // User limits.
             Some(1203 | 1226) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         },

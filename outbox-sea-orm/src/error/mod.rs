@@ -27,19 +27,19 @@ pub enum RecordError {
     /// [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with
     /// [`TableNames::new`](crate::TableNames::new) once.
     ///
-    /// The check is per process, and off if default and other names are both used by an
-    /// [`OutboxConfig`](crate::OutboxConfig), a [`SqlStore`](crate::SqlStore) or migrations.
+    /// The check is per process. It is off if default and other names are both used by
+    /// configurations, stores or migrations.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`), or, if the default tables are meant, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {
-        /// The message table in use.
+        /// Message table in use.
         in_use: String,
     },
-    /// The deduplication key is already recorded: an earlier attempt has committed, even if the
-    /// message is already purged. Keys are kept for 7 days (`RelayConfig::dedup_key_retention`).
+    /// The deduplication key is already recorded: an earlier attempt committed, even if its message
+    /// is purged. Keys are kept for 7 days (`RelayConfig::dedup_key_retention`).
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
         /// The database's error, with the key.
@@ -62,7 +62,7 @@ pub enum RecordError {
         /// Limit for payload and headers, in bytes.
         limit_bytes: usize,
     },
-    /// The database failed. The text includes the next step if the error code gives one.
+    /// The database failed. The text includes the next step if the error code implies one.
     #[error("outbox could not be written{}", what_to_do(.0))]
     Database(#[source] DbErr),
 }
@@ -118,11 +118,11 @@ pub enum SaveError {
     /// The events were rejected.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The database failed, or rejected model or commit.
+    /// The database failed, or rejected the model or the commit.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
-    /// The row exceeds `max_allowed_packet`. Nothing was sent; an open transaction is unchanged. Do
-    /// not retry.
+    /// The row exceeds `max_allowed_packet`. Nothing was sent, and an open transaction is
+    /// unchanged. Do not retry.
     #[error(
         "the row of `{table}` has {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere and keep a reference, or \
          raise `max_allowed_packet` of the server"
@@ -135,7 +135,7 @@ pub enum SaveError {
         /// Limit in bytes.
         limit_bytes: usize,
     },
-    /// There is no row to update. `save` updates whenever the primary key is set.
+    /// No row to update. `save` updates whenever the primary key is set.
     #[error(
         "no row of `{table}` has the given primary key; for a new row whose key the client assigns (a UUID, say) use \
          `insert_with_events`, because `save` updates as soon as the key is set"
@@ -144,33 +144,32 @@ pub enum SaveError {
         /// Table.
         table: String,
     },
-    /// There is no row to delete. No event was recorded.
+    /// No row to delete. No event was recorded.
     #[error("no row of `{table}` has the given primary key; nothing was deleted and no event recorded")]
     NothingDeleted {
         /// Table.
         table: String,
     },
-    /// The events cannot be built: the affected rows are unknown. Nothing was stored.
+    /// The affected rows are unknown, so no events can be built. Nothing was stored.
     #[error("events of this save cannot be made: {why}")]
     Unsupported {
         /// Reason, and alternative.
         why: &'static str,
     },
-    /// The database rolled back the whole transaction that the save had joined (deadlock on MySQL,
-    /// lost connection). Drop it, and repeat all of it. It cannot be committed; on servers, its
-    /// connection is closed.
+    /// The database rolled back the whole joined transaction (deadlock on MySQL, lost connection).
+    /// Drop it, and repeat all of it. It cannot be committed; on servers, its connection is closed.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored, or nothing. Read the model
-    /// back. With a deduplication key, save again: [`RecordError::DuplicateKey`] proves that
-    /// everything is stored.
+    /// back. With a deduplication key, save again: [`RecordError::DuplicateKey`] proves that all is
+    /// stored.
     #[error("outcome of the commit is unknown")]
     CommitUnknown(#[source] DbErr),
 }
 
 impl SaveError {
-    /// Error class by the caller's next action. For [`Self::TransactionLost`], the class of the
-    /// inner error.
+    /// Error class by the caller's next action. [`Self::TransactionLost`] has the inner error's
+    /// class.
     ///
     /// ```
     /// # use outbox_sea_orm::{ErrorKind, SaveError};
@@ -199,8 +198,8 @@ impl SaveError {
     }
 
     /// Whether the save, or the whole joined transaction, can succeed if repeated. Nothing is
-    /// stored then. False for [`Self::CommitUnknown`]: a repeated save could store everything
-    /// twice.
+    /// stored then. False for [`Self::CommitUnknown`], because a repeated save could store
+    /// everything twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()

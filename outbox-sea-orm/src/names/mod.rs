@@ -6,7 +6,7 @@ pub(crate) mod usage;
 
 use sea_orm::DbBackend;
 
-/// In bytes. Keeps table names below PostgreSQL's 63 bytes.
+/// Bytes. Keeps table names below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
 /// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on).
@@ -23,8 +23,7 @@ impl TableNames {
         Self::default()
     }
 
-    /// Sets the schema (MySQL and MariaDB: the database), which must exist. Not for SQLite: see
-    /// [`Self::check`].
+    /// Sets the schema (MySQL, MariaDB: the database), which must exist. Not for SQLite.
     ///
     /// # Errors
     ///
@@ -38,8 +37,7 @@ impl TableNames {
     ///
     /// # Errors
     ///
-    /// [`NameError::Malformed`] if the prefix is not empty and does not match
-    /// `[a-z_][a-z0-9_]{0,30}`.
+    /// [`NameError::Malformed`] unless the prefix is empty or matches `[a-z_][a-z0-9_]{0,30}`.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, NameError> {
         let prefix = prefix.into();
         self.prefix = if prefix.is_empty() {
@@ -121,8 +119,8 @@ impl TableNames {
         self.table(backend, "outbox_leases")
     }
 
-    /// Any table, as SQL text: `"shop".billing_inbox_messages`. The schema may be a reserved word,
-    /// so it is quoted.
+    /// Any table, as SQL text: `"shop".billing_inbox_messages`. Quoted, because the schema may be a
+    /// reserved word.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))
@@ -164,7 +162,7 @@ fn checked(what: &'static str, name: String) -> Result<String, NameError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// The name does not match the pattern.
+    /// Does not match the pattern.
     #[error("{what} `{name}` is malformed; use `[a-z_][a-z0-9_]*`, at most 31 bytes")]
     Malformed {
         /// `schema` or `prefix`.

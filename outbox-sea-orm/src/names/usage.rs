@@ -1,10 +1,10 @@
-//! Records which table names this process uses, so that no event goes to unread default tables.
+//! Rejects events for the default tables if this process uses only other table names.
 //!
-//! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig). If the process uses
-//! only other names, it rejects events.
+//! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig), so its events would
+//! go to unread tables.
 //!
 //! A configuration, store or migration marks its names; `SqlStore::new` only at its first call,
-//! because `with_names` may follow. The schema `public` counts as the default.
+//! because `with_names` may follow. The schema `public` counts as default.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,12 @@ pub(crate) fn note(names: &TableNames) {
     PROCESS.note(names);
 }
 
-/// `None` if this process uses the default names.
 pub(crate) fn other_than_default() -> Option<&'static TableNames> {
     PROCESS.other_than_default()
 }
 
 #[derive(Debug)]
 struct InUse {
-    /// For the error text.
     other: OnceLock<TableNames>,
     default: AtomicBool,
 }

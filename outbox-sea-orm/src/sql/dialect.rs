@@ -1,7 +1,7 @@
 //! SQL fragments that differ between the databases.
 //!
-//! Invariant: only checked names and literals of this library become text. All times are the
-//! database's, in microseconds since 1970.
+//! Invariant: only checked names and own literals become text. All times are the database's, in
+//! microseconds since 1970.
 
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
@@ -57,8 +57,7 @@ impl Dialect {
         }
     }
 
-    /// Time of the statement (SQLite, MySQL) or of the row (PostgreSQL), never of the transaction's
-    /// start.
+    /// Time of the statement (SQLite, MySQL) or row (PostgreSQL), not of the transaction's start.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -67,7 +66,7 @@ impl Dialect {
         }
     }
 
-    /// The same for all rows.
+    /// Equal for all rows.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -93,7 +92,6 @@ impl Dialect {
         }
     }
 
-    /// 0 becomes null.
     pub(crate) fn time(&self, micros: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -120,7 +118,7 @@ impl Dialect {
         }
     }
 
-    /// Clamps times such as PostgreSQL's `infinity`, which another program may have written.
+    /// Clamps foreign values such as PostgreSQL's `infinity`.
     pub(crate) fn micros_of_any(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -152,7 +150,7 @@ impl Dialect {
         }
     }
 
-    /// Qualified: an overload of `count` would match better than PostgreSQL's generic one.
+    /// Qualified, because an overload of `count` would match better than PostgreSQL's generic one.
     pub(crate) fn count_where(&self, condition: &str) -> String {
         let count = match self.backend {
             DbBackend::Postgres => "pg_catalog.count",
@@ -165,9 +163,9 @@ impl Dialect {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    /// Order of sequenced rows in their aggregate: originals by number, then copies from
-    /// [`COPIES_FROM`] on, by row id. MySQL and SQLite assign ascending row ids. Part of two
-    /// PostgreSQL indexes.
+    /// Order of sequenced rows in their aggregate: originals by number, then copies by row id, from
+    /// [`COPIES_FROM`] on. MySQL and SQLite assign ascending row ids. Part of two PostgreSQL
+    /// indexes.
     pub(crate) fn place(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -199,8 +197,7 @@ impl Dialect {
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// Starts a query that [`Self::push_limit`] ends. PostgreSQL would sort if it knew the limit
-    /// and expected fewer rows.
+    /// [`Self::push_limit`] must end the query. With a visible limit, PostgreSQL may sort.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -219,7 +216,6 @@ impl Dialect {
         });
     }
 
-    /// PostgreSQL has no hints.
     pub(crate) fn by_index(&self, index: &str) -> String {
         match self.backend {
             DbBackend::MySql => format!(" FORCE INDEX ({index})"),
@@ -228,7 +224,7 @@ impl Dialect {
         }
     }
 
-    /// For many rows MySQL would scan the table and wait for locks of business transactions.
+    /// For many rows MySQL would scan the table and wait for business transactions.
     pub(crate) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",
@@ -252,7 +248,6 @@ impl Dialect {
         }
     }
 
-    /// On SQLite, a transaction is the only writer.
     pub(crate) fn for_update(&self) -> &'static str {
         match self.backend {
             DbBackend::Sqlite => "",
@@ -260,7 +255,6 @@ impl Dialect {
         }
     }
 
-    /// MariaDB has no FOR SHARE.
     pub(crate) fn for_share(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => " FOR SHARE",
@@ -269,8 +263,7 @@ impl Dialect {
         }
     }
 
-    /// Always true. On PostgreSQL it is the predicate of only `outbox_blocks_due`: a query without
-    /// it cannot use that index.
+    /// Always true. The predicate of only `outbox_blocks_due` on PostgreSQL, whose use requires it.
     pub(crate) fn of_any_partition(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),
@@ -278,7 +271,6 @@ impl Dialect {
         }
     }
 
-    /// Rounds up to microseconds.
     pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)

@@ -1,7 +1,6 @@
 //! Conditions on aggregates, partitions and rows in flight.
 //!
-//! Invariant: aggregates are compared byte by byte, so damaged ids can be blocked and
-//! dead-lettered.
+//! Invariant: aggregates are compared byte by byte, so damaged ids can be blocked too.
 
 use outbox_core::Aggregate;
 use outbox_core::store::RowKey;
@@ -11,7 +10,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// Lock order of head rows and blocks: ascending by `Key`.
+/// Lock order of head rows and blocks: ascending.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -96,7 +95,7 @@ impl Dialect {
         sql.push(")");
     }
 
-    /// A filter, never an index condition: the planner could lose the index order, or combine two
+    /// A filter, never an index condition: the planner could lose the index order, or multiply two
     /// lists into thousands of lookups.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         if self.backend == DbBackend::Postgres {
@@ -111,7 +110,7 @@ impl Dialect {
         sql.push(column).push(" + 0").any(partitions);
     }
 
-    /// A filter, never an index condition. Row ids are not unique on PostgreSQL.
+    /// A filter, never an index condition. PostgreSQL's row ids are not unique.
     pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[RowKey]) {
         if in_flight.is_empty() {
             return;
@@ -134,8 +133,8 @@ impl Dialect {
         sql.push(" AND m.row_id + 0 NOT").any(&in_flight);
     }
 
-    /// Message ids are unique; their list is a filter, never an index condition. A damaged SQLite
-    /// row may have none. Then row ids are enough, because SQLite never reuses them.
+    /// The list of unique message ids is a filter, never an index condition. A damaged SQLite row
+    /// may have no id; its row id is never reused.
     pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
         sql.push("row_id").any(&row_ids);
@@ -151,7 +150,7 @@ impl Dialect {
             DbBackend::Sqlite => " AND +id IN ",
             _ => " AND id IN ",
         });
-        // Keeps the number of distinct statements low.
+        // Few distinct statements.
         let last = rows.last().copied();
         let padding = rows.len().max(1).next_power_of_two() - rows.len();
         let padded = rows

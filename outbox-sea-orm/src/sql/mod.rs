@@ -1,6 +1,4 @@
-//! Builds SQL text with its values, also for `outbox-inbox`.
-//!
-//! Invariant: external values are bound and never become text.
+//! Builds SQL text with bound values, also for `outbox-inbox`. External values never become text.
 
 mod dialect;
 mod key;
@@ -34,7 +32,6 @@ pub(crate) fn uuids(values: impl IntoIterator<Item = Uuid>) -> Value {
     array(ArrayType::Uuid, values)
 }
 
-/// SQL text with bound values.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Sql {
@@ -44,7 +41,6 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Starts with this text.
     pub fn new(backend: DbBackend, text: impl Into<String>) -> Self {
         Self {
             backend,
@@ -53,24 +49,20 @@ impl Sql {
         }
     }
 
-    /// The database.
     pub fn backend(&self) -> DbBackend {
         self.backend
     }
 
-    /// Appends text of this library.
     pub fn push(&mut self, text: &str) -> &mut Self {
         self.text.push_str(text);
         self
     }
 
-    /// Binds a value, and appends its placeholder.
     pub fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
         let placeholder = self.placeholder(value);
         self.push(&placeholder)
     }
 
-    /// Binds a value, and returns its placeholder.
     pub fn placeholder(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         match self.backend {
@@ -89,7 +81,6 @@ impl Sql {
         self
     }
 
-    /// Appends parenthesized rows of values.
     pub fn bind_rows<R: IntoIterator<Item = Value>>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
@@ -107,8 +98,8 @@ impl Sql {
         self
     }
 
-    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two for the statement cache, up
-    /// to 32,768 values.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, up to 32,768 values, for the
+    /// statement cache.
     pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
         if self.backend == DbBackend::Postgres {
             let numbers = integers(numbers.iter().copied());
@@ -126,7 +117,6 @@ impl Sql {
         self.bind_rows([padded.map(Value::from)])
     }
 
-    /// Takes the statement out.
     pub fn statement(&mut self) -> Statement {
         Statement::from_sql_and_values(
             self.backend,

@@ -7,7 +7,7 @@ use sea_orm::Value;
 
 use super::Dialect;
 
-/// 9999-12-31 23:59:59.999999 UTC in microseconds since 1970, MySQL's last time.
+/// MySQL's last time, 9999-12-31 23:59:59.999999 UTC, in microseconds since 1970.
 pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
 
 /// At most a century, which every database can add to its clock.
@@ -18,7 +18,7 @@ pub(crate) fn micros(duration: Duration) -> i64 {
         .min(CENTURY)
 }
 
-/// In microseconds since 1970, rounded up. 0 means now.
+/// Microseconds since 1970, rounded up. 0 means now.
 pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
     let Some(time) = message.delayed_until() else {
         return 0;

@@ -1,11 +1,11 @@
-//! Errors of a call.
+//! Call errors.
 
 use outbox_core::StoreError;
 use sea_orm::{DbBackend, DbErr};
 
 use crate::error::code::has_code;
 
-/// Operators and relays can deadlock with each other.
+/// Operators and relays can deadlock.
 macro_rules! repeat_deadlocks {
     ($work:expr) => {{
         let mut repeats = 0;
@@ -25,7 +25,7 @@ pub(super) use repeat_deadlocks;
 
 pub(super) const DEADLOCKS_MAX: u32 = 10;
 
-/// In a Galera cluster also a conflict with another node.
+/// Includes a Galera conflict with another node.
 pub(super) fn is_deadlock(error: &DbErr) -> bool {
     has_code(error, &["40P01", "40001"])
 }

@@ -1,5 +1,5 @@
-//! Converts times to ranges of message ids. An id begins with the time of recording, unless another
-//! program assigned it.
+//! Converts times to ranges of message ids, which begin with the recording time unless another
+//! program assigned them.
 
 use outbox_core::{MessageId, Selection};
 use sea_orm::{DbErr, Statement};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::session::Session;
 use crate::sql::Dialect;
 
-/// Limit for the clock difference between a writer and this process.
+/// Maximum clock difference between a writer and this process.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
 /// 2024-01-01. No message is older.
@@ -21,7 +21,6 @@ pub(super) fn id_at(time: OffsetDateTime) -> Uuid {
     Uuid::from_u64_pair(millis << 16, 0)
 }
 
-/// Exclusive bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdRange {
     pub(super) above: Uuid,
@@ -47,7 +46,7 @@ impl IdRange {
     }
 }
 
-/// Ids outside 2024 to tomorrow. Only one random id in 3,000 looks valid.
+/// Ids outside 2024 to tomorrow. One random id in 3,000 looks valid.
 pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Statement {
     let messages = &dialect.messages;
     let text = format!(
@@ -75,7 +74,7 @@ pub(super) async fn name_times(db: &Session) -> Result<bool, DbErr> {
     Ok(db.one(foreign).await?.is_none())
 }
 
-/// There is no last id, because ids of copies are later than their time of recording.
+/// No last id: ids of copies are later than their recording time.
 pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<Uuid>, DbErr> {
     let Some(from) = selection.recorded_from else {
         return Ok(None);

@@ -73,8 +73,8 @@ use run;
 /// The outbox of a database, for the relay and for operators.
 ///
 /// Use a separate pool with two or three connections, so that service and relay do not starve each
-/// other. A dropped call may run for one more second; then its connection is closed. Keep
-/// `min_connections` at 0: sqlx 0.9 waits for such connections for five minutes.
+/// other. Keep `min_connections` at 0: sqlx 0.9 waits for such connections for five minutes. A
+/// dropped call may run for one more second; then its connection is closed.
 ///
 /// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format =
 ///   STATEMENT`, which forbids READ COMMITTED. With Galera, write to one node: across nodes,
@@ -91,22 +91,19 @@ pub struct SqlStore {
     returned: Returned,
     durability: Durability,
     relay_name: Arc<str>,
-    /// Set by the first check.
     in_memory: Arc<OnceCell<InMemory>>,
     allows_untested: bool,
 }
 
 impl SqlStore {
-    /// The outbox with the default table names.
+    /// Uses the default table names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self::over(db, TableNames::new(), relay::name::of_process())
     }
 
-    /// Sets the table names, as in the writers' [`OutboxConfig`](crate::OutboxConfig).
-    ///
-    /// Marks these names as used by this process: see
-    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
+    /// Sets the table names, as in the writers' [`OutboxConfig`](crate::OutboxConfig), and marks
+    /// them as used: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     ///
     /// # Errors
     ///
@@ -137,8 +134,8 @@ impl SqlStore {
         }
     }
 
-    /// Allows an untested engine, such as CockroachDB, YugabyteDB or TiDB, which may lack required
-    /// locks or isolation. Default: the preflight rejects it.
+    /// Allows an untested engine (CockroachDB, YugabyteDB, TiDB), which may lack required locks or
+    /// isolation. Default: the preflight rejects it.
     #[must_use]
     pub fn allow_untested_engine(mut self, is_allowed: bool) -> Self {
         self.allows_untested = is_allowed;
@@ -154,8 +151,8 @@ impl SqlStore {
     /// Sets the relay's name for operators (`outbox relay list`). Default: host (`HOSTNAME`, then
     /// the system's) and process id, such as `shop-7d9f/1`.
     ///
-    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. The name is not
-    /// an identity: see [`OwnerId`](outbox_core::OwnerId).
+    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. Not an identity:
+    /// see [`OwnerId`](outbox_core::OwnerId).
     #[must_use]
     pub fn with_relay_name(mut self, name: impl Into<String>) -> Self {
         let name = relay::name::storable(&name.into());
@@ -177,7 +174,6 @@ impl SqlStore {
         self.call(work).await.map_err(|error| self.failed(context, error))
     }
 
-    /// Adds a hint if the table of operations is missing.
     async fn operate<T, F>(
         &self,
         context: &'static str,
@@ -204,7 +200,6 @@ impl SqlStore {
         })
     }
 
-    /// Adds the server to connection errors.
     fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
         match connect_error(&self.db, error) {
             ConnectError::Failed { source, .. } => failed(context)(source),
@@ -215,7 +210,7 @@ impl SqlStore {
         }
     }
 
-    /// Boxed, because nested future types of callers would exceed the compiler's recursion limit.
+    /// Boxed, because nested future types would exceed the compiler's recursion limit.
     fn call<T, E, F>(
         &self,
         work: impl FnOnce(Arc<Session>) -> F + Send + 'static,

@@ -1,7 +1,7 @@
 //! Distinguishes a rejected settlement from a database failure.
 //!
-//! Invariant: only a code for a value, constraint, trigger or privilege is a rejection
-//! ([`StoreError::Refused`]). All other errors are retried.
+//! Invariant: only a code for a value, constraint, trigger or privilege is a rejection. All other
+//! errors are retried.
 
 use outbox_core::StoreError;
 use sea_orm::DbErr;
@@ -30,7 +30,7 @@ fn is_refusal(answer: &ErrorCode) -> bool {
     }
 }
 
-/// A replica or a former primary. MySQL and MariaDB: 1290 for `read_only`, 1836 or 1036 for
+/// A replica or former primary. MySQL, MariaDB: 1290 for `read_only`, 1836 or 1036 for
 /// `innodb_read_only`.
 pub(super) fn refuses_to_write(error: &DbErr) -> bool {
     let answer = ErrorCode::of(error).filter(|_| !matches!(error, DbErr::Conn(_)));

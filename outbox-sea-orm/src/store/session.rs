@@ -1,11 +1,10 @@
-//! Holds one pool connection during one call, and closes it if the call is abandoned.
-//!
-//! A silent connection blocks sqlx 0.9.0 forever.
+//! Holds one pool connection during one call, and closes it if the call is abandoned: sqlx 0.9.0
+//! waits forever for a silent connection.
 //!
 //! Invariants:
 //!
-//! * A call runs in a separate task, to its end or until [`GRACE`] after its caller is dropped.
-//!   Then the connection is closed, and the outcome is unknown.
+//! * A call runs in a separate task, at most [`GRACE`] longer than its caller. Then the connection
+//!   is closed, and the outcome is unknown.
 //! * No connection returns to the pool in a transaction, after a read-only error, or with unread
 //!   rows.
 //! * Each statement runs READ COMMITTED or in a read-only snapshot, on PostgreSQL never with
@@ -41,7 +40,6 @@ const END_OPEN: &str = "BEGIN; COMMIT";
 /// For the pool's check of a returned connection.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Queried once, by the first statement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Isolation {
     postgres: Arc<OnceCell<Defaults>>,
@@ -92,7 +90,6 @@ where
     drop(waiting);
     match outcome {
         Some(outcome) => outcome,
-        // This future is already dropped.
         None => std::future::pending().await,
     }
 }
@@ -196,7 +193,7 @@ impl Session {
         self.owes_end.store(true, Ordering::Relaxed);
     }
 
-    /// Reads until `take` returns false. The database may keep sending: see [`Self::close`].
+    /// Stops if `take` returns false. The database may keep sending: see [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -241,7 +238,7 @@ impl Session {
         self.begin().await.map(Some)
     }
 
-    /// Without it, the statement could join a transaction left open by a cancelled `begin()` of the
+    /// Otherwise the statement could join a transaction left open by a cancelled `begin()` of the
     /// service, and be lost.
     async fn write_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         match self.dialect.backend {
@@ -269,7 +266,7 @@ impl Session {
         self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
-    /// Assumes the same defaults in other sessions. Only on PostgreSQL.
+    /// PostgreSQL only. Assumes equal defaults in all sessions.
     pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
         Ok(!self.defaults().await?.is_durable)
     }
@@ -295,8 +292,7 @@ impl Session {
         self.begin_for(Purpose::Read).await
     }
 
-    /// On MySQL the level precedes `BEGIN`. If the call is abandoned in between, its connection is
-    /// closed.
+    /// On MySQL the level precedes `BEGIN`. A call abandoned in between closes its connection.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
@@ -369,8 +365,7 @@ impl Session {
         }
     }
 
-    /// Never on SQLite: a file cannot fall silent, and an in-memory database ends with its
-    /// connection.
+    /// Never on SQLite: no file falls silent, and an in-memory database ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
@@ -389,8 +384,7 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
-                // Sends no message to the server, which could block. The pool may open another
-                // connection.
+                // Sends no message, which could block. The pool may open another connection.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();
@@ -398,7 +392,6 @@ impl Drop for Session {
                     // Closing sends a message. After a timeout, the drop closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),
-                    // The runtime has ended.
                     Err(_) => drop(live.detach()),
                 });
             }
@@ -406,7 +399,6 @@ impl Drop for Session {
     }
 }
 
-/// As the drop does, but within a time limit.
 async fn give_back<D: Database>(mut live: PoolConnection<D>, owes: Option<&str>)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,

@@ -38,7 +38,6 @@ async fn an_error_in_place_of_an_answer_about_tls_is_waited_for() {
     db.execute_unprepared("SELECT 1").await.unwrap();
 }
 
-/// Another protocol at this port is permanent.
 #[tokio::test]
 async fn an_answer_that_is_not_of_postgres_is_not_waited_for() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Operations: killed between batches, by several operators at once, rolled back, and rejected.
+//! Operations: interrupted, concurrent, rolled back, and rejected.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -22,7 +22,6 @@ crate::on_every_backend!(
     an_operation_is_rolled_back_with_its_pause,
 );
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn operation(kind: OperationKind, selection: Selection) -> Operation {
@@ -30,7 +29,6 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
     Operation::new(kind, OperationScope::messages(selection), intent)
 }
 
-/// One aggregate per message.
 async fn with_status(test: &TestDb, count: u64, status: u8) {
     let mut recorded = 0;
     while recorded < count {
@@ -42,7 +40,6 @@ async fn with_status(test: &TestDb, count: u64, status: u8) {
         .await;
 }
 
-/// Repeats calls while SQLite is busy.
 async fn finished(store: &SqlStore, operation: &Operation) -> Operation {
     let mut operation = operation.clone();
     let mut refused = 0;
@@ -107,7 +104,7 @@ async fn two_operators_retry_the_same_10_000(test: TestDb) {
     assert_eq!(test.int(&pending).await, 10_000);
 }
 
-/// Statements that make every change fail, and statements that undo this.
+/// Statements that make every change fail, and their undo.
 fn refusing(test: &TestDb) -> (Vec<String>, Vec<String>) {
     let messages = test.messages();
     match test.sql_backend() {

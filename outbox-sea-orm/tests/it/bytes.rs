@@ -1,4 +1,4 @@
-//! Limits the bytes that a fetch makes the database send. A proxy counts them.
+//! Limits the bytes that a fetch makes the database send, as counted by a proxy.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ const MIB: usize = 1024 * KIB;
 const MESSAGES: usize = 1_000;
 const PAYLOAD: usize = 64 * KIB;
 
-/// Number and byte limit.
 const FETCHES: usize = 5;
 const BYTES: usize = MIB;
 
-/// Unread bytes that sockets buffer per connection.
+/// Unread bytes in socket buffers per connection.
 const BUFFERS: usize = 16 * MIB;
 
 async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {
@@ -91,7 +90,6 @@ async fn a_fetch_ends_at_its_bytes_on_the_wire_too() {
                 );
             }
             let sent = proxy.received() - before;
-            // Only the first fetch has an unknown payload size.
             assert!(
                 sent < BUFFERS + 2 * FETCHES * BYTES,
                 "{backend:?}: {} MiB were sent",

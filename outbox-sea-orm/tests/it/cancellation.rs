@@ -1,5 +1,5 @@
-//! A service cancels `begin()`: sqlx 0.9.0 returns a connection with an open transaction to the
-//! pool (transact-rs/sqlx#4393).
+//! Writes after a cancelled `begin()`, for which sqlx 0.9.0 returns a connection with an open
+//! transaction to the pool (transact-rs/sqlx#4393).
 
 use outbox_core::{Aggregate, Fitness, OutboxStore, OwnerId, Verdict};
 use outbox_sea_orm::SqlStore;
@@ -30,7 +30,6 @@ async fn cancelled_begin_of_a_service_hides_no_write(test: TestDb) {
         .await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     for call in 0..5_i64 {
-        // As after a cancelled `begin`.
         pool.execute_unprepared("BEGIN").await.unwrap();
         let run = async || match call {
             0 => store.renew(owner, &leases, TTL).await.map(drop),

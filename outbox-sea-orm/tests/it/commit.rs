@@ -1,4 +1,4 @@
-//! Failed commits: refused or with an unknown outcome, which a deduplication key resolves.
+//! Commits refused by the database, and commits with an unknown outcome.
 
 use outbox_core::Verdict;
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents, is_commit_refused, record};
@@ -14,7 +14,6 @@ async fn save(shop: &Shop, outbox: &OutboxConnection) -> SaveError {
     save.await.unwrap_err()
 }
 
-/// A deferred trigger raises each code.
 #[tokio::test]
 async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
     let Some(test) = TestDb::open(Backend::Postgres, "refused_commits").await else {
@@ -99,7 +98,7 @@ pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     packet
 }
 
-/// Galera refuses a conflicting commit. After a loss of the other nodes, its outcome is unknown.
+/// Without the other nodes, a commit has an unknown outcome.
 #[tokio::test]
 async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
     let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {
@@ -130,8 +129,7 @@ async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The commit succeeds and its answer is lost. The relay publishes the event and deletes its row.
-/// The key still rejects the repeated save.
+/// The relay publishes the event and deletes its row. The key still rejects the repeated save.
 async fn check_lost_answer(backend: Backend) {
     let Some(test) = TestDb::open(backend, "lost_answer").await else {
         return;
@@ -176,7 +174,6 @@ async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_mariadb() {
     check_lost_answer(Backend::MariaDb).await;
 }
 
-/// Statements belong to the caller's trace.
 #[tokio::test]
 async fn a_save_stays_in_the_span_of_its_caller() {
     let Some(test) = TestDb::open(Backend::SqliteMemory, "span").await else {

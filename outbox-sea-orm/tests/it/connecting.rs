@@ -45,7 +45,6 @@ async fn is_refused_at_once(url: &str, user: &str) {
     assert!(!format!("{error:?} {text}").contains("hunter2"), "{error:?}");
 }
 
-/// So does the inbox.
 async fn is_refused_at_the_start(url: &str, user: &str) {
     let mut options = ConnectOptions::new(url);
     options.connect_lazy(true);
@@ -82,8 +81,8 @@ async fn a_relay_whose_login_is_refused_does_not_start() {
     }
 }
 
-/// MariaDB answers as for an unknown user. PostgreSQL does not: the server of `cargo xtask test`
-/// requires a password only from members of `outbox_password`.
+/// On MariaDB equal to an unknown user. On PostgreSQL, the server of `cargo xtask test` requires a
+/// password only from members of `outbox_password`.
 #[tokio::test]
 async fn a_wrong_password_is_refused_like_an_unknown_user() {
     let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {
@@ -106,7 +105,6 @@ async fn a_wrong_password_is_refused_like_an_unknown_user() {
     test.execute(&format!("DROP ROLE {user}")).await;
 }
 
-/// A pool alone would report a timeout after 30 s.
 #[tokio::test]
 async fn a_database_that_is_away_is_named_with_the_reason() {
     for backend in SERVERS {
@@ -130,7 +128,6 @@ async fn a_database_that_is_away_is_named_with_the_reason() {
     }
 }
 
-/// A pool alone reports nothing for 30 s. Tokio's clock is paused.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_away_is_named_after_a_second() {
@@ -150,7 +147,6 @@ async fn a_database_that_is_away_is_named_after_a_second() {
     assert!(expected.contains(&waited), "named after {waited:?}");
 }
 
-/// Forwards connections, as if a server had started.
 async fn forward(port: u16, server: String) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     tokio::spawn(async move {
@@ -217,7 +213,6 @@ impl Write for Log {
     }
 }
 
-/// A relay polls, so its statements would flood the log.
 #[tokio::test]
 async fn statements_are_not_logged_at_level_info() {
     for backend in SERVERS {
@@ -229,8 +224,7 @@ async fn statements_are_not_logged_at_level_info() {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
             .with_writer(move || writer.clone());
-        // With only one subscriber, tracing caches the interest of the first thread, and other
-        // tests have none.
+        // With only one subscriber, tracing caches the interest of the first thread.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let _here = tracing::subscriber::set_default(subscriber.finish());
         let (quiet, loud) = (
@@ -309,7 +303,6 @@ async fn store_keeps_a_shared_database_in_memory() {
     let store = SqlStore::new(db.clone());
     store.preflight(false).await.unwrap();
     assert!(survives(&db).await);
-    // Proves that the test loses connections.
     drop(store);
     eventually("the loss of the database", async || !survives(&db).await).await;
 }

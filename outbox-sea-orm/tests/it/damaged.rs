@@ -1,4 +1,4 @@
-//! Rows damaged by another program: reported, without blocking other messages or operators.
+//! Rows damaged by another program neither block other messages nor operators.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ crate::on_every_backend!(
     messages_with_ids_of_any_version_are_found_by_time_and_purged,
 );
 
-/// Values that this library never writes. SQLite stores any type, MariaDB zero dates if configured.
+/// SQLite stores any type, MariaDB zero dates if configured.
 fn damages(test: &TestDb) -> Vec<(&'static str, &'static str)> {
     match test.sql_backend() {
         DbBackend::Postgres => vec![
@@ -102,7 +102,7 @@ async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
     }
 }
 
-/// It counts as exhausted. Otherwise retries would never end.
+/// A damaged counter counts as exhausted. Otherwise retries would never end.
 async fn a_damaged_counter_does_not_stop_its_message(test: TestDb) {
     let value = match test.sql_backend() {
         DbBackend::Sqlite => "'x'",
@@ -140,7 +140,6 @@ async fn a_delay_that_never_ends_stops_its_own_aggregate_only(test: TestDb) {
     assert_eq!(test.store().backlog().await.unwrap().waiting, 2);
 }
 
-/// Another aggregate must be unaffected.
 async fn fault(test: &TestDb, column: &str, value: &str) -> RowFault {
     test.record([Probe::noted("broken", 1), Probe::noted("sound", 1)])
         .await
@@ -215,8 +214,7 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     );
 }
 
-/// PostgreSQL stores any name. A row with a longer one becomes a dead letter. Other databases
-/// reject such a name.
+/// Only PostgreSQL stores any name. A row with a longer one becomes a dead letter.
 async fn names_of_rows_are_bounded(test: TestDb) {
     let is_postgres = test.sql_backend() == DbBackend::Postgres;
     let (_, leases) = test.lease_all().await;
@@ -265,7 +263,6 @@ async fn names_of_rows_are_bounded(test: TestDb) {
     }
 }
 
-/// `outbox_record` accepts random ids.
 async fn messages_with_ids_of_any_version_are_found_by_time_and_purged(test: TestDb) {
     let store = test.store();
     for n in 1..=20_u64 {

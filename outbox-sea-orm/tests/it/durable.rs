@@ -1,6 +1,5 @@
-//! Only durable commits are fetched, and settings that lose commits are reported.
-//!
-//! For MariaDB, which needs a slow disk, see `stress/tests/it/durable.rs`.
+//! Only durable commits are fetched. MariaDB, which needs a slow disk:
+//! `stress/tests/it/durable.rs`.
 
 use outbox_core::{Events, OutboxStore as _, Verdict};
 use outbox_sea_orm::{OutboxConnection, SqlStore};

@@ -19,10 +19,9 @@ use crate::support::{Backend, TTL, TestDb, int};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// More than one attempt of the relay uses.
 const SESSIONS: usize = 8;
 
-/// New sessions are read-only until it is promoted.
+/// New sessions are read-only until promotion.
 #[derive(Default)]
 struct Replica {
     is_promoted: AtomicBool,
@@ -59,7 +58,6 @@ async fn connect_to(replica: &Arc<Replica>, test: &TestDb) -> DatabaseConnection
     .await
 }
 
-/// It must not end with an error that asks an operator to act.
 #[tokio::test]
 async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -107,8 +105,7 @@ async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
     }
 }
 
-/// MySQL and MariaDB: `read_only` is 1290, `innodb_read_only` 1836 or 1036. The proxy sends these
-/// errors; the last one is unrelated.
+/// `read_only` is 1290, `innodb_read_only` 1836 or 1036. The last error is unrelated.
 #[tokio::test]
 async fn a_connection_to_a_server_that_answers_that_it_only_reads_is_replaced() {
     let Some(test) = TestDb::open(Backend::MariaDb, "only_reads").await else {

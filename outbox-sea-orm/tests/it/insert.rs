@@ -23,8 +23,7 @@ crate::on_every_backend!(
     a_repeated_key_is_told_from_a_repeated_id,
 );
 
-/// Writers record in few aggregates, and some roll back. At any time the committed sequences are 1
-/// … n. `row_id` must have the same order.
+/// Some writers roll back. `row_id` must have the order of the sequences.
 async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 20),
@@ -77,7 +76,6 @@ async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     assert_eq!(last.len(), 4);
 }
 
-/// One to three events of two busy aggregates. Repeated after a deadlock or SQLITE_BUSY.
 async fn write(test: &TestDb, n: u64) {
     let hot = |n: u64| format!("hot{}", n % 4);
     let mut events = vec![Probe::noted(hot(n), n)];
@@ -125,7 +123,6 @@ async fn assert_contiguous(test: &TestDb) {
     );
 }
 
-/// Opposite orders, in one statement and in several.
 async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
     if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
         return not_applicable("this database has one writer at a time");
@@ -224,7 +221,6 @@ async fn an_empty_payload_is_kept(test: TestDb) {
     assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().subject, None);
 }
 
-/// Callers handle existing keys. An existing id is a database error.
 async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
     let (first, plain) = (keyed("k"), NewMessage::from_event(&Probe::noted("a", 2)).unwrap());
@@ -239,7 +235,7 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 3);
 }
 
-/// Many heads must be found by primary key, so that a save waits only for its own aggregates.
+/// Found by primary key, so that a save waits only for its aggregates.
 #[tokio::test]
 async fn heads_of_other_aggregates_are_not_locked() {
     let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {
@@ -260,7 +256,6 @@ async fn heads_of_other_aggregates_are_not_locked() {
         .unwrap();
     let impatient = outbox_sea_orm::OutboxConnection::new(impatient, test.config());
     let business = test.outbox().begin().await.unwrap();
-    // In the middle, at InnoDB's default level.
     let mine = [Probe::noted("0003", 2), Probe::noted("0700", 2)];
     outbox_sea_orm::record(&business, mine).await.unwrap();
     for others in [vec![1..=2], vec![1..=2, 4..=5], vec![10..=509], vec![701..=1_900]] {
@@ -274,7 +269,7 @@ async fn heads_of_other_aggregates_are_not_locked() {
     business.commit().await.unwrap();
 }
 
-/// At REPEATABLE READ or above: the newest sequence, or an error that asks for a retry.
+/// At REPEATABLE READ or above.
 #[tokio::test]
 async fn an_old_snapshot_does_not_give_old_numbers() {
     use sea_orm::{IsolationLevel, TransactionTrait as _};
@@ -283,7 +278,6 @@ async fn an_old_snapshot_does_not_give_old_numbers() {
         let Some(test) = TestDb::empty(backend, "old_snapshot").await else {
             continue;
         };
-        // A plain transaction records into the default tables.
         let schema = format!("s{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
         let (create, search) = match backend {
             Backend::Postgres => (format!("CREATE SCHEMA {schema}"), None),

@@ -1,8 +1,8 @@
-//! A relay besides writers stricter than READ COMMITTED: neither makes the other fail.
+//! A relay and writers stricter than READ COMMITTED do not make each other fail.
 //!
 //! One writer changes a row that the others have read; then the relay fetches, and the others
-//! record. Without the relay, these writers cannot conflict. The aggregates exist before, because
-//! on MariaDB their first writers can deadlock.
+//! record. Without the relay, they cannot conflict. All aggregates exist, because on MariaDB their
+//! first writers can deadlock.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,6 @@ use tokio::sync::watch;
 
 use crate::support::{Backend, TestDb, until};
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 const WRITERS: u64 = 8;
@@ -30,7 +29,6 @@ const WRITERS: u64 = 8;
 /// Per writer. A save has events of two.
 const AGGREGATES: u64 = 4;
 
-/// Saves and lease renewals per writer.
 const SAVES_MIN: u64 = 20;
 const RENEWALS: u64 = 3;
 
@@ -49,7 +47,7 @@ async fn a_relay_at_serializable_makes_no_writer_fail_on_mariadb() {
     check(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// Counts fetches and renewals, and stores errors, except of abandoned calls.
+/// Ignores errors of abandoned calls.
 #[derive(Clone)]
 struct Noted {
     store: SqlStore,
@@ -100,7 +98,6 @@ impl OutboxStore for Noted {
     }
 }
 
-/// Sessions default to this level.
 async fn pool_at(test: &TestDb, level: &str, connections: u32) -> DatabaseConnection {
     let begin = match test.sql_backend() {
         DbBackend::Postgres => format!("SET default_transaction_isolation = '{}'", level.to_lowercase()),
@@ -127,7 +124,6 @@ async fn pool_at(test: &TestDb, level: &str, connections: u32) -> DatabaseConnec
     .await
 }
 
-/// The broker never accepts a `probe.observed`.
 fn is_dead(n: u64) -> bool {
     n % 10 == 9
 }
@@ -151,7 +147,6 @@ fn count(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }
 
-/// Waits for an event that begins from now on.
 async fn another(counter: &watch::Sender<u64>) {
     let mut counted = counter.subscribe();
     let now = *counted.borrow_and_update();
@@ -159,7 +154,6 @@ async fn another(counter: &watch::Sender<u64>) {
     happened.expect("nothing happens").unwrap();
 }
 
-/// The first writer changes the row that the others read.
 #[derive(Clone)]
 struct Writers {
     outbox: OutboxConnection,
@@ -189,7 +183,6 @@ impl Writers {
         Ok(())
     }
 
-    /// Returns the number of saves.
     async fn write(self, writer: u64, stop: Arc<AtomicBool>) -> u64 {
         let mut saved = 0;
         while saved < SAVES_MIN || !stop.load(Ordering::Relaxed) {
@@ -207,7 +200,6 @@ impl Writers {
     }
 }
 
-/// Rejects each seventh message once, and `probe.observed` always.
 fn refusing_broker() -> MemoryBroker {
     let broker = MemoryBroker::new();
     broker.fail_matching(
@@ -242,7 +234,6 @@ fn config() -> RelayConfig {
         .poll_max(Duration::from_millis(20))
 }
 
-/// Creates the shared row, and the first message of each aggregate.
 async fn prepare(test: &TestDb) -> String {
     let stock = test.names.table(test.sql_backend(), "stock");
     test.execute(&format!("CREATE TABLE {stock} (units int)")).await;
@@ -254,7 +245,6 @@ async fn prepare(test: &TestDb) -> String {
     stock
 }
 
-/// Returns the number of saves per writer.
 async fn write_until_renewed(writers: &Writers, store: &Noted) -> Vec<u64> {
     let (stop, stop_changing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let changing = tokio::spawn(writers.clone().write(0, stop_changing.clone()));

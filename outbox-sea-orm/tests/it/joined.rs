@@ -1,5 +1,4 @@
-//! Saves and records in an open transaction: concurrent, cancelled, and after a rollback by the
-//! database.
+//! Saves and records in an open transaction.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -27,7 +26,7 @@ on_every_backend!(
     a_save_whose_caller_left_before_it_began_is_not_carried_out,
 );
 
-/// Polls only after wake-ups. `None` if the future was dropped early.
+/// Polls only after wake-ups.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polled = 0;
@@ -42,8 +41,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
     .await
 }
 
-/// sqlx names savepoints by depth, so a failed save could roll back rows of a concurrent one, even
-/// if hooks wait.
+/// sqlx names savepoints by depth, so a failed save could roll back a concurrent one.
 async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -95,7 +93,7 @@ async fn a_record_is_not_undone_by_a_save_beside_it(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// For each number of polls. A save that was ready must be committed completely.
+/// A save that was ready must be committed completely.
 async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     for polls in 1.. {
@@ -118,7 +116,6 @@ async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
         }
     }
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 2));
-    // Sequences are gapless, and pool connections are in no transaction.
     let outbox = shop.test.outbox();
     for _ in 0..4 {
         let save = shop.order(4).insert_with_events(&outbox, |_| [placed(1)]);
@@ -174,7 +171,6 @@ async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
     assert_eq!(numbers, [1, 2].map(Some));
 }
 
-/// The closure may return or ignore the error.
 async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -226,7 +222,7 @@ async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// SeaORM's own transaction has no state, so its connection is closed. On SQLite its commit fails.
+/// SeaORM's transaction has no state, so its connection is closed. On SQLite its commit fails.
 async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.db.begin().await.unwrap();
@@ -282,7 +278,6 @@ async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// The caller is dropped during a hook before or after the write.
 async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -299,14 +294,13 @@ async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
         }
         gate.open();
         while shop.customers().await < saves {
-            // Other tests commit too.
             commits.notified().await;
         }
         assert_eq!(shop.recorded().await.len() as i64, saves);
     }
 }
 
-/// A client that gave up and retries while the pool is exhausted must not save twice.
+/// A client may have given up and retried while the pool was exhausted.
 async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb) {
     let shop = Shop::open(db).await;
     let pool = match shop.test.backend {
@@ -335,7 +329,7 @@ async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb)
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// After a deadlock, MySQL rolls back a transaction. Later writes must not be committed alone.
+/// After a deadlock, MySQL rolls back. Later writes must not be committed alone.
 #[tokio::test]
 async fn a_record_that_lost_a_deadlock_leaves_nothing() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -382,7 +376,7 @@ async fn a_record_that_lost_a_deadlock_leaves_nothing() {
     }
 }
 
-/// A trigger rolls back, as a full disk would. Later writes must not be committed alone.
+/// A trigger rolls back, as a full disk would.
 #[tokio::test]
 async fn a_record_whose_transaction_sqlite_has_undone_leaves_nothing() {
     let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();

@@ -17,7 +17,6 @@ on_every_backend!(
     rows_with_composite_keys_are_inserted,
 );
 
-/// More than two statements.
 const ROWS: i32 = 2_050;
 
 async fn aggregates(shop: &Shop) -> Vec<String> {
@@ -82,7 +81,6 @@ async fn one_refused_row_or_event_of_many_leaves_nothing(db: TestDb) {
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused:?}");
     assert_eq!((shop.customers().await, shop.recorded().await.len()), (0, 0));
 
-    // In the third statement.
     let orders: Vec<_> = (0..ROWS).map(|n| shop.order(i64::from(n))).collect();
     let refused = order::Entity::insert_many_with_events(orders, &outbox, |order| {
         let is_last = order.total_cents == i64::from(ROWS) - 1;
@@ -166,7 +164,7 @@ async fn rows_with_composite_keys_are_inserted(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 450);
 }
 
-/// Without a configuration, SeaORM's own transaction uses the default tables.
+/// Without a configuration, SeaORM's transaction uses the default tables.
 #[expect(dead_code, reason = "it is only compiled")]
 async fn over_seaorm(
     db: sea_orm::DatabaseConnection,

@@ -1,4 +1,4 @@
-//! Rows that the database changes or cannot store never lose their events.
+//! Rows that the database changes or cannot store keep their events.
 
 use outbox_sea_orm::{SaveError, SaveManyWithEvents};
 use sea_orm::{EntityTrait, Set};
@@ -24,7 +24,6 @@ async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event(
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The server would close the connection, and the transaction would be lost.
 #[tokio::test]
 async fn many_rows_that_the_database_cannot_take_do_not_lose_the_transaction() {
     let Some(test) = TestDb::open(Backend::MariaDb, "large_models").await else {

@@ -1,4 +1,4 @@
-//! Migrations: alone, mounted, repeated, and concurrent. Also the view for people.
+//! Migrations, and the view for people.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,6 @@ const BACKENDS: [Backend; 4] = [
     Backend::MariaDb,
 ];
 
-/// With an empty default schema.
 async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnection)> {
     let test = TestDb::empty(backend, test).await?;
     let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
@@ -84,7 +83,6 @@ async fn migrations_go_up_down_and_up_again() {
     }
 }
 
-/// Both use the same table of applied migrations.
 #[tokio::test]
 async fn migrate_and_the_migrator_agree() {
     for backend in BACKENDS {
@@ -107,7 +105,6 @@ async fn migrate_and_the_migrator_agree() {
     }
 }
 
-/// Separate pools on an empty database (O28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_processes_migrate_at_once() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
@@ -145,7 +142,7 @@ async fn many_processes_migrate_at_once() {
     }
 }
 
-/// After a manual run, the service's `migrate` has no work and needs no privilege to create.
+/// The service needs no privilege to create.
 #[tokio::test]
 async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
     for backend in BACKENDS {
@@ -180,7 +177,6 @@ async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
     }
 }
 
-/// The error names the missing row.
 #[tokio::test]
 async fn tables_that_nobody_noted_as_made_are_explained() {
     let Some((_test, db)) = empty(Backend::Postgres, "not_noted").await else {
@@ -226,7 +222,6 @@ async fn an_interrupted_migration_continues() {
     }
 }
 
-/// Two outboxes in one migrator.
 #[tokio::test]
 async fn migrations_can_be_mounted() {
     struct AppMigrator;
@@ -257,7 +252,6 @@ async fn migrations_can_be_mounted() {
     }
 }
 
-/// Text as text, and never an error.
 #[tokio::test]
 async fn the_view_shows_any_payload() {
     for backend in BACKENDS {

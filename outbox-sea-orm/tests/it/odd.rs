@@ -12,7 +12,7 @@ use sea_orm::{ConnectOptions, DatabaseConnection};
 use crate::store::Fixture;
 use crate::support::{Backend, TestDb};
 
-/// Relays and writers: other text formats, worst plans.
+/// Other text formats, worst plans.
 const POSTGRES: &str = "SET standard_conforming_strings = off; SET escape_string_warning = off; SET backslash_quote = off; \
      SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; \
      SET extra_float_digits = -15; SET transform_null_equals = on; SET quote_all_identifiers = on; SET array_nulls = off; SET xmloption = document; \
@@ -22,10 +22,9 @@ const POSTGRES: &str = "SET standard_conforming_strings = off; SET escape_string
      SET constraint_exclusion = off; SET from_collapse_limit = 1; SET join_collapse_limit = 1; SET force_parallel_mode = on; \
      SET search_path = pg_temp";
 
-/// Relays only: writers would fail more often.
+/// Writers would fail more often.
 const POSTGRES_STORE: &str = "SET default_transaction_isolation = serializable";
 
-/// Relays and writers.
 const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,\
      NO_UNSIGNED_SUBTRACTION,ONLY_FULL_GROUP_BY,NO_ZERO_DATE,NO_ZERO_IN_DATE,STRICT_ALL_TABLES,IGNORE_SPACE,NO_AUTO_VALUE_ON_ZERO,\
      TIME_ROUND_FRACTIONAL,REAL_AS_FLOAT,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+05:30', \
@@ -33,7 +32,7 @@ const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BA
      auto_increment_increment = 7, auto_increment_offset = 3, collation_connection = utf8mb4_general_ci, foreign_key_checks = 0, \
      optimizer_switch = 'derived_merge=off,semijoin=off,materialization=off,index_merge=off,mrr=on'";
 
-/// Relays only: writers would not commit.
+/// Writers would not commit.
 const MARIADB_STORE: &str = "SET SESSION autocommit = 0, completion_type = 'CHAIN', sql_select_limit = 1, sql_safe_updates = 1, unique_checks = 0, \
      tx_isolation = 'SERIALIZABLE', \
      sql_mode = CONCAT(@@sql_mode, ',EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT')";
@@ -54,7 +53,6 @@ mod mariadb {
     );
 }
 
-/// The test itself uses default sessions.
 async fn open(backend: Backend) -> Option<Fixture> {
     let db = TestDb::open(backend, "odd").await?;
     let (common, of_store) = match backend {
@@ -114,7 +112,6 @@ async fn relay_is_refused_where_pg_catalog_is_not_first() {
     assert!(error.to_string().contains("search_path"), "{error}");
 }
 
-/// Server-wide settings, and defaults for new tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_defaults_of_a_mariadb_have_no_effect() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {

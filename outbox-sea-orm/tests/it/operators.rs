@@ -1,4 +1,4 @@
-//! Relays, operators and business transactions at once: no forbidden lock wait, no stuck message.
+//! Concurrent relays, operators and business transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,6 @@ use outbox_testing::conformance::probe::Probe;
 
 use crate::support::{Backend, TestDb, settlements};
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 crate::on_every_backend!(
@@ -25,7 +24,6 @@ crate::on_every_backend!(
     purging_twice_at_once_does_not_disturb_a_relay,
 );
 
-/// The error names the table and the migration.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
     assert_eq!(test.warnings(&test.store()).await, []);
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
@@ -54,7 +52,6 @@ mod head_row {
         check(Backend::MariaDb).await;
     }
 
-    /// Does not wait for a lock on the head row.
     async fn check(backend: Backend) {
         let Some(test) = TestDb::open(backend, "head_row").await else {
             return;
@@ -99,7 +96,6 @@ mod business {
         check(Backend::MariaDb, "SET SESSION innodb_lock_wait_timeout = 1").await;
     }
 
-    /// Even if most of the table is touched.
     async fn check(backend: Backend, impatient: &str) {
         let Some(test) = TestDb::open(backend, "business").await else {
             return;
@@ -153,7 +149,6 @@ mod business {
     }
 }
 
-/// Every third message fails, every seventh is dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
     let scanned = test.scan(leases, 50).await;
@@ -195,7 +190,6 @@ async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<
     found
 }
 
-/// Repeats while SQLite is busy.
 async fn until_settled(store: &SqlStore, leases: &[Lease], settlements: &[outbox_core::Settlement]) {
     for _ in 0..50 {
         match store.settle(leases, settlements).await {
@@ -211,7 +205,6 @@ pub(crate) fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Finally everything is published in sequence, without any block.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
@@ -272,7 +265,6 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     assert_eq!(waiting, []);
 }
 
-/// Each published message is deleted once, and nothing else.
 async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
     let probes = |name: &'static str, count: u64| {
         let probes = (0..count).map(move |n| Probe::noted(format!("{name}{n}"), n));

@@ -7,7 +7,7 @@ use outbox_test_servers::{Rerun, Server};
 use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
-/// They run the statements of store and writers.
+/// Run the statements of store and writers.
 const TESTS: [&str; 6] = [
     "store::conformance::postgres",
     "audit::postgres",
@@ -17,7 +17,7 @@ const TESTS: [&str; 6] = [
     "writers::postgres",
 ];
 
-/// Their own statements use planted functions.
+/// Use planted functions themselves.
 const OWN: [&str; 7] = [
     "a_replay_that_was_killed_goes_on_without_a_second_copy",
     "numbers_follow_commits_under_concurrency",

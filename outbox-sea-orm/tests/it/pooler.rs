@@ -23,7 +23,7 @@ struct Bouncer {
 }
 
 impl Bouncer {
-    /// `None` skips the test, without the program. `server`: PostgreSQL's port.
+    /// `None` without the program. `server`: PostgreSQL's port.
     async fn start(url: &str, server: u16, settings: &str) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_PGBOUNCER_BIN")?;
         let mut pooler = Server::pgbouncer(program.as_ref(), server, settings).unwrap();
@@ -34,7 +34,6 @@ impl Bouncer {
         })
     }
 
-    /// One connection, opened without this library.
     async fn pool(&self, parameter: &str) -> DatabaseConnection {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         let mut options = ConnectOptions::new(format!("{}{separator}{parameter}", self.url));
@@ -110,7 +109,7 @@ async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     }
 }
 
-/// Many prepared statements fail. Exactly the confirmed commits are recorded.
+/// Many prepared statements fail.
 #[tokio::test]
 async fn writers_over_shared_sessions_record_what_they_commit() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_writers").await else {

@@ -1,6 +1,4 @@
-//! The guarantees of `SqlStore` with only the documented privileges.
-//!
-//! Writer, relay and operator have the privileges of the table in `docs/reference/rights.md`, which
+//! The guarantees of `SqlStore` with only the privileges of `docs/reference/rights.md`, which
 //! `outbox print grants` prints.
 
 use outbox_sea_orm::{OutboxConnection, SqlStore};
@@ -33,7 +31,6 @@ mod mariadb {
 async fn fixture(backend: Backend) -> Option<Fixture> {
     let db = TestDb::open(backend, "printed_rights").await?;
     let writer = user(&db, "outbox_test_writer", &["writer"]).await;
-    // An operator also has the privileges of a viewer.
     let staff = user(&db, "outbox_test_staff", &["relay", "viewer", "operator"]).await;
     Some(Fixture {
         store: SqlStore::new(staff).with_names(&db.names).unwrap(),
@@ -42,7 +39,6 @@ async fn fixture(backend: Backend) -> Option<Fixture> {
     })
 }
 
-/// Privileges, and their objects.
 fn rights(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -57,7 +53,7 @@ fn rights(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// All tests share the user, so that a server keeps few of them.
+/// Shared by all tests, so that a server keeps few users.
 async fn user(db: &TestDb, name: &'static str, roles: &[&str]) -> DatabaseConnection {
     let whom = match db.sql_backend() {
         DbBackend::Postgres => {

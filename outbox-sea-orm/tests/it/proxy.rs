@@ -1,5 +1,4 @@
-//! A TCP proxy for a database. Its connections can fall silent without closing, and it can hold
-//! back a commit or its answer.
+//! A TCP proxy for a database, which can silence connections and hold back commits and answers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,14 +17,13 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// Number of connections to silence at their next message, except pings.
+    /// Takes effect at the next message, except pings.
     to_silence: AtomicUsize,
-    /// Also silences new connections.
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
     /// Silent connections closed by the client.
     closed: watch::Sender<usize>,
-    /// Sent by the database.
+    /// By the client.
     received: AtomicUsize,
     commit: Mutex<Option<Commit>>,
 }
@@ -33,12 +31,11 @@ struct Control {
 pub(crate) enum Commit {
     /// Executed; the connection ends before the answer.
     LoseAnswer,
-    /// Not executed; the client gets this answer.
+    /// Not executed.
     Answer(Vec<u8>),
 }
 
 impl Proxy {
-    /// On a free loopback port, until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').expect("a URL with a user");
         let (server, path) = rest.split_once('/').expect("a URL with a database");
@@ -72,7 +69,7 @@ impl Proxy {
         self.control.received.load(Ordering::SeqCst)
     }
 
-    /// Each at its next query, or when opened. The query still reaches the database.
+    /// At the next query, which still reaches the database, or when opened.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
     }
@@ -109,7 +106,6 @@ async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
 }
 
 impl Control {
-    /// The fate of a commit in these bytes.
     fn commit_in(&self, sent: &[u8]) -> Option<Commit> {
         let is_commit = sent.windows(6).any(|bytes| bytes == b"COMMIT");
         self.commit.lock().unwrap().take_if(|_| is_commit)
@@ -132,7 +128,6 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
     };
     let (mut up, mut down) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     loop {
-        // If one side ends, both end.
         tokio::select! {
             read = client.read(&mut up) => {
                 let Ok(read @ 1..) = read else { return };
@@ -166,7 +161,6 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
         }
     }
     control.silenced.send_modify(|silenced| *silenced += 1);
-    // Keeps both sides open until the client closes.
     while let Ok(1..) = client.read(&mut up).await {}
     control.closed.send_modify(|closed| *closed += 1);
 }

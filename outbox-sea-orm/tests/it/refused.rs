@@ -1,4 +1,4 @@
-//! Each rejection of an event is a typed error, and neither model nor event is stored.
+//! A rejected event is a typed error, and stores neither model nor event.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,6 @@ on_every_backend!(
     a_message_that_the_database_cannot_take_is_not_an_outage,
 );
 
-/// JSON has no such keys.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "mapped")]
 struct OrderMapped {
@@ -76,7 +75,6 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
             correlation_id: Some(id.to_owned()),
             ..MessageContext::default()
         };
-        // Events are encoded inside the scope.
         let error = context.scope(refused(&shop, placed(1))).await;
         assert!(
             matches!(&error, EventError::Header(HeaderError::Value { name }) if name == "ce-correlationid"),
@@ -88,8 +86,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// MySQL and MariaDB close the connection above `max_allowed_packet` (16 MiB here). This looks like
-/// an outage, and a program would retry forever.
+/// Above `max_allowed_packet` (16 MiB here), the server closes the connection, as in an outage.
 async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     const MIB: usize = 1024 * 1024;
     let shop = Shop::open(db).await;
@@ -102,7 +99,6 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     };
     let is_bounded = shop.test.sql_backend() == DbBackend::MySql;
 
-    // In several statements.
     let many: Vec<OrderDescribed> = (0..18).map(|_| described(MIB)).collect();
     shop.order(1).insert_with_events(&outbox, |_| many).await.unwrap();
 
@@ -119,7 +115,6 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
         .order(4)
         .insert_with_events(&tx, move |_| [described(17 * MIB)])
         .await;
-    // The connection is still open.
     tx.commit().await.unwrap();
     for outcome in [large, joined] {
         match outcome {
@@ -144,7 +139,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     assert_eq!(shop.recorded().await.len() as i64, 17 + saved);
 }
 
-/// The server would close the connection, and the transaction would be lost.
+/// The server would close the connection.
 #[tokio::test]
 async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
     const MIB: usize = 1024 * 1024;
@@ -183,7 +178,6 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
             "{limit_bytes}"
         );
     }
-    // Just below the limit, the server rejects only the column.
     let fits = order(16 * MIB - 2048)
         .insert_with_events(&outbox, |_| [placed(1)])
         .await;

@@ -1,4 +1,4 @@
-//! A whole relay: its use of sessions, and their loss.
+//! A relay's use of sessions, and their loss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,10 +30,8 @@ crate::on_every_backend!(
     missing_lease_rows_are_refused_and_migrate_inserts_them,
 );
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Confirms nothing until told to.
 struct Silent {
     broker: MemoryPublisher,
     speaks: watch::Receiver<bool>,
@@ -80,7 +78,7 @@ async fn unpublished(test: &TestDb) -> i64 {
     test.int(&left).await
 }
 
-/// With one connection, a transaction kept open during publishing would block all recording.
+/// An open transaction during publishing would block all recording.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("each connection is a database of its own");
@@ -129,7 +127,6 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     assert_eq!(report.unwrap().published, 21);
 }
 
-/// Sessions are killed in the middle of any statement.
 async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     const AGGREGATES: u64 = 20;
     const EACH: u64 = 25;
@@ -183,7 +180,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     }
 }
 
-/// Otherwise the relay would start, and each announcement would fail.
+/// Otherwise each announcement would fail.
 async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let table = |name| test.names.table(test.sql_backend(), name);
     let mut changes: Vec<(String, Option<String>)> = [
@@ -203,7 +200,6 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
         (rename(column, "other"), Some(rename("other", column)))
     })
     .collect();
-    // Its queries name indexes.
     match test.sql_backend() {
         DbBackend::Postgres => {}
         DbBackend::MySql => {
@@ -233,11 +229,9 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     }
 }
 
-/// Operators must see where a relay runs.
 async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: TestDb) {
     let store = test.store();
     let pod = test.store().with_relay_name("shop-relay-ü0\0");
-    // An empty name changes nothing.
     let kept = pod.clone().with_names(&test.names).unwrap().with_relay_name(" ");
     let long = test.store().with_relay_name("x".repeat(200));
     let stores = [&store, &pod, &kept, &long];
@@ -300,7 +294,6 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
         };
         let seen = format!("rows for {left} of 64");
         assert!(problem.seen.contains(&seen), "{problem}");
-        // Also reported to a running relay.
         let asked = store.acquire(OwnerId::fresh(), TTL, 64).await;
         assert!(matches!(asked, Err(StoreError::Setup { .. })), "{asked:?}");
     }
@@ -342,7 +335,6 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     assert_eq!(test.warnings(&store).await, []);
 }
 
-/// A constraint rejects the new state of one message.
 async fn a_verdict_that_the_database_refuses_does_not_block_the_others(test: TestDb) {
     let messages = test.messages();
     let refused = "aggregate_id = 'refused' AND status = 1";

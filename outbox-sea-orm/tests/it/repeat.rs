@@ -33,7 +33,6 @@ on_every_backend!(
     a_swallowed_conflict_is_repeated_and_never_stored_in_part,
 );
 
-/// An application error without a source.
 #[derive(Debug, PartialEq)]
 enum ShopError {
     SoldOut,
@@ -52,7 +51,6 @@ impl From<sea_orm::DbErr> for ShopError {
     }
 }
 
-/// Short pauses.
 fn quick() -> TransactionConfig {
     TransactionConfig::default().with_backoff(Duration::from_millis(1), Duration::from_millis(5))
 }
@@ -60,7 +58,6 @@ fn quick() -> TransactionConfig {
 async fn a_transaction_commits_what_its_closure_did(db: TestDb) {
     let shop = Shop::open(db).await;
     let (outbox, order) = (shop.test.outbox(), shop.order(1));
-    // A task, because futures of handlers must be `Send`.
     let save = tokio::spawn(async move {
         outbox
             .transaction(async |tx| {
@@ -158,7 +155,7 @@ async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestD
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// On SQLite it only means that no write lock is taken.
+/// On SQLite, it only takes no write lock.
 async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend == Backend::SqliteMemory {
@@ -284,8 +281,7 @@ async fn the_last_error_is_returned_when_the_attempts_are_used_up(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The closure ignores the conflict. PostgreSQL has aborted the transaction, others only the
-/// statement.
+/// PostgreSQL has aborted the transaction, others only the statement.
 async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {

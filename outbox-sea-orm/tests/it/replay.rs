@@ -15,7 +15,6 @@ const MESSAGES: i64 = 10_000;
 /// As on the command line.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A session reports its statistics when it ends.
@@ -69,7 +68,6 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
         (MESSAGES as u64, true)
     );
     until_counted(&test, pool, "pg_stat_get_tuples_inserted", 2 * MESSAGES).await;
-    // By sequential scans.
     let read = format!("SELECT pg_stat_get_tuples_returned('{messages}'::regclass)");
     let read = test.int(&read).await;
     assert!(read <= 2 * MESSAGES, "{read} rows were read to copy {MESSAGES}");
@@ -81,7 +79,6 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
     assert_eq!(test.int(&order).await, 0, "copies are not in order");
 }
 
-/// Each halts a separate aggregate.
 async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
     let dead = insert(test, MESSAGES, 200, "2, NULL").replace("'order', n % 50", "'dead', n");
     let blocks = test.blocks();
@@ -92,7 +89,6 @@ async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
     pool.execute_unprepared(&insert).await.unwrap();
 }
 
-/// Otherwise each batch reads all remaining dead letters, or published messages.
 #[tokio::test]
 async fn a_batch_of_dead_letters_reads_no_other_messages() {
     for statistics in ["none", "stale", "fresh"] {
@@ -120,14 +116,12 @@ async fn a_batch_of_dead_letters_reads_no_other_messages() {
             analyze(test.blocks()).await;
         }
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-        // They stay dead, but halt nothing.
         let skip = operation(OperationKind::Skip, Selection::dead_letters());
         let skipped = store.advance(&skip, STEP).await.unwrap();
         assert_eq!(skipped.changed, MESSAGES as u64);
         let retried = store.retry(&Selection::dead_letters()).await.unwrap();
         assert_eq!(retried, MESSAGES as u64);
         until_counted(&test, pool, "pg_stat_get_tuples_updated", MESSAGES).await;
-        // By scans and through indexes.
         let read = format!(
             "SELECT pg_stat_get_tuples_returned(relid) + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
             test.messages()

@@ -1,5 +1,4 @@
-//! Roles with few privileges, and read-only servers: errors at the start, and sufficient documented
-//! privileges.
+//! Roles with few privileges, and read-only servers.
 
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use crate::support::{Backend, TTL, TestDb, settlements};
 
 const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
 
-/// No privileges, and a pool of one connection.
 pub(crate) struct Role {
     pub(crate) test: TestDb,
     pub(crate) name: String,
@@ -36,7 +34,6 @@ impl Role {
             _ => {
                 test.execute(&format!("CREATE USER {name}@'%' IDENTIFIED BY '{name}'"))
                     .await;
-                // Any database, for the login.
                 test.execute(&format!("GRANT CREATE ON outbox.nothing TO {name}@'%'"))
                     .await;
                 let user = name.clone();
@@ -90,13 +87,11 @@ async fn session_of(test: &TestDb, begin: String) -> DatabaseConnection {
     .await
 }
 
-/// The error contains GRANT statements, which are sufficient.
 #[tokio::test]
 async fn the_rights_that_a_relay_asks_for_are_enough() {
     relay_with_its_rights(true).await;
 }
 
-/// An archive: `Retention::Keep`.
 #[tokio::test]
 async fn a_relay_that_keeps_all_messages_asks_for_no_right_to_delete_them() {
     relay_with_its_rights(false).await;
@@ -202,7 +197,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
     }
 }
 
-/// A server may become primary, so it counts as unavailable. A file stays read-only.
+/// A server may become primary. A file stays read-only.
 #[tokio::test]
 async fn a_database_that_only_reads_is_named_at_the_start() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
@@ -251,7 +246,6 @@ async fn a_connection_to_a_former_primary_is_replaced() {
     }
 }
 
-/// EXECUTE is sufficient, and allows nothing else on the tables.
 #[tokio::test]
 async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
     for backend in SERVERS {
@@ -294,7 +288,6 @@ async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
     }
 }
 
-/// Without privileges to write or lock.
 #[tokio::test]
 async fn the_documented_rights_of_readers_are_enough() {
     for backend in SERVERS {

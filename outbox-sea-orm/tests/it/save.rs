@@ -184,7 +184,6 @@ async fn a_refused_event_leaves_no_model(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// The other writes stay.
 async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Code that is generic over SeaORM's traits, and error classes.
+//! Code generic over SeaORM's traits, and error classes.
 
 use futures_util::TryStreamExt as _;
 use outbox_sea_orm::{
@@ -29,7 +29,6 @@ fn orders_of(marker: &str) -> Select<order::Entity> {
     order::Entity::find().filter(order::Column::Marker.eq(marker))
 }
 
-/// As in a library for SeaORM.
 async fn in_a_transaction<D>(db: &D) -> Result<(), DbErr>
 where
     D: TransactionTrait<Transaction = OutboxTransaction>,
@@ -113,7 +112,6 @@ async fn create_baskets(db: &impl ConnectionTrait) {
             "CREATE TABLE IF NOT EXISTS save_items (id {key}, basket_id INTEGER NOT NULL, name VARCHAR(60))"
         ),
     ] {
-        // PostgreSQL may fail if two sessions create a table at once. Then it exists.
         if db.execute_unprepared(&sql).await.is_err() {
             db.execute_unprepared(&sql).await.unwrap();
         }
@@ -161,7 +159,6 @@ fn sum_of_ids(basket: &basket::ModelEx) -> i64 {
     basket.items.iter().map(|item| i64::from(item.id)).sum()
 }
 
-/// A failed write stores nothing.
 async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
     let shop = Shop::open(db).await;
     create_baskets(&shop.test.db).await;
@@ -329,7 +326,6 @@ async fn an_outage_is_worth_a_retry() {
     );
 }
 
-/// Compile-time check.
 #[expect(dead_code, reason = "it is only compiled")]
 fn takes_any_transaction(tx: &outbox_sea_orm::OpenTransaction) -> &impl Transactional {
     tx

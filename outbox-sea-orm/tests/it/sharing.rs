@@ -42,7 +42,6 @@ async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedR
     test.store().fetch(request).await.unwrap()
 }
 
-/// All fetched messages stay in flight.
 async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
     let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
@@ -95,7 +94,6 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-/// One aggregate, mostly in flight.
 async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();

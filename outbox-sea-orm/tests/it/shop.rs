@@ -1,6 +1,4 @@
-//! The application of the tests: orders with generated keys, customers with keys from the client.
-//!
-//! All tests share both tables, and mark their rows.
+//! The application of the tests. All tests share both tables, and mark their rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -42,8 +40,8 @@ pub mod customer {
 
     #[async_trait::async_trait]
     impl ActiveModelBehavior for ActiveModel {
-        /// Waits, as real hooks do. Depending on the marker, rolls back, as MySQL does after a
-        /// deadlock, or ignores an error.
+        /// Depending on the marker, rolls back, as MySQL does after a deadlock, or ignores an
+        /// error.
         async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
@@ -70,7 +68,6 @@ pub mod customer {
     }
 }
 
-/// A hook waits here until the test opens it.
 #[derive(Default)]
 pub struct Gate {
     reached: Notify,
@@ -167,7 +164,6 @@ impl Shop {
 
     pub fn customer(&self, id: &str) -> customer::ActiveModel {
         use sea_orm::Set;
-        // Other tests use the same table.
         customer::ActiveModel {
             id: Set(format!("{id}{}", self.marker)),
             marker: Set(self.marker.clone()),
@@ -223,7 +219,6 @@ async fn create_tables(db: &DatabaseConnection) {
         "CREATE TABLE IF NOT EXISTS save_customers (id VARCHAR(100) PRIMARY KEY, marker VARCHAR(60))"
             .to_owned(),
     ] {
-        // PostgreSQL may fail if two sessions create a table at once. Then it exists.
         if db.execute_unprepared(&sql).await.is_err() {
             db.execute_unprepared(&sql).await.unwrap();
         }

@@ -1,5 +1,4 @@
-//! Silent connections between a relay and its database. The proxy accepts requests, but returns no
-//! answer.
+//! Silent connections: the proxy passes requests on, but no answers.
 
 use std::time::Duration;
 
@@ -14,10 +13,8 @@ use sea_orm::DatabaseConnection;
 use crate::proxy::Proxy;
 use crate::support::{Backend, TestDb};
 
-/// Upper bound for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Of the relay's pool.
 const CONNECTIONS: u32 = 3;
 
 macro_rules! on_servers {
@@ -92,7 +89,6 @@ async fn until_published(test: &TestDb, what: &str) {
     assert!(outcome.is_ok(), "{what}: {} are left", test.int(&left).await);
 }
 
-/// Otherwise the pool would stay empty forever.
 async fn silent_connections_are_closed_and_the_pool_opens_others(
     test: TestDb,
     proxy: Proxy,
@@ -106,14 +102,12 @@ async fn silent_connections_are_closed_and_the_pool_opens_others(
         _ = calls => panic!("the proxy has passed on an answer"),
         () = proxy.silenced(CONNECTIONS as usize) => {}
     }
-    // The calls are abandoned here.
     proxy.closed(CONNECTIONS as usize).await;
     let calls = async { tokio::try_join!(store.backlog(), store.backlog(), store.backlog()) };
     let answers = tokio::time::timeout(SOON, calls).await;
     answers.expect("the pool has no connections").unwrap();
 }
 
-/// The last calls of a stopping relay complete.
 async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     test: TestDb,
     _proxy: Proxy,
@@ -135,7 +129,6 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
         .expect("the call was torn");
 }
 
-/// One, then two, then all three, in the middle of any statement.
 async fn a_relay_goes_on_when_its_connections_fall_silent(
     test: TestDb,
     proxy: Proxy,
@@ -188,7 +181,6 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back(
     };
     let scenario = async {
         shared(2).await;
-        // A call may be slow on a busy machine.
         eventually("a relay without trouble", async || health.now() == Health::Alive).await;
         proxy.silence_all();
         record(&test, 0).await;

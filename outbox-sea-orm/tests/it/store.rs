@@ -1,4 +1,4 @@
-//! The guarantees of `SqlStore`: the common suite, and tests of database-specific faults.
+//! The guarantees of `SqlStore`: the common suite, and database-specific faults.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -172,8 +172,7 @@ crate::on_every_backend!(
     bounds_of_time_can_be_stored,
 );
 
-/// For each number of polls. Other connections must see later writes through the pool's only
-/// connection.
+/// Other connections must see later writes through the pool's only connection.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("nobody else can look into this database");
@@ -217,7 +216,6 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     assert_eq!(store.settle(&leases, &settlements).await.unwrap(), 1);
 }
 
-/// Waits briefly between polls.
 async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -228,7 +226,6 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-/// Each partition gets exactly one owner, and each acquisition raises an epoch once.
 async fn relays_that_compete_share_the_partitions(test: TestDb) {
     for round in 1..=3 {
         let tasks: Vec<_> = (0..8)
@@ -237,7 +234,6 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
                 tokio::spawn(async move {
                     let mut owned = Vec::new();
                     for _ in 0..20 {
-                        // SQLite may be busy.
                         owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
                     }
                     owned
@@ -304,7 +300,6 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
-/// Before 1970 means now, and the end of time is valid.
 async fn bounds_of_time_can_be_stored(test: TestDb) {
     let at = |id: &str, time| {
         NewMessage::from_event(&Probe::noted(id, 1))
@@ -331,7 +326,6 @@ async fn bounds_of_time_can_be_stored(test: TestDb) {
     assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
 }
 
-/// Writer and relay use different time zones (O31).
 mod time_zone {
     use super::*;
 

@@ -1,7 +1,5 @@
-//! Databases for tests. Each test has separate tables.
-//!
-//! SQLite is always tested, PostgreSQL and MariaDB if `OUTBOX_TEST_POSTGRES_URL` and
-//! `OUTBOX_TEST_MARIADB_URL` are set, as by `cargo xtask test`.
+//! Databases for tests, with separate tables per test. SQLite is always tested, servers only if
+//! `OUTBOX_TEST_POSTGRES_URL` or `OUTBOX_TEST_MARIADB_URL` is set.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -29,7 +27,6 @@ pub enum Backend {
     MariaDb,
 }
 
-/// One test per database from a function over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -63,7 +60,6 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// `None` skips the test.
     pub async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         let migrated = migration::migrate_with(&test.db, &test.names).await;
@@ -71,7 +67,6 @@ impl TestDb {
         Some(test)
     }
 
-    /// Without tables.
     pub async fn empty(backend: Backend, test: &str) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("t{}", &id[14..]);
@@ -198,7 +193,6 @@ impl TestDb {
         warnings
     }
 
-    /// If the database allows it.
     pub async fn set_back_row_ids(&self) {
         let messages = self.messages();
         let sql = match self.sql_backend() {
@@ -211,7 +205,6 @@ impl TestDb {
         self.execute(&sql).await;
     }
 
-    /// Delays the end of all leases and announcements.
     pub async fn set_clock_back(&self, by: Duration) {
         let micros = by.as_micros();
         let later = match self.sql_backend() {
@@ -305,7 +298,7 @@ async fn connect(
         .max_connections(connections)
         .sqlx_logging(false)
         .acquire_timeout(Duration::from_secs(60));
-    // Durability is not tested, and on a slow disk waiting writers would time out.
+    // On a slow disk, waiting writers would time out.
     options.map_sqlx_sqlite_opts(|options| {
         options
             .busy_timeout(Duration::from_secs(60))

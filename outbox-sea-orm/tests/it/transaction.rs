@@ -1,4 +1,4 @@
-//! Saves with an unexpected end: panic, ignored error, database error, or dropped caller.
+//! Saves that end with a panic, an ignored or database error, or a dropped caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -67,7 +67,6 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
     undone.rollback().await.unwrap();
     let kept = outer.begin().await.unwrap();
-    // SeaORM's own methods take it too.
     shop.order(1).insert(&kept).await.unwrap();
     outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
     kept.commit().await.unwrap();
@@ -76,7 +75,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// As after a deadlock on MySQL: later writes would be stored alone.
+/// As after a deadlock on MySQL.
 async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -168,7 +167,6 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// At any moment. The pool stays usable.
 async fn check_dropped_saves(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -179,7 +177,6 @@ async fn check_dropped_saves(db: TestDb) {
         }];
         let mut save = pin!(shop.order(polls).insert_with_events(&outbox, |_| events));
         for _ in 0..polls {
-            // It may have finished.
             if save
                 .as_mut()
                 .poll(&mut Context::from_waker(std::task::Waker::noop()))

@@ -1,5 +1,4 @@
-//! Nothing of a transaction that the server rolled back is stored, even if the caller ignores the
-//! error.
+//! A transaction that the server rolled back stores nothing, even if the caller ignores the error.
 //!
 //! With `innodb_snapshot_isolation`, MariaDB rolls back after a write conflict (1020). On SQLite a
 //! trigger rolls back, as a full disk would.
@@ -11,7 +10,6 @@ use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTra
 use crate::shop::{Shop, placed};
 use crate::support::{Backend, TestDb};
 
-/// For databases that then commit statements one by one.
 macro_rules! on_databases_that_commit_on {
     ($($name:ident),* $(,)?) => {
         on_databases_that_commit_on!(@module mariadb, MariaDb, [$($name),*]);
@@ -44,7 +42,6 @@ on_databases_that_commit_on!(
     repeated_transaction_is_stored_once,
 );
 
-/// With the row that both transactions change.
 fn rows(shop: &Shop) -> String {
     let name = table(shop);
     match shop.test.sql_backend() {
@@ -60,7 +57,6 @@ fn table(shop: &Shop) -> String {
     format!("undone_{}", shop.marker.replace('-', ""))
 }
 
-/// Another session changes the row after the first statement.
 fn snapshot(shop: &Shop) -> Vec<String> {
     match shop.test.sql_backend() {
         DbBackend::MySql => vec![
@@ -202,7 +198,6 @@ async fn save_in_seaorms_transaction_is_refused(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// SeaORM's own transaction, with the test's tables.
 struct Named<'t>(&'t sea_orm::DatabaseTransaction, outbox_sea_orm::OutboxConfig);
 
 impl Transactional for Named<'_> {
@@ -215,7 +210,6 @@ impl Transactional for Named<'_> {
     }
 }
 
-/// The closure ignores the error of its first attempt.
 async fn repeated_transaction_is_stored_once(shop: Shop) {
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return outbox_testing::not_applicable("a trigger is no conflict");

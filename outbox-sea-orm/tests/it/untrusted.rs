@@ -1,7 +1,7 @@
-//! Certificates that are not trusted or have another name, which is permanent.
+//! Untrusted certificates, and certificates for another name.
 //!
 //! A listener implements each protocol up to the TLS handshake. The certificates are from the tests
-//! of outbox-nats, described in their README.
+//! of outbox-nats.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,7 @@ fn file(name: &str) -> PathBuf {
     tests.join(name)
 }
 
-/// The certificate is for `localhost`, not for `127.0.0.1`. Runs until the process ends.
+/// The certificate is for `localhost`, not for `127.0.0.1`.
 fn serve(backend: DbBackend) -> u16 {
     let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
@@ -46,7 +46,6 @@ fn serve(backend: DbBackend) -> u16 {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // The client aborts the handshake.
             let _ = shake_hands(client, backend, config.clone());
         }
     });
@@ -68,7 +67,6 @@ fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConf
     session.complete_io(&mut client).map(|_| ())
 }
 
-/// Full verification, with the authorities of a file or of this machine.
 fn address(backend: DbBackend, host: &str, authority: Option<&str>) -> String {
     let port = serve(backend);
     let (scheme, mode, key) = match backend {
@@ -124,7 +122,6 @@ async fn a_file_of_authorities_that_is_missing_is_not_waited_for() {
     }
 }
 
-/// Also with a pool that is already open.
 #[tokio::test]
 async fn a_relay_whose_database_is_not_trusted_does_not_start() {
     for backend in SERVERS {
@@ -142,7 +139,7 @@ async fn a_relay_whose_database_is_not_trusted_does_not_start() {
     }
 }
 
-/// The handshake succeeds; the later failure is not TLS.
+/// The later failure is not TLS.
 #[tokio::test]
 async fn a_certificate_that_is_trusted_is_no_failure_of_tls() {
     for backend in SERVERS {

@@ -1,6 +1,4 @@
-//! `outbox_record`: other languages record the same rows as Rust, by the same rules.
-//!
-//! Called as such programs do: by a statement in a transaction outside this crate.
+//! `outbox_record`, called outside this crate, records the same rows as Rust.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +18,6 @@ crate::on_every_backend!(
     limits_that_rust_raises_hold_in_sql_only_after_they_were_edited,
 );
 
-/// `None` uses the default.
 #[derive(Debug, Clone, Default)]
 pub struct Call {
     pub aggregate_type: String,
@@ -121,8 +118,7 @@ fn is_transient(error: &DbErr) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// Concurrent writers of both kinds in few aggregates; some roll back. Sequences are gapless, in
-/// the order of `row_id`, and partitions are equal.
+/// Some writers roll back. Sequences are gapless, in the order of `row_id`.
 async fn writers_in_sql_and_in_rust_share_the_numbers(test: TestDb) {
     let test = Arc::new(with_writers(test).await);
     let (writers, transactions) = match test.backend {
@@ -205,7 +201,7 @@ async fn record_in_sql(test: &TestDb, id: &str, n: u64) {
     }
 }
 
-/// A consumer receives the same bytes, except id, number and time.
+/// Except id, number and time.
 async fn the_same_event_becomes_the_same_message(test: TestDb) {
     let test = with_writers(test).await;
     let context = MessageContext {
@@ -283,7 +279,6 @@ async fn the_same_event_becomes_the_same_message(test: TestDb) {
     a_time_to_come_is_the_same(&test).await;
 }
 
-/// Not fetched yet.
 async fn a_time_to_come_is_the_same(test: &TestDb) {
     let micros = 4_102_444_800_123_457;
     let future = OffsetDateTime::UNIX_EPOCH + Duration::microseconds(micros);
@@ -304,7 +299,7 @@ async fn a_time_to_come_is_the_same(test: &TestDb) {
     assert_eq!(test.int(&delays).await, 2);
 }
 
-/// In microseconds since 1970, -1 without a delay.
+/// Microseconds since 1970, -1 without a delay.
 async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     let delay = format!(
         "SELECT COALESCE({}, -1) FROM {} WHERE row_id = {}",
@@ -315,7 +310,6 @@ async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     test.int(&delay).await
 }
 
-/// In microseconds since 1970.
 fn micros_of_delay(test: &TestDb) -> &'static str {
     match test.sql_backend() {
         DbBackend::Postgres => "(extract(epoch FROM available_at) * 1000000)::int8",
@@ -324,7 +318,6 @@ fn micros_of_delay(test: &TestDb) -> &'static str {
     }
 }
 
-/// The id is a UUIDv7 of about the time of recording.
 fn id_has_the_time_of(message: &Message) {
     let id = message.id.as_uuid();
     assert_eq!(id.get_version_num(), 7, "{id}");
@@ -336,7 +329,6 @@ fn id_has_the_time_of(message: &Message) {
     );
 }
 
-/// Without values that differ per record.
 fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let message = row.message.as_ref().unwrap();
     let (mut headers, payload) = codec::encode(message, "shop").received();
@@ -344,8 +336,7 @@ fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     (row.partition, headers, payload.to_vec())
 }
 
-/// An existing key has its own error. A rejected call leaves nothing, even if the transaction
-/// continues.
+/// An existing key has its own error, and the transaction may continue.
 async fn a_refused_call_leaves_no_hole(test: TestDb) {
     let test = with_writers(test).await;
     let keyed = || Call::noted("1", 1).with_dedup_key("k");
@@ -363,7 +354,6 @@ async fn a_refused_call_leaves_no_hole(test: TestDb) {
     };
     assert!(error.contains(named), "{error}");
     if is_postgres {
-        // The server has aborted the transaction.
         tx.rollback().await.unwrap();
     } else {
         tx.commit().await.unwrap();
@@ -415,7 +405,6 @@ async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: T
         "the number and the message"
     );
     let edited = edited.replace(&default.to_string(), &(2 * default).to_string());
-    // For the command-line client.
     let edited = edited
         .replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;", "END;");
@@ -427,7 +416,7 @@ async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: T
     assert_eq!(test.fetch_all().await.len(), 2);
 }
 
-/// MySQL would commit each statement of the procedure. `LAST_INSERT_ID` must stay unchanged.
+/// MySQL would commit each statement of the procedure.
 #[tokio::test]
 async fn on_mariadb_a_call_needs_a_transaction_and_keeps_the_last_insert_id() {
     let Some(test) = TestDb::open(Backend::MariaDb, "a_call_needs_a_transaction").await else {

@@ -12,7 +12,6 @@ use crate::writers::{Call, with_writers};
 
 crate::on_every_backend!(sql_accepts_what_rust_accepts);
 
-/// Names are only known at run time.
 #[derive(Debug)]
 struct Fuzzed {
     descriptor: &'static EventDescriptor,
@@ -41,7 +40,7 @@ impl DomainEvent for Fuzzed {
     }
 }
 
-/// The code of `outbox_record` for Rust's error, if any.
+/// The code of `outbox_record` for Rust's error.
 fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<(), &'static str> {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let descriptor = EventDescriptor {
@@ -109,8 +108,7 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
     })
 }
 
-/// Names, keys, subjects and headers at and beyond their limits. For one wrong argument, the code
-/// must identify it.
+/// Names, keys, subjects and headers at and beyond their limits.
 async fn sql_accepts_what_rust_accepts(test: TestDb) {
     let test = with_writers(test).await;
     let seed = std::env::var("OUTBOX_TEST_SEED")
@@ -134,8 +132,8 @@ async fn sql_accepts_what_rust_accepts(test: TestDb) {
             (Ok(()), Ok(())) => accepted += 1,
             (Err(code), Err(error)) => {
                 refused.insert(*code);
-                // PostgreSQL itself rejects NUL. For several wrong headers, each side reports
-                // another one.
+                // PostgreSQL rejects NUL. Of several wrong headers, each side may report another
+                // one.
                 let (error, of_headers) = (error.to_string(), ["OB010", "OB011", "OB012", "OB013"]);
                 let names_another =
                     of_headers.contains(code) && of_headers.iter().any(|code| error.contains(code));
@@ -237,7 +235,6 @@ impl DomainEvent for Text {
     }
 }
 
-/// One to three arguments may be wrong.
 fn fuzzed(random: &mut fastrand::Rng, n: u64) -> Case {
     let mut call = Call {
         payload: "\"x\"".to_owned(),
@@ -315,7 +312,6 @@ fn header_name(random: &mut fastrand::Rng) -> String {
     strewn(random, name)
 }
 
-/// Special characters.
 fn text(random: &mut fastrand::Rng, long: std::ops::Range<usize>) -> String {
     let length = match random.u8(..8) {
         0 => 0,
@@ -345,7 +341,6 @@ fn text(random: &mut fastrand::Rng, long: std::ops::Range<usize>) -> String {
     strewn(random, text)
 }
 
-/// In one of three texts.
 fn strewn(random: &mut fastrand::Rng, mut text: String) -> String {
     let odd = [
         '.', '.', '*', '>', ' ', '\t', '\n', '\r', '\0', '\u{1}', '\u{7f}', '\u{80}', '\u{85}', '\u{9f}',

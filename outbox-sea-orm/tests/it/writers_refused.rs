@@ -43,7 +43,6 @@ async fn an_argument_of_a_wrong_kind_is_refused_by_its_code(test: TestDb) {
         ),
     ];
     if backend == DbBackend::Sqlite {
-        // Its columns accept any type.
         let insert = |column: &str, value: &str| {
             format!(
                 "INSERT INTO {name} (aggregate_type, aggregate_id, event_name, payload, {column}) VALUES ('probe', '1', 'noted', '{{}}', {value})"

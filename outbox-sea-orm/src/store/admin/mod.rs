@@ -17,10 +17,10 @@ use super::session::Session;
 use super::{block, id_range};
 use crate::sql::Key;
 
-/// Messages per transaction.
+/// Per transaction.
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
-/// At a time: 24 MB of ids. With fewer, PostgreSQL reads the table more often.
+/// Per page: 24 MB of ids. Smaller pages make PostgreSQL read the table more often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
 
 /// SQLite limits a union to 500 parts.
@@ -29,7 +29,6 @@ const COPIES_MAX: usize = 250;
 pub(super) struct Selected {
     pub(super) row_id: i64,
     pub(super) id: Uuid,
-    /// Of a sequenced dead letter.
     pub(super) key: Option<Key>,
 }
 
@@ -67,7 +66,6 @@ pub(super) enum Decision {
     Skip,
 }
 
-/// Returns the number of retried dead letters or lifted halts.
 pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
@@ -88,8 +86,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
     block::end(tx, &blocked).await?;
     Ok(match decision {
         Decision::Retry => {
-            // Behind a block, later messages of the aggregate wait, and the retried message waits
-            // before them.
+            // Behind a block, the retried message waits before later messages of the aggregate.
             let blocked = block::lock(tx, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
@@ -104,7 +101,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
             }
             retried
         }
-        // The blocks are locked, so no other transaction has lifted these halts.
+        // The locked blocks prevent another transaction from lifting these halts.
         Decision::Skip => halting.len() as u64,
     })
 }

@@ -10,8 +10,8 @@ use crate::sql::Dialect;
 use crate::sql::uuids;
 use crate::store::message::sql::{halts, push_selection, settled};
 
-/// The plan must scan the index of dead rows in order and stop at the limit, whatever the
-/// statistics. Otherwise each batch reads all remaining dead letters.
+/// The plan must scan the index of dead rows in order, up to the limit. Otherwise each batch reads
+/// all remaining dead letters.
 pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
@@ -21,8 +21,7 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     ));
     push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
     if halting {
-        // One lookup in the index of halted blocks. A join could read all blocks for each dead
-        // letter.
+        // One index lookup. A join could read all blocks for each dead letter.
         sql.push(" AND ").push(&halts(dialect));
     }
     sql.push(" ORDER BY m.row_id");
@@ -30,8 +29,7 @@ pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.statement()
 }
 
-/// PostgreSQL has no index in this order: each call reads the table, or its ids since a time, and
-/// sorts.
+/// Without an index in this order, PostgreSQL reads and sorts the table, or its ids since a time.
 pub(super) fn replayable(
     dialect: &Dialect,
     selection: &Selection,
@@ -49,7 +47,6 @@ pub(super) fn replayable(
     sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
 }
 
-/// Keeps error and failures for operators.
 pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statement {
     let mut sql = dialect.sql(format!(
         "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
@@ -61,8 +58,8 @@ pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statem
     sql.statement()
 }
 
-/// PostgreSQL reads the whole table. Reading its sequence needs a privilege, without which
-/// PostgreSQL 17 returns null.
+/// Reads the whole table on PostgreSQL. Its sequence needs a privilege, without which PostgreSQL 17
+/// returns null.
 pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     dialect.statement(
         &format!(

@@ -1,4 +1,4 @@
-//! Operations: changes by operators, recorded in the same transactions.
+//! Operators' changes, each recorded as an operation in the transaction of its change.
 //!
 //! Lock order: row of the operation, blocks by key, messages.
 //!
@@ -182,7 +182,6 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
-                // Another process has continued the operation.
                 break;
             }
             outbox_core::wake::notify();
@@ -192,10 +191,8 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
     Ok(operation)
 }
 
-/// Sets the end of a new replay.
 async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Vec<Selected>, DbErr> {
     let mut selection = operation.scope.selection.clone();
-    // Both bounds are exclusive.
     selection.after = selection.after.max(operation.position);
     let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
     match operation.kind {
@@ -203,7 +200,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // No copy exists yet. With all rows in this page, the table is not read again.
+                // No copy exists yet. If this page holds all rows, its last row is the end.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -229,7 +226,6 @@ async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: boo
         return Ok(true);
     };
     let tx = db.begin().await?;
-    // Lock order: the operation first.
     if !record::claim(&tx, operation, last.row_id).await? {
         return Ok(false);
     }

@@ -1,6 +1,5 @@
-//! Rows of operations.
-//!
-//! Invariant: a transaction that inserts or claims an operation holds its row lock to the end.
+//! Rows of operations. A transaction that inserts or claims an operation holds its row lock to the
+//! end.
 
 use outbox_core::{Operation, OperationId, SetupProblem};
 use sea_orm::DbErr;
@@ -10,7 +9,7 @@ use crate::store::has_code;
 use crate::store::row::time;
 use crate::store::session::Session;
 
-/// Returns false if the operation exists. Waits for a transaction that inserted the same id.
+/// Returns false if the operation exists. Waits for a concurrent insert of the same id.
 pub(crate) async fn insert(
     db: &Session,
     operation: &Operation,
@@ -19,7 +18,7 @@ pub(crate) async fn insert(
     let operations = sql::operations(&db.dialect);
     match db.execute(operations.insert(operation, position)).await {
         Ok(done) => Ok(done.rows_affected() > 0),
-        // MySQL only: see the statement.
+        // MySQL.
         Err(error) if has_code(&error, &["23000"]) => Ok(false),
         Err(error) => Err(error),
     }
@@ -35,8 +34,7 @@ pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Resul
     tx.execute(finish).await.map(drop)
 }
 
-/// Waits for another process, and returns false if it has moved the position. Inserts a new
-/// operation.
+/// Inserts a new operation. Otherwise waits for its lock; false if the position has moved.
 pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
     if operation.started_at.is_none() {
         return insert(tx, operation, Some(to)).await;
@@ -61,7 +59,6 @@ pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operati
     Ok(row.as_ref().map(OperationsSql::read).transpose()?)
 }
 
-/// Without any change, no row is written.
 pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, Failed> {
     if operation.started_at.is_none() {
         let clock = db.only(db.dialect.clock()).await?;

@@ -9,14 +9,13 @@ use crate::sql::{Dialect, Sql};
 
 const ID_CHARS: usize = 32;
 
-/// Then no more ids are appended. The last batch may exceed it by 1,000 ids.
+/// Bound of the recorded ids. The last batch may exceed it by 1,000 ids.
 const IDS_CHARS_MAX: usize = ID_CHARS * outbox_core::store::OPERATION_MESSAGES_MAX;
 
 pub(crate) fn operations(dialect: &Dialect) -> OperationsSql {
     OperationsSql::over(dialect.clone(), dialect.operations.clone())
 }
 
-/// Statements on one table of operations.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct OperationsSql {
@@ -25,7 +24,6 @@ pub struct OperationsSql {
 }
 
 impl OperationsSql {
-    /// The table with this unqualified name.
     pub fn new(backend: DbBackend, names: &TableNames, table: &'static str) -> Self {
         Self::over(Dialect::new(backend, names), names.table(backend, table))
     }
@@ -34,7 +32,6 @@ impl OperationsSql {
         Self { dialect, table }
     }
 
-    /// The table's name.
     pub fn table(&self) -> &str {
         &self.table
     }
@@ -43,7 +40,7 @@ impl OperationsSql {
         Sql::new(self.dialect.backend, text)
     }
 
-    /// Inserts an operation unless it exists. MySQL returns an error (23000) instead, after which
+    /// Does nothing if the operation exists. MySQL returns an error (23000) instead, after which
     /// the transaction stays usable.
     pub fn insert(&self, operation: &Operation, position: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
@@ -70,7 +67,6 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Moves an unchanged position, and locks the row.
     pub fn claim(&self, operation: &Operation, to: i64) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET last_row_id = ", self.table));
         sql.bind(to).push(", until_row_id = ").bind(operation.until);
@@ -83,7 +79,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Adds changes and message ids. The row must be locked.
+    /// The row must be locked.
     pub fn count(&self, id: OperationId, changed: u64, messages: &[Uuid], ends: bool) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET changed = changed + ", self.table));
         sql.bind(i64::try_from(changed).unwrap_or(i64::MAX));
@@ -105,7 +101,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Ends an operation, with `from` only at this position.
+    /// With `from`, only if the position is unchanged.
     pub fn finish(&self, id: OperationId, changed: Option<u64>, from: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET finished_at = {}",
@@ -124,19 +120,17 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// Selects one operation.
     pub fn find(&self, id: OperationId) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Selects message ids.
     pub fn messages(&self, id: OperationId) -> Statement {
         let text = format!("SELECT messages FROM {} WHERE id = ?", self.table);
         self.dialect.statement(&text, [id.as_uuid().into()])
     }
 
-    /// Selects operations, latest first.
+    /// Latest first.
     pub fn list(&self, filter: &OperationFilter, limit: i64) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE 1 = 1");
@@ -165,7 +159,6 @@ impl OperationsSql {
         ))
     }
 
-    /// Reads a selected operation.
     pub fn read(row: &QueryResult) -> Result<Operation, DbErr> {
         let id = OperationId::from(row.try_get::<Uuid>("", "id")?);
         let kind: String = row.try_get("", "kind")?;
@@ -193,7 +186,6 @@ impl OperationsSql {
         Ok(operation)
     }
 
-    /// Reads selected message ids.
     pub fn read_ids(row: &QueryResult) -> Result<Vec<Uuid>, DbErr> {
         let text: String = row.try_get("", "messages")?;
         text.as_bytes()

@@ -18,7 +18,7 @@ pub(super) async fn count(db: &Session) -> Result<Backlog, DbErr> {
     let (waiting, halted) = (count("waiting")?, count("halted")?);
     let now: i64 = row.try_get("", "now_micros")?;
     let pending = count("pending")?;
-    // Relays publish in the order of row ids, so pending rows are almost contiguous.
+    // Relays publish in row id order, so pending rows are almost contiguous.
     let end = |column| row.try_get::<Option<i64>>("", column);
     let span = match (end("first_row_id")?, end("last_row_id")?) {
         (Some(first), Some(last)) if pending >= BACKLOG_COUNT_MAX => u64::try_from(last - first + 1),

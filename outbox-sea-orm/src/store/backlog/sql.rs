@@ -11,8 +11,8 @@ const DUE_ROWS: u32 = 100;
 
 pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {
     let (messages, blocks, now) = (&dialect.messages, &dialect.blocks, dialect.statement_now());
-    // PostgreSQL must not see the limit: with old statistics it would expect fewer rows, and read
-    // the whole index.
+    // With a visible limit and stale statistics, PostgreSQL would expect fewer rows and read the
+    // whole index.
     let limit = match dialect.backend {
         DbBackend::Postgres => format!("LIMIT (SELECT {count_max}::int8)"),
         _ => format!("LIMIT {count_max}"),
@@ -50,8 +50,8 @@ fn end_of_pending(dialect: &Dialect, direction: &str) -> String {
     )
 }
 
-/// The earliest due time among the first [`DUE_ROWS`] due rows. Delayed, paused and halted rows,
-/// and rows behind a delayed one, are not due.
+/// Earliest due time among the first [`DUE_ROWS`] due rows. Not due: delayed, paused or halted rows
+/// and rows behind a delayed one.
 fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
     let (blocks, pauses, now) = (&dialect.blocks, &dialect.pauses, dialect.statement_now());
     let index = match (dialect.backend, status) {
@@ -76,8 +76,7 @@ fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
         waiting_where(dialect, "e", "c"),
         dialect.place("e")
     );
-    // PostgreSQL estimates that a CASE removes almost no rows, and reads the index up to the outer
-    // limit.
+    // PostgreSQL estimates that a CASE removes almost no rows, and reads up to the outer limit.
     let due = "CASE WHEN c.available_at > c.created_at AND (c.failures = 0 OR c.sequence IS NOT NULL) \
                THEN c.available_at ELSE c.created_at END";
     format!(

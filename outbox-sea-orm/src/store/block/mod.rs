@@ -1,7 +1,7 @@
-//! Locks, writes and removes the blocks of aggregates.
+//! Blocks of aggregates. Lock order: by key.
 //!
-//! Invariant: a block is locked before messages of its aggregate start to wait, and before its
-//! removal. So no message waits without a block. Lock order: by key.
+//! Invariant: a block is locked before messages start to wait and before its removal, so no message
+//! waits without a block.
 
 pub(super) mod sql;
 
@@ -20,13 +20,12 @@ const KEYS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) partition: i64,
-    /// In microseconds since 1970. `None` if halted.
+    /// Microseconds since 1970; `None` if halted.
     pub(super) due_micros: Option<i64>,
     pub(super) halted_by: Option<i64>,
     pub(super) is_changed: bool,
 }
 
-/// `keys` must be sorted.
 pub(super) async fn lock(tx: &Session, keys: &[Key]) -> Result<BTreeMap<Key, Block>, DbErr> {
     let mut blocks = BTreeMap::new();
     for keys in keys.chunks(KEYS_MAX) {
@@ -51,7 +50,7 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Keeps halted aggregates, and aggregates with waiting messages. The blocks must be locked.
+/// Keeps blocks with a halt or waiting messages. The blocks must be locked.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;

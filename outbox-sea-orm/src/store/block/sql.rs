@@ -6,7 +6,7 @@ use sea_orm::{DbBackend, Statement, Value};
 use super::Block;
 use crate::sql::{Dialect, Key, Sql, bind_keys};
 
-/// In the order of the primary key, as operators lock.
+/// In primary key order, as operators lock.
 pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros, h.halted_by FROM ",
@@ -24,8 +24,7 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// One lookup per key. With old statistics, PostgreSQL would compare each block with each key of a
-/// list.
+/// One lookup per key. With stale statistics, PostgreSQL would compare each block with each key.
 fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
     let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
     sql.push(&format!(
@@ -39,7 +38,7 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
     ));
 }
 
-/// The blocks must be locked, so that the `ctid`s stay valid.
+/// The blocks must be locked, so that each `ctid` stays valid.
 pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
@@ -85,8 +84,8 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.statement()
 }
 
-/// An earlier statement must lock the blocks: then this snapshot includes all messages that earlier
-/// lock holders made waiting.
+/// An earlier statement must lock the blocks, so that this snapshot includes all messages that
+/// earlier lock holders made waiting.
 pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
     push_blocks_of(dialect, &mut sql, keys, |block| {
@@ -96,7 +95,7 @@ pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// For scalar subqueries. If the planner could hash them, it would read all waiting rows.
+/// For scalar subqueries: a hashed one would read all waiting rows.
 pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
     let messages = &dialect.messages;
     let hint = dialect.by_index(&dialect.waiting);

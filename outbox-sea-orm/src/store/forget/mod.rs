@@ -1,9 +1,7 @@
-//! Deletes the state of aggregates, for operators.
+//! Deletes the state of aggregates, for operators. No unpublished message is deleted.
 //!
-//! Lock order: head rows, blocks, messages. So no sequenced message is recorded meanwhile, and no
-//! message becomes pending again.
-//!
-//! Invariant: no unpublished message is deleted.
+//! Lock order: head rows, blocks, messages. So no sequenced message is recorded meanwhile, and none
+//! becomes pending again.
 
 mod sql;
 
@@ -22,7 +20,7 @@ use crate::sql::Key;
 
 const AGGREGATES_MAX: usize = 1_000;
 
-/// Each binds at most two values.
+/// Each statement binds at most two values per key.
 const VALUES_MAX: usize = 256;
 
 pub(super) async fn forget(
@@ -102,12 +100,11 @@ impl Row {
     fn read(row: &QueryResult) -> Result<Self, DbErr> {
         let dedup_key = match row.try_get::<Option<String>>("", "dedup_key") {
             Ok(key) => key.map(Value::from),
-            // Bytes on MySQL.
             Err(_) => row.try_get::<Option<Vec<u8>>>("", "dedup_key")?.map(Value::from),
         };
         Ok(Self {
             id: row.try_get("", "id")?,
-            // Pending, waiting or logged: a log relay may not have published a logged message.
+            // Pending, waiting, or logged and possibly not published by a log relay.
             is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
             dedup_key,
         })

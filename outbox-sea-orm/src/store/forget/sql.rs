@@ -27,7 +27,6 @@ pub(super) fn messages_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.push(" ORDER BY m.id").statement()
 }
 
-/// In the order of ids.
 pub(super) fn lock_messages_by_id(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT m.id, {}, {} AS status, m.dedup_key FROM {} m WHERE m.id IN ",
@@ -52,7 +51,7 @@ pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// In the order of ids, after `after`. Locks nothing.
+/// By id, after `after`. Locks nothing.
 pub(super) fn idle_heads(
     dialect: &Dialect,
     aggregate_type: &str,
@@ -75,7 +74,6 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// In key order.
 pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duration) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -89,7 +87,7 @@ pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duratio
         .statement()
 }
 
-/// Pending, waiting or dead messages. Locks nothing.
+/// Pending, waiting or dead. Locks nothing.
 pub(super) fn unpublished_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql("");
     for (n, status) in [0, 2, 3].into_iter().enumerate() {

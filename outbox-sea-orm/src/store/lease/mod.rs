@@ -1,7 +1,5 @@
-//! The leases of partitions, for which relays compete.
-//!
-//! Invariant: each acquisition raises `epoch` under the row lock. A crash leaves at most an unused
-//! lease, which expires.
+//! Partition leases. Each acquisition raises `epoch` under the row lock. A crash leaves at most an
+//! unused lease, which expires.
 
 pub(crate) mod sql;
 
@@ -18,8 +16,8 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::{Dialect, micros};
 
-/// If there are too few free leases, shortens leases granted before the clock was set back, and
-/// returns the state of the table.
+/// If free leases are too few, shortens leases granted before the clock was set back, and returns
+/// the table's state.
 pub(super) async fn acquire(
     db: &Session,
     owner: OwnerId,
@@ -40,12 +38,12 @@ pub(super) async fn acquire(
 
 pub(super) struct LeaseRows {
     present: i64,
-    /// Leases granted before the clock was set back.
+    /// Granted before the clock was set back.
     ahead: i64,
 }
 
 impl LeaseRows {
-    /// No relay could own a missing partition.
+    /// A missing partition would have no owner.
     pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());
@@ -124,7 +122,6 @@ pub(super) async fn leave(db: &Session, owner: OwnerId) -> Result<(), DbErr> {
     tx.commit().await
 }
 
-/// Returns the leases with an unchanged epoch.
 pub(super) async fn lock(tx: &Session, claimed: &[Lease]) -> Result<Vec<Lease>, DbErr> {
     let mut owned = tx
         .read(sql::lock(&tx.dialect, &partitions(claimed)), read)
@@ -159,7 +156,6 @@ fn read_owner(row: &QueryResult) -> Result<PartitionOwner, DbErr> {
         partition,
         epoch,
         owner: owner.filter(|_| is_live),
-        // A released lease has no owner.
         last_owner: owner.filter(|_| !is_live),
         expires_in: if is_live { expires_in } else { Duration::ZERO },
         is_ahead,

@@ -32,8 +32,7 @@ pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: 
     set(dialect, &text, [owner.into(), ttl_micros.into()], partitions)
 }
 
-/// In the order of the primary key, as settlements lock. Excludes expired leases, even if no other
-/// relay has taken them.
+/// In primary key order, as settlements lock. Excludes expired leases, even if still free.
 pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS partition_no, epoch FROM {} l WHERE owner = ",
@@ -89,8 +88,7 @@ pub(crate) fn rows(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// For leases granted before the clock was set back. In the order of the primary key, as
-/// settlements lock.
+/// For leases granted before the clock was set back. In primary key order, as settlements lock.
 pub(super) fn shorten(dialect: &Dialect) -> Statement {
     let (table, ahead) = (&dialect.leases, is_ahead(dialect));
     let rows = match dialect.backend {
@@ -109,7 +107,7 @@ pub(super) fn shorten(dialect: &Dialect) -> Statement {
     )
 }
 
-/// The new epoch is a time in microseconds, above any count of acquisitions. So a relay suspended
+/// The new epoch, a time in microseconds, exceeds any count of acquisitions. So a relay suspended
 /// since before the loss cannot settle.
 pub(crate) fn repair(dialect: &Dialect) -> Statement {
     let epoch = dialect.micros(dialect.statement_now());
@@ -140,13 +138,12 @@ fn latest_end(dialect: &Dialect) -> String {
     dialect.now_plus(&micros(LEASE_TTL_MAX).to_string())
 }
 
-/// Granted before the clock was set back.
 pub(crate) fn is_ahead(dialect: &Dialect) -> String {
     format!("expires_at > {}", latest_end(dialect))
 }
 
-/// Locks against takeover, in the order of the primary key, so that settlements cannot deadlock.
-/// Excludes released leases. On SQLite, the transaction is the only writer.
+/// Locks against takeover, in primary key order, so that settlements cannot deadlock. Excludes
+/// released leases.
 pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     let partition = dialect.int("partition_no");
     let mut sql = dialect.sql(format!(
@@ -159,7 +156,7 @@ pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     sql.statement()
 }
 
-/// In the lock order of settlements.
+/// In settlements' lock order.
 pub(super) fn lock_all(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "SELECT epoch FROM {} WHERE owner = ? ORDER BY partition_no FOR UPDATE",

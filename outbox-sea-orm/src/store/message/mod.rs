@@ -55,7 +55,7 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// If true, logged rows may be published.
+/// Whether logged rows may be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -76,7 +76,7 @@ pub(super) async fn published(
     let has_log = has_log(db).await.map_err(failed(CONTEXT))?;
     let ids = id_range::range(db, IdRange::of(recorded.0, recorded.1)).await;
     let ids = ids.map_err(failed(CONTEXT))?;
-    // Damaged rows are skipped, and must not make a batch look like the last one.
+    // A page shortened by damaged rows must not look like the last one.
     while messages.len() < limit {
         let wanted = limit - messages.len();
         let statement = sql::published(&db.dialect, recorded, ids, after, wanted as i64, has_log);
@@ -94,7 +94,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// A message may be dead because its row is damaged. A damaged number is 0, a damaged time 1970.
+/// The row may be damaged. A damaged number is 0, a damaged time 1970.
 fn read(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {

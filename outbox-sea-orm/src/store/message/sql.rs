@@ -34,7 +34,6 @@ pub(crate) fn list(
         .statement()
 }
 
-/// Reads no payload.
 pub(super) fn recorded_between(
     dialect: &Dialect,
     recorded: (OffsetDateTime, OffsetDateTime),
@@ -150,8 +149,8 @@ pub(crate) fn push_selection(
     }
 }
 
-/// A literal, so that the planner can use a partial index. Pending messages of one aggregate are
-/// searched only in their partition.
+/// A literal, for partial indexes. Pending messages of one aggregate are searched only in their
+/// partition.
 fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
     let key = selection
         .aggregate_type
@@ -243,8 +242,8 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// The inner query has no other condition, so no plan reads beyond its limit. On MySQL it returns
-/// only ids, because MySQL materializes it.
+/// The inner query has no other condition, so no plan reads beyond its limit. MySQL materializes
+/// it, so there it returns only ids.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -273,7 +272,6 @@ pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> S
         .statement()
 }
 
-/// The first id that [`search_published`] does not read.
 pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let mut sql = dialect.sql("SELECT i.id");
     push_ids(dialect, &mut sql, search);
@@ -284,7 +282,7 @@ pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Stateme
 }
 
 fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
-    // MariaDB 10.11 would scan the table with a statement re-prepared after new statistics.
+    // MariaDB 10.11 may scan the table if new statistics cause a re-prepare.
     let hint = match dialect.backend {
         DbBackend::MySql => dialect.by_index("outbox_messages_id"),
         _ => String::new(),
@@ -298,7 +296,7 @@ fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
     }
 }
 
-/// Needs no privilege on the table. `None`: this database has no log.
+/// `None`: this database has no log. Needs no privilege on the table.
 pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     (dialect.backend == DbBackend::Postgres).then(|| {
         let log = dialect.log.replace('\'', "''");
@@ -306,12 +304,10 @@ pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     })
 }
 
-/// Any of these statuses or, with a log, a logged row up to the relay's position, from one
-/// snapshot.
+/// Any of these statuses or, with a log, a logged row up to the relay's position.
 ///
-/// Transactions are compared by age. Over two billion transactions, a row counts as not passed. So
-/// do all rows if the log is off or belongs to another server, because transaction ids are local to
-/// a server.
+/// Transactions are compared by age. Over two billion transactions, or if the log is off or belongs
+/// to another server, no row counts as passed: transaction ids are local to a server.
 pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
     if !has_log {
         return format!("m.status {statuses}");

@@ -1,6 +1,5 @@
-//! Finds messages held without a pause, and pauses of unused aggregate types.
-//!
-//! Locks nothing. A pause that begins or ends meanwhile counts as standing.
+//! Finds messages held without a pause, and pauses of unused types. Locks nothing: a pause that
+//! begins or ends meanwhile counts as standing.
 
 use std::collections::BTreeSet;
 
@@ -19,19 +18,19 @@ const RECENT: i64 = 1_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// The pauses, as in [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses).
+    /// As in [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses).
     pub pauses: Vec<Pause>,
     /// Aggregate types with held messages but no pause. At most ten.
     pub without_pause: Vec<String>,
-    /// Types of standing pauses that have no aggregate, and no message among the last 1,000.
+    /// Paused types without an aggregate, or a message among the last 1,000.
     pub unknown_types: Vec<String>,
 }
 
 impl SqlStore {
     /// Finds messages held without a pause, and pauses of unused aggregate types.
     ///
-    /// Reads the pauses twice, with three index lookups per pause. Needs SELECT on pauses, blocks,
-    /// messages and aggregates. Cancel-safe.
+    /// Three index lookups per pause. Needs SELECT on pauses, blocks, messages and aggregates.
+    /// Cancel-safe.
     ///
     /// # Errors
     ///
@@ -44,8 +43,7 @@ impl SqlStore {
         .await
     }
 
-    /// Whether the type has an aggregate, or a message among the last 1,000, as for
-    /// [`Held::unknown_types`].
+    /// Whether the type has an aggregate, or a message among the last 1,000.
     ///
     /// Two index lookups. Needs SELECT on messages and aggregates. Cancel-safe.
     ///
@@ -97,7 +95,6 @@ fn types(pauses: &[Pause]) -> impl Iterator<Item = String> + '_ {
     pauses.iter().filter_map(|pause| pause.aggregate_type.clone())
 }
 
-/// One search per gap between known pause times.
 async fn search(
     db: &Session,
     known: &BTreeSet<String>,

@@ -1,6 +1,6 @@
 //! Begins, ends and finishes pauses.
 //!
-//! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]), and
+//! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]),
 //! finishing locks it exclusively. So no message is held after the removal. A crash while finishing
 //! leaves an ended pause; the next relay that renews its leases continues.
 
@@ -22,7 +22,7 @@ use crate::sql::Key;
 
 /// Per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Limits of one call. Relays wait at most 2 s, and a drain then fails.
+/// Limits per call. Relays wait at most 2 s, and a drain then fails.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -50,7 +50,6 @@ pub(super) async fn begin(
     operation: &Operation,
 ) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
-    // Lock order: the operation first.
     let is_new = record::insert(&tx, operation, None).await?;
     if is_new {
         tx.execute(sql::pause(&db.dialect, request)).await?;
@@ -77,11 +76,10 @@ pub(super) async fn end(
         record::finish(&tx, operation.id, 1).await?;
         tx.commit().await?;
     }
-    // Otherwise the drop rolls back.
     Ok(has_ended)
 }
 
-/// Locks the pauses until the transaction ends, so that they cannot be finished.
+/// Locks the pauses against finishing.
 pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, DbErr> {
     if types.is_empty() {
         return Ok(types);
@@ -141,10 +139,9 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// An operator may have resumed some, or a relay removed their blocks.
+/// An operator may have resumed some aggregates, or a relay removed their blocks.
 async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>) -> Result<(), DbErr> {
     keys.sort();
-    // In the lock order of settlements.
     let locked = block::lock(tx, &keys).await?;
     let held = Some(held_until(aggregate_type));
     keys.retain(|key| {

@@ -15,12 +15,12 @@ const HELD_FROM: i64 = 221_845_392_000_000_000;
 /// One second apart, because PostgreSQL's fractions are exact only to 32 microseconds there.
 const HELD_TIMES: i64 = 1 << 24;
 
-/// Exclusive bounds of all pause times.
+/// Exclusive.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
 /// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
-/// its own time, so an index search finds the messages of one pause. Two types may share a time, so
-/// queries also compare the type. Must not change: rows and other versions use the same values.
+/// a separate time for the index search. Types may share a time, so queries also compare the type.
+/// Must not change: rows and other versions use the same values.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -43,7 +43,6 @@ pub(crate) fn pauses(dialect: &Dialect) -> Statement {
 }
 
 pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
-    // A null duration yields a null end.
     let text = format!(
         "INSERT INTO {} (aggregate_type, reason, paused_by, paused_at, ends_at) VALUES (?, ?, ?, {}, {}) {}",
         dialect.pauses,
@@ -69,8 +68,7 @@ pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statem
     dialect.statement(&text, [dialect.key(aggregate_type.unwrap_or_default())])
 }
 
-/// Locks the pauses in share mode, in the order of the primary key. They cannot be finished
-/// meanwhile. On SQLite, the transaction is the only writer.
+/// Locks against finishing, in primary key order.
 pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type FROM {} WHERE (ends_at IS NULL OR ends_at > {}) AND aggregate_type IN ",
@@ -86,7 +84,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// Waits for settlements that hold messages for it.
+/// Waits for settlements that hold messages for this pause.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
@@ -124,7 +122,6 @@ pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// One index lookup per partition.
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.row_id FROM {} m", dialect.messages));
     push_unsequenced_waiting(dialect, &mut sql);
@@ -233,7 +230,6 @@ fn type_of(dialect: &Dialect, aggregate_type: &[u8]) -> Value {
 mod tests {
     use super::*;
 
-    /// Otherwise rows of earlier versions would stay held.
     #[test]
     fn the_times_of_pauses_stay() {
         let of = |name: &str| (held_until(name.as_bytes()) - HELD_FROM) / 1_000_000;
@@ -247,7 +243,6 @@ mod tests {
     fn each_time_of_a_pause_is_exact_as_a_fraction_and_in_the_year_9000() {
         for name in ["order", "account", "Order", "a", "b"] {
             let time = held_until(name.as_bytes());
-            // A fraction has 53 bits, and these times have 58.
             assert_eq!(time % 32, 0);
             let days = (time - HELD_FROM) / 86_400_000_000;
             assert!((0..365).contains(&days), "{days}");

@@ -39,8 +39,7 @@ pub(super) async fn preflight(
     untested: bool,
 ) -> Result<Vec<SetupProblem>, StoreError> {
     let version = text(db, version_query(db.dialect.backend)).await;
-    // First: behind a pooler that shares sessions, other statements may fail or affect other
-    // clients.
+    // First: a pooler that shares sessions can make other statements fail or affect other clients.
     let kept = check_sessions(pool, version.as_ref().err()).await;
     kept.map_err(|error| lasting(&error))?;
     let version = version.map_err(|error| unavailable(pool, error))?;
@@ -57,7 +56,7 @@ pub(super) async fn preflight(
     }
 }
 
-/// A missing driver, a refused login and failed TLS last until an operator acts.
+/// A missing driver, refused login or failed TLS lasts until an operator acts.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setting(text, "");
@@ -170,7 +169,7 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// A fork may number differently, so an unparsable version is accepted.
+/// Accepts an unparsable version: a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let server = match backend {
         DbBackend::Postgres => Server::Postgres,

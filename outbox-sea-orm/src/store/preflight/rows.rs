@@ -1,5 +1,4 @@
-//! Checks that row-level security hides no rows, and that every partition has a lease. Otherwise
-//! the outbox looks empty.
+//! Row-level security and missing leases would make the outbox look empty.
 
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
@@ -17,7 +16,7 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
     rows.check(&db.dialect)
 }
 
-/// Rejects harmless policies too: a later change would stop the relay silently.
+/// Also rejects harmless policies: a later change would stop the relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;

@@ -1,4 +1,4 @@
-//! Checks settings that can lose commits or change statements. Changes nothing.
+//! Settings that can lose commits or change statements.
 
 use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
@@ -18,7 +18,6 @@ pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
     server::unfit(backend, &row)
 }
 
-/// Decides whether a confirmed commit survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     SynchronousCommit,
@@ -47,13 +46,11 @@ impl Setting {
 
     async fn value(self, db: &Session) -> Result<String, DbErr> {
         let sql = match self {
-            // Sessions set it themselves.
             Self::SynchronousCommit => {
                 let is_off = db.shows_commits_early().await?;
                 return Ok(if is_off { "off" } else { "on" }.to_owned());
             }
             Self::FlushLogAtTrxCommit => "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR)",
-            // No effect without the binary log.
             Self::SyncBinlog => "SELECT CAST(IF(@@log_bin, @@sync_binlog, 1) AS CHAR)",
             Self::Synchronous => "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous",
         };

@@ -1,7 +1,5 @@
-//! Checks the version of the tables and the relay's privileges.
-//!
-//! Each check is a statement like the relay's that matches no row. Changes and locks nothing,
-//! except briefly the file on SQLite.
+//! Checks the tables' version and the relay's privileges, by statements like the relay's that match
+//! no row. Locks only the file on SQLite, briefly.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
@@ -15,8 +13,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// `place`: PostgreSQL's `ctid`. `written`: the column of the test update. `does`: privileges
-/// besides SELECT.
+/// `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`: privileges besides
+/// SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
@@ -35,7 +33,7 @@ const DELETE: &str = "DELETE";
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // For an unknown type, the driver runs a query with operators not bound to pg_catalog.
+        // An unknown type makes the driver run a query with unqualified operators.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
@@ -150,7 +148,6 @@ async fn check_table<'a>(
     Ok(())
 }
 
-/// Other errors count as an outage.
 enum Refused {
     Missing(DbErr),
     Denied(DbErr),
@@ -158,10 +155,8 @@ enum Refused {
     Otherwise(DbErr),
 }
 
-/// Table, column or index missing.
 const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
-/// Privilege missing.
 const DENIED: [&str; 2] = ["42501", "42000"];
 
 async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
@@ -175,8 +170,7 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
     }
 }
 
-/// A read-only server may be in a failover, so the relay waits. A file stays read-only until an
-/// operator acts.
+/// A read-only server may be in a failover, so the relay waits. A file needs an operator.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
@@ -231,7 +225,7 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     ))
 }
 
-/// On MySQL and SQLite, statements with hints fail if the index is missing.
+/// On MySQL and SQLite, statements with hints fail without the index.
 async fn check_indexes(db: &Session) -> Result<(), StoreError> {
     if db.dialect.backend == DbBackend::Postgres {
         return Ok(());

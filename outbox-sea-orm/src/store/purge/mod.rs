@@ -1,7 +1,5 @@
-//! Deletes old deduplication keys and old published messages.
-//!
-//! Invariant: only published rows are deleted. They stay published, so selecting and deleting need
-//! no common lock.
+//! Purges old deduplication keys and published messages. Published rows stay published, so
+//! selecting and deleting need no common lock.
 
 mod sql;
 
@@ -21,11 +19,9 @@ use crate::sql::micros;
 /// MariaDB turns a list of 1,000 or more into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
-/// Limit for the clock difference between a writer and the database. Beyond it, a later round
-/// deletes the rows.
+/// Maximum clock difference between a writer and the database. Beyond it, a later round deletes.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-/// The next call continues with keys.
 const BEFORE_ROWS: Uuid = Uuid::nil();
 
 pub(super) async fn purge(db: &Session, request: PurgeRequest) -> Result<Purged, DbErr> {
@@ -84,7 +80,7 @@ async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -
     })
 }
 
-/// For the isolation level: InnoDB's default would lock gaps of deleted rows.
+/// In a transaction for its isolation level: InnoDB's default locks gaps of deleted rows.
 async fn delete(db: &Session, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
     let deleted = tx.execute(sql::purge(&tx.dialect, ids)).await?.rows_affected();

@@ -129,7 +129,6 @@ fn trouble(row: &QueryResult) -> Result<Option<RelayTrouble>, DbErr> {
     let now: i64 = row.try_get("", "now_micros")?;
     let error: Option<String> = row.try_get("", "error")?;
     Ok(Some(RelayTrouble {
-        // A newer version may store an unknown class.
         class: TroubleClass::parse(&class)
             .unwrap_or(TroubleClass::Broker(outbox_core::FailureClass::Unclassified)),
         error: error.unwrap_or_default(),

@@ -7,7 +7,6 @@ const BYTES_MAX: usize = 128;
 /// A systemd unit may hide the first file.
 const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
 
-/// Read once: a relay announces itself every few seconds.
 pub(crate) fn of_process() -> Arc<str> {
     static NAME: OnceLock<Arc<str>> = OnceLock::new();
     NAME.get_or_init(|| of(host(), std::process::id()).into()).clone()
@@ -35,7 +34,7 @@ fn host() -> Option<String> {
     hosts.find(|host| !host.is_empty())
 }
 
-/// PostgreSQL rejects NUL and characters missing in its encoding. MySQL rejects long text.
+/// PostgreSQL rejects NUL and characters outside its encoding, MySQL long text.
 pub(crate) fn storable(name: &str) -> String {
     let is_printable = |character: &char| (' '..='~').contains(character);
     let name: String = name.chars().filter(is_printable).collect();

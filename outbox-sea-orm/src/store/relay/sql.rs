@@ -8,7 +8,6 @@ use uuid::Uuid;
 use crate::sql::{Dialect, micros};
 use crate::store::lease::sql::is_ahead;
 
-/// In the order of [`Announced::values`].
 const COLUMNS: [&str; 12] = [
     "fitness",
     "name",
@@ -32,10 +31,9 @@ pub(super) struct Announced<'a> {
     pub(super) announcement: &'a Announcement,
 }
 
-/// Both parts are printable.
+/// Separates two printable parts.
 pub(super) const INSTANCE: char = '\t';
 
-/// Valid in any encoding.
 fn printable(text: &str, chars_max: usize) -> String {
     let escaped = text.chars().flat_map(|character| {
         let is_printable = (' '..='~').contains(&character);
@@ -120,7 +118,6 @@ pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement
     sql.statement()
 }
 
-/// The table is small.
 pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "DELETE FROM {} WHERE NOT ({}) AND owner <> ?",

@@ -1,6 +1,4 @@
-//! Reads the rows of messages.
-//!
-//! Invariant: a damaged row is returned with the reason, and does not fail its batch.
+//! Reads message rows. A damaged row is returned with the reason, and does not fail its batch.
 
 pub(super) mod sql;
 
@@ -66,7 +64,6 @@ impl Session {
     }
 }
 
-/// For tests.
 #[cfg(feature = "testing")]
 pub(crate) async fn recorded(
     db: &DatabaseConnection,
@@ -160,7 +157,7 @@ fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }
 
-/// A damaged counter counts as exhausted, so a failing message is not retried forever.
+/// A damaged counter counts as exhausted, so that its message is not retried forever.
 fn counter(row: &QueryResult, column: Column) -> u32 {
     int(row, column).unwrap_or(u32::MAX)
 }
@@ -258,7 +255,6 @@ pub(super) fn read_aggregate(row: &QueryResult) -> Result<Aggregate, DbErr> {
     ))
 }
 
-/// Zero if `later` precedes `earlier`.
 pub(super) fn since(earlier: i64, later: i64) -> Duration {
     Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
 }

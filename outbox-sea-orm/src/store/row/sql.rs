@@ -9,7 +9,6 @@ use sea_orm::Statement;
 
 use crate::sql::Dialect;
 
-/// 255 characters.
 const NAME_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
 macro_rules! columns {
@@ -63,7 +62,7 @@ fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
 }
 
 /// PostgreSQL must convert JSON to measure it, so a small stored size counts as 0. 1 MiB in 4,000
-/// bytes would need a compression ratio over 255, which the server does not reach.
+/// bytes would need an impossible compression ratio of over 255.
 fn headers_octets(dialect: &Dialect) -> String {
     let octets = octets(dialect, &headers_text(dialect));
     match dialect.backend {
@@ -74,8 +73,8 @@ fn headers_octets(dialect: &Dialect) -> String {
     }
 }
 
-/// Truncates names longer than any recorded name. MySQL and SQLite limit their columns. On
-/// PostgreSQL a constraint would slow down writers.
+/// Truncates overlong names. Only PostgreSQL's columns have no limit, because a constraint would
+/// slow down writers.
 fn bounded_name(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Postgres => format!(
@@ -93,8 +92,7 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters and stops at
-/// NUL.
+/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters, up to NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -141,7 +139,6 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     columns.join(", ")
 }
 
-/// For tests.
 #[cfg(feature = "testing")]
 pub(crate) fn recorded(dialect: &Dialect) -> Statement {
     let columns = columns(dialect, &payload(dialect));

@@ -1,7 +1,7 @@
-//! Tests how much each statement reads, with stale and fresh statistics.
+//! Bounds the rows that each statement reads, with stale and fresh statistics.
 //!
-//! PostgreSQL counts rows, MariaDB index entries. On SQLite, the plan must name an index and must
-//! not sort.
+//! PostgreSQL counts rows, MariaDB index entries. On SQLite, the plan must name an index and not
+//! sort.
 
 mod plans;
 mod share;
@@ -66,7 +66,6 @@ fn case(name: &'static str, statement: Statement, most: i64) -> Case {
     }
 }
 
-/// One connection, because counters are per session.
 struct World {
     layout: Layout,
     db: DatabaseConnection,
@@ -118,7 +117,6 @@ impl World {
     async fn analyze(&self) {
         let Dialect { messages, blocks, .. } = &*self.dialect;
         match self.layout {
-            // VACUUM cannot run in a transaction.
             Layout::Postgres => {
                 for table in [messages, blocks] {
                     self.run(&format!("VACUUM ANALYZE {table}")).await;
@@ -198,7 +196,7 @@ impl World {
         }
     }
 
-    /// The larger result of the custom and the generic plan. Rolls back.
+    /// The larger result of the custom and generic plan.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();

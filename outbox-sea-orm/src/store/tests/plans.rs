@@ -258,7 +258,6 @@ async fn end_of_a_pause(layout: Layout) {
         ),
     ];
     if layout != Layout::Sqlite {
-        // SQLite locks nothing, and sorts.
         cases.push(case("lock", block::sql::lock(dialect, &keys), 10 * STEP));
     }
     world.check(&cases).await;

@@ -1,4 +1,4 @@
-//! A relay that shares the partitions reads no rows or blocks of other partitions.
+//! A fetch for some partitions reads no rows or blocks of other partitions.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -7,7 +7,6 @@ use crate::store::fetch::partition;
 use crate::store::fetch::sql::Scope;
 use crate::store::session::{self, Isolation};
 
-/// Own partitions; pending rows in own and in foreign ones.
 const HALF: std::ops::Range<i64> = 0..32;
 const OWN: i64 = 50;
 const FOREIGN: i64 = 100_000;
@@ -75,7 +74,6 @@ async fn fetch_of_half(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// The limit of a lookup grows with the skipped rows.
 async fn many_rows_in_flight(layout: Layout) {
     const ROWS: i64 = 1_000;
     const CROWDED: i64 = 12;
