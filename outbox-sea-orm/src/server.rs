@@ -37,7 +37,7 @@ const MYSQL: [(&str, &str, &str); 5] = [
     (
         "autocommit",
         "1",
-        "statements outside of transactions would not be committed",
+        "statements outside transactions would not be committed",
     ),
     (
         "completion_type",
@@ -47,7 +47,7 @@ const MYSQL: [(&str, &str, &str); 5] = [
     (
         "sql_select_limit",
         "18446744073709551615",
-        "queries would return a part of their rows",
+        "queries would return only part of their rows",
     ),
     ("sql_safe_updates", "0", "updates would be refused"),
     ("unique_checks", "1", "inserts would lock whole tables"),
@@ -124,7 +124,7 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
             name: "sql_mode",
             value,
             needed: "a list without ORACLE, EMPTY_STRING_IS_NULL and SIMULTANEOUS_ASSIGNMENT",
-            effect: "statements would have another meaning",
+            effect: "statements would change their meaning",
         });
     }
     Ok(found)

@@ -3,10 +3,7 @@
 //! Names in use are process-wide, so each test starts this program again. The database has both
 //! sets of tables from plain SQL, which marks no names as used.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says with it what it does not expect to fail"
-)]
+#![expect(clippy::unwrap_used, reason = "an unexpected failure must fail the test")]
 
 use std::process::Command;
 

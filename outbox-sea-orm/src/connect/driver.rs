@@ -48,8 +48,7 @@ async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), 
         match pooler::greeting_to_tls(options).await? {
             Greeting::Ready if attempts < ATTEMPTS => {}
             Greeting::Ready | Greeting::Error => {
-                let text =
-                    "the server answers with an error before a login: it starts, stops or lacks memory";
+                let text = "the server answered with an error before the login; it may be starting, stopping or out of memory";
                 return Err(std::io::Error::new(std::io::ErrorKind::ConnectionRefused, text).into());
             }
             Greeting::Foreign => break error,

@@ -30,7 +30,7 @@ impl fmt::Debug for InMemory {
 }
 
 #[doc(hidden)]
-pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
+pub const CAN_BE_LOST: &str = "the in-memory database is lost when its pool closes the last connection; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
 /// Checks whether the pool can lose its database. Keeps a shared one by an extra connection.

@@ -86,7 +86,7 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
         if said != reason {
             tracing::warn!(
                 reason,
-                "waiting for the database; start it, or correct its address"
+                "waiting for the database; start the database or correct its address"
             );
             said = reason;
         }
@@ -157,13 +157,13 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
 pub enum ConnectError {
     /// The address is malformed, or the driver's feature is disabled.
     #[error(
-        "the address of the database is malformed, or the feature of its database is not enabled; use \
-         `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and the feature `postgres`, `mysql` or `sqlite`"
+        "the address of the database is malformed, or its driver is not enabled; use \
+         `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and enable the feature `postgres`, `mysql` or `sqlite`"
     )]
     Address,
     /// The driver does not support a parameter.
     #[error(
-        "the address of the database has an unknown parameter `{parameter}`; correct its name or remove it"
+        "the address of the database has an unknown parameter `{parameter}`; correct or remove the parameter"
     )]
     Parameter {
         /// Its name, at most 64 characters.
@@ -171,7 +171,7 @@ pub enum ConnectError {
     },
     /// The SQLite file cannot be opened.
     #[error(
-        "the SQLite file `{file}` cannot be opened; create it, add `?mode=rwc` to its address, or correct its path and rights"
+        "the SQLite file `{file}` cannot be opened; create the file, add `?mode=rwc` to its address, or correct its path and permissions"
     )]
     File {
         /// Path.
@@ -181,8 +181,8 @@ pub enum ConnectError {
     },
     /// A pooler shares sessions, or rejects startup parameters.
     #[error(
-        "{server} is reached through a pooler that relays, consumers and migrations cannot use; name PostgreSQL itself in the address, or let the pooler \
-         keep sessions (PgBouncer: `pool_mode = session`)"
+        "{server} is behind a pooler that relays, consumers and migrations cannot use; connect to PostgreSQL directly, or use session pooling \
+         (PgBouncer: `pool_mode = session`)"
     )]
     Pooler {
         /// The server.
@@ -192,7 +192,7 @@ pub enum ConnectError {
     },
     /// The server rejects user, password or database.
     #[error(
-        "{server} refuses the login; correct user, password and database name in its address, or let the server admit them"
+        "{server} refuses the login; correct user, password and database name in the address, or allow this login on the server"
     )]
     Refused {
         /// The server.
@@ -202,8 +202,8 @@ pub enum ConnectError {
     },
     /// Untrusted certificate, wrong name, missing certificate or key file, or no TLS on the server.
     #[error(
-        "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
-         names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
+        "no TLS connection to {server}; check that the server supports TLS, and that its certificate is for this host name and from a public authority or \
+         an authority in the address (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`)"
     )]
     Tls {
         /// The server.
@@ -212,7 +212,7 @@ pub enum ConnectError {
         source: DbErr,
     },
     /// The server does not answer, or accepts no connections now.
-    #[error("{server} is out of reach")]
+    #[error("{server} is unreachable")]
     OutOfReach {
         /// The server.
         server: String,

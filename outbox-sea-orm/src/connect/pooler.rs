@@ -12,10 +12,10 @@ const LOOKS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Pooler {
     /// `pool_mode` is `transaction` or `statement`.
-    #[error("a setting of one connection was seen on another one, or was lost: sessions are shared")]
+    #[error("a setting of one connection was lost, or appeared on another connection: sessions are shared")]
     SharesSessions,
     #[error(
-        "it admits a connection without parameters, and refuses the parameters of the driver or of `options`"
+        "the pooler accepts a connection without parameters, but rejects the parameters of the driver or of `options`"
     )]
     RefusesParameters,
 }

@@ -31,7 +31,7 @@ pub enum RecordError {
     /// configurations, stores or migrations.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
-         `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`), or, if the default tables are meant, call \
+         `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`); to use the default tables, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {
@@ -47,11 +47,11 @@ pub enum RecordError {
     },
     /// The database rolled back the whole transaction after an error, or an earlier save or record
     /// was cancelled. Nothing was written. Roll back, and repeat the whole transaction.
-    #[error("the transaction no longer exists; roll back and repeat it from its beginning")]
+    #[error("the transaction no longer exists; roll back and repeat the whole transaction")]
     TransactionLost(#[source] DbErr),
     /// The message exceeds `max_allowed_packet`. Nothing was sent. Do not retry.
     #[error(
-        "payload and headers of event `{event_type}` have {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere \
+        "payload and headers of event `{event_type}` have {size_bytes} bytes, above the database limit of {limit_bytes}; store the data elsewhere \
          and send a reference, or raise `max_allowed_packet` of the server"
     )]
     TooLarge {
@@ -79,7 +79,7 @@ fn whether_to_repeat(error: &DbErr) -> &'static str {
     if is_conflict(error) {
         ", because of a concurrent transaction; repeat the whole transaction"
     } else if is_out_of_reach(error) {
-        ", because the database is out of reach or the pool had no connection to give; repeat it when the database answers"
+        ", because the database is unreachable or the pool is exhausted; retry when the database is available"
     } else {
         ""
     }
@@ -124,7 +124,7 @@ pub enum SaveError {
     /// The row exceeds `max_allowed_packet`. Nothing was sent, and an open transaction is
     /// unchanged. Do not retry.
     #[error(
-        "the row of `{table}` has {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere and keep a reference, or \
+        "the row of `{table}` has {size_bytes} bytes, above the database limit of {limit_bytes}; store the data elsewhere and keep a reference, or \
          raise `max_allowed_packet` of the server"
     )]
     RowTooLarge {
@@ -137,8 +137,8 @@ pub enum SaveError {
     },
     /// No row to update. `save` updates whenever the primary key is set.
     #[error(
-        "no row of `{table}` has the given primary key; for a new row whose key the client assigns (a UUID, say) use \
-         `insert_with_events`, because `save` updates as soon as the key is set"
+        "no row of `{table}` has the given primary key; for a new row with a client-assigned key (such as a UUID) use \
+         `insert_with_events`, because `save` updates whenever the key is set"
     )]
     RowMissing {
         /// Table.
@@ -151,19 +151,19 @@ pub enum SaveError {
         table: String,
     },
     /// The affected rows are unknown, so no events can be built. Nothing was stored.
-    #[error("events of this save cannot be made: {why}")]
+    #[error("events of this save cannot be built: {why}")]
     Unsupported {
         /// Reason, and alternative.
         why: &'static str,
     },
     /// The database rolled back the whole joined transaction (deadlock on MySQL, lost connection).
     /// Drop it, and repeat all of it. It cannot be committed; on servers, its connection is closed.
-    #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
+    #[error("the database rolled back the whole transaction; drop and repeat the whole transaction")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored, or nothing. Read the model
     /// back. With a deduplication key, save again: [`RecordError::DuplicateKey`] proves that all is
     /// stored.
-    #[error("outcome of the commit is unknown")]
+    #[error("outcome of the commit is unknown; read the model back before repeating the save")]
     CommitUnknown(#[source] DbErr),
 }
 

@@ -32,7 +32,7 @@ pub(super) fn is_deadlock(error: &DbErr) -> bool {
 
 pub(super) fn no_driver(backend: DbBackend) -> DbErr {
     DbErr::Conn(sea_orm::RuntimeErr::Internal(format!(
-        "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and give it a connection pool"
+        "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and use a connection pool"
     )))
 }
 

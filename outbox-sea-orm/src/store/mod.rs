@@ -189,7 +189,7 @@ impl SqlStore {
                 StoreError::setup(
                     SetupKind::Tables,
                     format!(
-                        "table {} is missing, and without it no change is made ({})",
+                        "table {} is missing, so no change was made ({})",
                         self.dialect.operations,
                         outbox_core::describe(&error)
                     ),
@@ -272,7 +272,7 @@ impl OutboxStore for SqlStore {
     }
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        run!(self, "leases could not be given back" => |db| lease::leave(&db, owner))
+        run!(self, "all leases of the relay could not be released" => |db| lease::leave(&db, owner))
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {

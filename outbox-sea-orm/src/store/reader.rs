@@ -30,7 +30,7 @@ impl OutboxReader for SqlStore {
 
     async fn search_published(&self, search: &PublishedSearch) -> Result<PublishedFound, StoreError> {
         let search = search.clone();
-        run!(self, "published messages could not be looked through" =>
+        run!(self, "published messages could not be searched" =>
             |db| message::search_published(&db, &search))
     }
 

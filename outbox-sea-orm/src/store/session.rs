@@ -274,7 +274,7 @@ impl Session {
     fn failed(&self, error: sqlx::Error) -> DbErr {
         let error = DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)));
         if refuses_to_write(&error) {
-            tracing::warn!(%error, "the database server does not write (a former primary?); the connection is closed");
+            tracing::warn!(%error, "the database server is read-only, possibly a former primary; the connection is closed");
             self.close();
         }
         if is_transaction_in_progress(&error) || has_code(&error, &["25001", "25P02"]) {
@@ -383,7 +383,7 @@ impl Drop for Session {
                 (false, owes_end) => owes_end.then_some(END_OPEN),
             };
             if *self.is_abandoned.get_mut() {
-                tracing::warn!("a database connection did not answer in time and is closed");
+                tracing::warn!("a database connection timed out and is closed");
                 // Sends no message, which could block. The pool may open another connection.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
@@ -409,10 +409,10 @@ where
         }
     };
     if timeout(RETURN_TIMEOUT, ended).await.is_err() {
-        tracing::warn!("a database connection did not answer in time and is closed");
+        tracing::warn!("a database connection timed out and is closed");
         drop(live.detach());
     } else if timeout(RETURN_TIMEOUT, live.return_to_pool()).await.is_err() {
-        tracing::warn!("a database connection did not answer in time and is closed");
+        tracing::warn!("a database connection timed out and is closed");
     }
 }
 

@@ -183,7 +183,7 @@ async fn a_relay_that_starts_before_its_database_publishes_when_it_comes() {
             async move { relay.run(shutdown).await }
         });
         soon(async {
-            while !health.now().to_string().contains("out of reach") {
+            while !health.now().to_string().contains("unreachable") {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
@@ -258,7 +258,7 @@ async fn a_writer_in_an_outage_reads_of_an_outage() {
         let error = away.execute_unprepared("SELECT 1").await.unwrap_err();
         let text = SaveError::Database(error).to_string();
         assert!(
-            text.contains("out of reach") && !text.contains("migration"),
+            text.contains("unreachable") && !text.contains("migration"),
             "{text}"
         );
     }

@@ -1,6 +1,6 @@
 //! Recording: sequences are gapless and in commit order; large batches.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

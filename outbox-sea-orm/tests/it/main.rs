@@ -1,9 +1,6 @@
 //! Tests of the public API.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says with it what it does not expect to fail"
-)]
+#![expect(clippy::unwrap_used, reason = "an unexpected failure must fail the test")]
 
 mod proxy;
 mod shop;

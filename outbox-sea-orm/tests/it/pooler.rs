@@ -81,7 +81,7 @@ async fn shared_sessions_are_refused_at_the_start() {
     assert!(matches!(error, ConnectError::Pooler { .. }), "{error:?}");
     let text = refusal_of_relay(bouncer.store(&test).await).await;
     assert!(
-        text.contains("through a pooler") && text.contains("sessions are shared"),
+        text.contains("behind a pooler") && text.contains("sessions are shared"),
         "{text}"
     );
 }
@@ -105,7 +105,7 @@ async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     assert!(!failures.is_empty());
     for failure in failures {
         let text = failure.to_string();
-        assert!(text.contains("through a pooler"), "{text}");
+        assert!(text.contains("behind a pooler"), "{text}");
     }
 }
 
@@ -148,7 +148,7 @@ async fn a_pooler_that_refuses_parameters_is_named() {
     };
     let text = refusal_of_relay(bouncer.store(&test).await).await;
     assert!(
-        text.contains("through a pooler") && text.contains("refuses the parameters"),
+        text.contains("behind a pooler") && text.contains("rejects the parameters"),
         "{text}"
     );
     let separator = if bouncer.url.contains('?') { '&' } else { '?' };

@@ -1,6 +1,6 @@
 //! The guarantees of `SqlStore`: the common suite, and database-specific faults.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

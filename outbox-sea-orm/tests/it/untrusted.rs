@@ -149,7 +149,7 @@ async fn a_certificate_that_is_trusted_is_no_failure_of_tls() {
         let error = outbox_core::OutboxStore::backlog(&store).await.unwrap_err();
         let text = describe(&error);
         assert!(
-            text.contains("out of reach") && !text.contains("no TLS connection"),
+            text.contains("unreachable") && !text.contains("no TLS connection"),
             "{text}"
         );
     }

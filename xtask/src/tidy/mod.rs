@@ -272,7 +272,7 @@ mod tests {
         let path = "outbox-admin/src/words.rs";
         check(
             path,
-            &code("contains(\"let their owner run\")"),
+            &code("contains(\"as table owner\")"),
             Some("words.rs:2: matches"),
         );
         check(path, &code("starts_with(\"inbox_\")"), None);

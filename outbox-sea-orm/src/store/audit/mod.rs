@@ -28,7 +28,7 @@ const IDS_MAX: usize = 256;
 impl OutboxAudit for SqlStore {
     async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
         let operation = operation.clone();
-        let context = "the operation could not be advanced; it can go on where it stands";
+        let context = "the operation could not be advanced; repeat the call to continue from its position";
         self.operate(context, move |db| async move {
             advance(&db, operation, u64::from(at_most.get())).await
         })
@@ -86,7 +86,7 @@ impl OutboxAudit for SqlStore {
 
     async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
         let operation = operation.clone();
-        let context = "the operation could not be written down";
+        let context = "the operation could not be recorded";
         self.operate(context, move |db| async move {
             insert(&db, &operation, None).await?;
             Ok(())
@@ -95,7 +95,7 @@ impl OutboxAudit for SqlStore {
     }
 
     async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
-        let context = "the end of the operation could not be written down";
+        let context = "the end of the operation could not be recorded";
         self.operate(context, move |db| async move {
             Ok(record::finish(&db, id, changed).await?)
         })
@@ -159,7 +159,7 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
 async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
     if !operation.kind.takes_messages() {
         let id = operation.id;
-        let seen = format!("operation {id} is no retry, skip or replay");
+        let seen = format!("operation {id} is not a retry, skip or replay");
         return Err(Failed::Setup(SetupProblem::new(SetupKind::Operation, seen, "")));
     }
     let mut operation = find(db, operation.id).await?.unwrap_or(operation);

@@ -51,11 +51,11 @@ impl LeaseRows {
         Err(StoreError::setup(
             SetupKind::Leases,
             format!(
-                "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
-                 without its rows",
+                "table {} has rows for {} of {PARTITIONS} partitions, so messages of the other partitions are not published; the table was emptied, \
+                 or restored without its rows",
                 dialect.leases, self.present
             ),
-            "run `outbox migrate` (`outbox::migrate`), which inserts them",
+            "run `outbox migrate` (`outbox::migrate`) to insert the missing rows",
         ))
     }
 }

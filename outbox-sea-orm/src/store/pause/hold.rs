@@ -37,7 +37,7 @@ impl SqlStore {
     /// [`StoreError::Database`] if the database fails.
     pub async fn held(&self) -> Result<Held, StoreError> {
         self.run(
-            "what is held could not be read",
+            "held messages could not be read",
             |db| async move { read(&db).await },
         )
         .await
@@ -52,7 +52,7 @@ impl SqlStore {
     /// [`StoreError::Database`] if the database fails.
     pub async fn knows_type(&self, aggregate_type: &str) -> Result<bool, StoreError> {
         let aggregate_type = aggregate_type.to_owned();
-        let context = "whether there is an aggregate of this type could not be read";
+        let context = "the aggregate type could not be looked up";
         self.run(
             context,
             move |db| async move { is_known(&db, &aggregate_type).await },

@@ -109,8 +109,8 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
         warnings.push(SetupProblem::new(
             SetupKind::LeftToLog,
-            "new messages are the log's, and a polling relay publishes only what a log relay leaves to the table",
-            "let a log relay run (`LogRelay`, `log.read = true`), or take the log down (`outbox relay log drop`)",
+            "new messages are published from the log; a polling relay publishes only messages that a log relay left in the table",
+            "run a log relay (`LogRelay`, `log.read = true`), or drop the log (`outbox relay log drop`)",
         ));
     }
     Ok(warnings)
@@ -129,8 +129,8 @@ async fn mysql(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let galera = text(db, "SELECT CAST(@@wsrep_on AS CHAR)").await;
     if galera.is_ok_and(|on| on == "1") {
         warnings.push(warning(
-            "this is a Galera cluster, and the keys of several nodes are not in the order of commits",
-            "let all writers and relays use one node",
+            "this is a Galera cluster: row ids of several nodes are not in commit order",
+            "connect all writers and relays to one node",
         ));
     }
     Ok(warnings)
@@ -142,7 +142,7 @@ async fn sqlite(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
         "memory" => Vec::new(),
         "wal" => settings::durability(db).await?,
         _ => vec![warning(
-            format!("journal_mode is {mode}, with which readers and the writer block each other"),
+            format!("journal_mode is {mode}, so readers and the writer block each other"),
             "run `PRAGMA journal_mode = WAL` once",
         )],
     })
@@ -153,7 +153,7 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
         Some(engine) if !is_allowed => Err(StoreError::setup(
             SetupKind::Version,
             format!(
-                "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the outbox relies on"
+                "the server is {engine} ({version}), an untested engine that may lack locks or isolation that the outbox needs"
             ),
             "use PostgreSQL, MySQL, MariaDB or SQLite, or allow it with `SqlStore::allow_untested_engine` (program: `allow_untested_engine = true`)",
         )),

@@ -27,13 +27,13 @@ async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let user = user.map_err(failed(CONTEXT))?;
     let tables: Vec<String> = hiding.split(", ").map(str::to_owned).collect();
     let repair = format!(
-        "let a superuser run: ALTER ROLE {user} BYPASSRLS; or the owner: ALTER TABLE {} DISABLE ROW LEVEL SECURITY;",
+        "as superuser, run: ALTER ROLE {user} BYPASSRLS; or as table owner: ALTER TABLE {} DISABLE ROW LEVEL SECURITY;",
         tables[0]
     );
     Err(StoreError::setup(
         SetupKind::RowSecurity(tables),
         format!(
-            "row-level security hides rows of {hiding} from the relay's user, so their messages would never be published"
+            "row-level security hides rows of {hiding} from the relay's user, so the hidden messages would never be published"
         ),
         repair,
     ))

@@ -175,11 +175,11 @@ fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
             SetupKind::Setting,
-            format!("the database can only be read ({error})"),
-            "open the file for writing, as a user who may write to it and to its folder",
+            format!("the database file is read-only ({error})"),
+            "open the file for writing, as a user with write permission on the file and its folder",
         ),
         _ => failed(
-            "the database only reads, as a replica does; unless a failover is under way, connect the relay to the primary, as a user whose transactions may write",
+            "the database is read-only, like a replica; unless a failover is in progress, connect the relay to the primary, as a user with read-write transactions",
         )(error),
     }
 }
@@ -221,7 +221,7 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     Ok(StoreError::setup(
         SetupKind::Rights,
         format!("the relay's user lacks rights on the tables ({words})"),
-        format!("let their owner run: {};", grants.join("; ")),
+        format!("as table owner, run: {};", grants.join("; ")),
     ))
 }
 

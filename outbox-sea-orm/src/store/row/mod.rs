@@ -56,7 +56,7 @@ impl Session {
 
     pub(super) async fn only(&self, statement: Statement) -> Result<QueryResult, DbErr> {
         let row = self.one(statement).await?;
-        row.ok_or_else(|| DbErr::RecordNotFound("the row of a query that always has one".to_owned()))
+        row.ok_or_else(|| DbErr::RecordNotFound("the only row of a query".to_owned()))
     }
 
     pub(super) async fn now_micros(&self) -> Result<i64, DbErr> {

@@ -33,7 +33,7 @@ impl State {
         at_most: NonZeroU32,
     ) -> Result<Operation, StoreError> {
         if !operation.kind.takes_messages() {
-            let refused = format!("operation {} is no retry, skip or replay", operation.id);
+            let refused = format!("operation {} is not a retry, skip or replay", operation.id);
             return Err(StoreError::setup(SetupKind::Operation, refused, ""));
         }
         let written = self.operations.get(&operation.id);

@@ -94,7 +94,7 @@ async fn a_pooler_is_named_by_commands() {
     let mut pooler = Server::pgbouncer(program.as_ref(), port.unwrap().parse().unwrap(), settings).unwrap();
     pooler.start().await.unwrap();
     for (words, said) in [
-        (&["doctor"][..], "through a pooler"),
+        (&["doctor"][..], "behind a pooler"),
         (&["status"], "unsupported startup parameter"),
         // Its sessions have no parameters.
         (&["migrate"], "missing"),
