@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_survives_its_caller() {
+    async fn work_continues_after_its_caller_is_dropped() {
         let (start, started) = tokio::sync::oneshot::channel::<()>();
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
         let waiting = detached(async move {

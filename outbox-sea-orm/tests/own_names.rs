@@ -38,22 +38,19 @@ struct OrderPlaced {
 }
 
 #[test]
-fn a_store_with_names_of_its_own_closes_the_default_tables() {
-    in_a_process_of_its_own(
-        "a_store_with_names_of_its_own_closes_the_default_tables",
-        async |db| {
-            let store = SqlStore::new(db.clone()).with_names(&own()).unwrap();
-            check_refused(&db).await;
-            store.backlog().await.unwrap();
-            check_refused(&db).await;
-        },
-    );
+fn store_with_other_names_closes_the_default_tables() {
+    in_a_separate_process("store_with_other_names_closes_the_default_tables", async |db| {
+        let store = SqlStore::new(db.clone()).with_names(&own()).unwrap();
+        check_refused(&db).await;
+        store.backlog().await.unwrap();
+        check_refused(&db).await;
+    });
 }
 
 #[test]
-fn a_configuration_with_names_of_its_own_closes_the_default_tables() {
-    in_a_process_of_its_own(
-        "a_configuration_with_names_of_its_own_closes_the_default_tables",
+fn configuration_with_other_names_closes_the_default_tables() {
+    in_a_separate_process(
+        "configuration_with_other_names_closes_the_default_tables",
         async |db| {
             let mut config = OutboxConfig::default();
             config.names = own();
@@ -71,9 +68,9 @@ fn a_configuration_with_names_of_its_own_closes_the_default_tables() {
 }
 
 #[test]
-fn a_migration_with_names_of_its_own_closes_the_default_tables() {
-    in_a_process_of_its_own(
-        "a_migration_with_names_of_its_own_closes_the_default_tables",
+fn migration_with_other_names_closes_the_default_tables() {
+    in_a_separate_process(
+        "migration_with_other_names_closes_the_default_tables",
         async |db| {
             migration::migrate_with(&db, &own()).await.unwrap();
             check_refused(&db).await;
@@ -82,16 +79,13 @@ fn a_migration_with_names_of_its_own_closes_the_default_tables() {
 }
 
 #[test]
-fn default_names_that_were_chosen_stay_open_beside_others() {
-    in_a_process_of_its_own(
-        "default_names_that_were_chosen_stay_open_beside_others",
-        async |db| {
-            let _ = OutboxConfig::default().with_names(own());
-            check_refused(&db).await;
-            let _ = OutboxConfig::default().with_names(TableNames::new());
-            check_taken(&db).await;
-        },
-    );
+fn chosen_default_names_stay_open() {
+    in_a_separate_process("chosen_default_names_stay_open", async |db| {
+        let _ = OutboxConfig::default().with_names(own());
+        check_refused(&db).await;
+        let _ = OutboxConfig::default().with_names(TableNames::new());
+        check_taken(&db).await;
+    });
 }
 
 fn own() -> TableNames {
@@ -158,7 +152,7 @@ async fn count(db: &DatabaseConnection, table: &str) -> i64 {
 
 const ALONE: &str = "OUTBOX_OWN_NAMES_ALONE";
 
-fn in_a_process_of_its_own(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {
+fn in_a_separate_process(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {
     if std::env::var_os(ALONE).is_none() {
         let output = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])

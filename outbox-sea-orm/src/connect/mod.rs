@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_login_is_told_apart_from_an_outage() {
+    fn refused_login_is_not_an_outage() {
         for code in ["28P01", "28000", "3D000"] {
             assert_eq!(why_of_sqlstate(code), Some(Why::Login), "{code}");
         }

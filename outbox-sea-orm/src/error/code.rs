@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_refusal_says_that_nothing_is_stored() {
+    fn only_listed_codes_refuse_a_commit() {
         for code in [
             "40001", "40P01", "23503", "23514", "23P01", "P0001", "57014", "25P02",
         ] {

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_sorted_by_what_can_be_done() {
+    fn codes_map_to_error_kinds() {
         use ErrorKind::{Conflict, Misconfigured, Refused, Unavailable};
         for (code, text, expected) in [
             ("40001", "could not serialize access", Conflict),

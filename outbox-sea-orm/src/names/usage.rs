@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_names_are_refused_only_while_others_alone_are_in_use() {
+    fn default_names_are_refused_if_all_used_names_differ() {
         let other = |prefix| TableNames::new().with_prefix(prefix).unwrap();
         let in_use = InUse::new();
         assert_eq!(in_use.other_than_default(), None);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_public_is_not_told_from_the_default() {
+    fn schema_public_counts_as_default() {
         let public = TableNames::new().with_schema("public").unwrap();
         let in_use = InUse::new();
         in_use.note(&public);

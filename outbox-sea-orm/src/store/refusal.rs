@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_time_does_not_repair_is_a_refusal() {
+    fn only_permanent_errors_are_refusals() {
         for (code, text) in [
             ("23514", "violates check constraint"),
             ("22021", "invalid byte sequence"),

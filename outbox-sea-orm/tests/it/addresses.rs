@@ -10,7 +10,7 @@ use crate::support::{Backend, TestDb};
 
 /// A server out of memory, or stopping, answers SSLRequest with an error.
 #[tokio::test]
-async fn an_error_in_place_of_an_answer_about_tls_is_waited_for() {
+async fn connect_retries_after_an_error_to_the_tls_request() {
     let Some(test) = TestDb::open(Backend::Postgres, "error_about_tls").await else {
         return;
     };
@@ -39,7 +39,7 @@ async fn an_error_in_place_of_an_answer_about_tls_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_of_postgres_is_not_waited_for() {
+async fn connect_does_not_retry_a_foreign_protocol() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -56,7 +56,7 @@ async fn an_answer_that_is_not_of_postgres_is_not_waited_for() {
 
 /// sqlx keeps the brackets.
 #[tokio::test]
-async fn an_address_of_ipv6_works() {
+async fn ipv6_addresses_work() {
     for backend in SERVERS {
         let Some(test) = TestDb::open(backend, "ipv6").await else {
             continue;
@@ -89,7 +89,7 @@ async fn an_address_of_ipv6_works() {
 }
 
 #[tokio::test]
-async fn a_missing_file_of_sqlite_is_named() {
+async fn missing_sqlite_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("no_such.db");
     let error = connect(format!("sqlite://{}", file.display())).await.unwrap_err();

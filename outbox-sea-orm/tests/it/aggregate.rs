@@ -13,7 +13,7 @@ use crate::support::TestDb;
 
 on_every_backend!(
     raised_events_are_recorded_by_the_save,
-    events_that_need_the_generated_key_are_made_from_the_saved_model,
+    events_with_the_generated_key_use_the_saved_model,
 );
 
 fn reprice(order: &mut AggregateRoot<order::ActiveModel>, total_cents: i64) {
@@ -25,7 +25,7 @@ fn reprice(order: &mut AggregateRoot<order::ActiveModel>, total_cents: i64) {
     });
 }
 
-async fn events_that_need_the_generated_key_are_made_from_the_saved_model(db: TestDb) {
+async fn events_with_the_generated_key_use_the_saved_model(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let event = |order_id, total_cents| OrderPlaced {
@@ -133,7 +133,7 @@ fn raised() -> AggregateRoot<order::ActiveModel> {
 }
 
 #[test]
-fn raised_events_that_are_dropped_unsaved_are_reported_loudly() {
+fn dropped_unsaved_events_are_logged() {
     let log = logged(|| drop(raised()));
     assert!(
         log.contains("ERROR") && log.contains("order.placed of order/7"),
@@ -142,7 +142,7 @@ fn raised_events_that_are_dropped_unsaved_are_reported_loudly() {
 }
 
 #[test]
-fn events_that_are_discarded_on_purpose_are_not_reported() {
+fn discarded_events_are_not_logged() {
     let log = logged(|| drop(raised().discard_events()));
     assert_eq!(log, "");
 }

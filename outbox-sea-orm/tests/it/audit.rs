@@ -15,10 +15,10 @@ use crate::operators::is_busy;
 use crate::support::TestDb;
 
 crate::on_every_backend!(
-    a_replay_that_was_killed_goes_on_without_a_second_copy,
-    two_operators_retry_the_same_10_000,
+    killed_replay_continues_without_second_copies,
+    two_operators_retry_10_000_messages_once,
     an_operation_is_rolled_back_with_its_change,
-    without_its_table_no_change_is_made,
+    missing_operations_table_rejects_changes,
     an_operation_is_rolled_back_with_its_pause,
 );
 
@@ -55,7 +55,7 @@ async fn finished(store: &SqlStore, operation: &Operation) -> Operation {
     operation
 }
 
-async fn a_replay_that_was_killed_goes_on_without_a_second_copy(test: TestDb) {
+async fn killed_replay_continues_without_second_copies(test: TestDb) {
     with_status(&test, 5_000, 1).await;
     let replay = operation(
         OperationKind::Replay,
@@ -85,7 +85,7 @@ async fn a_replay_that_was_killed_goes_on_without_a_second_copy(test: TestDb) {
     assert_eq!(store.messages_of(replay.id).await.unwrap().named, 1_000);
 }
 
-async fn two_operators_retry_the_same_10_000(test: TestDb) {
+async fn two_operators_retry_10_000_messages_once(test: TestDb) {
     with_status(&test, 10_000, 2).await;
     let retry = |_| {
         let store = test.store();
@@ -158,7 +158,7 @@ async fn an_operation_is_rolled_back_with_its_change(test: TestDb) {
     assert!(store.operation(retry.id).await.unwrap().is_some());
 }
 
-async fn without_its_table_no_change_is_made(test: TestDb) {
+async fn missing_operations_table_rejects_changes(test: TestDb) {
     with_status(&test, 1, 2).await;
     let table = test.names.table(test.sql_backend(), "outbox_operations");
     test.execute(&format!("DROP TABLE {table}")).await;

@@ -64,7 +64,7 @@ async fn store(test: &TestDb, proxy: &Proxy) -> SqlStore {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fetch_ends_at_its_bytes_on_the_wire_too() {
+async fn fetch_limits_bytes_on_the_wire() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
         let Some((test, proxy)) = open(backend, 0).await else {
             continue;
@@ -100,7 +100,7 @@ async fn a_fetch_ends_at_its_bytes_on_the_wire_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fetch_of_waiting_messages_ends_at_its_bytes_on_the_wire_too() {
+async fn waiting_fetch_limits_bytes_on_the_wire() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
         let Some((test, proxy)) = open(backend, 3).await else {
             continue;

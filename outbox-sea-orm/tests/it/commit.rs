@@ -15,7 +15,7 @@ async fn save(shop: &Shop, outbox: &OutboxConnection) -> SaveError {
 }
 
 #[tokio::test]
-async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
+async fn commit_refused_by_postgresql_has_a_known_outcome() {
     let Some(test) = TestDb::open(Backend::Postgres, "refused_commits").await else {
         return;
     };
@@ -54,7 +54,7 @@ async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_commit_that_sqlite_refuses_is_not_an_unknown_outcome() {
+async fn commit_refused_by_sqlite_has_a_known_outcome() {
     let Some(test) = TestDb::open(Backend::Sqlite, "refused_commits").await else {
         return;
     };
@@ -100,7 +100,7 @@ pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
 
 /// Without the other nodes, a commit has an unknown outcome.
 #[tokio::test]
-async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
+async fn commit_refused_by_galera_has_a_known_outcome() {
     let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {
         return;
     };
@@ -165,17 +165,17 @@ async fn check_lost_answer(backend: Backend) {
 }
 
 #[tokio::test]
-async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_postgresql() {
+async fn dedup_key_finds_a_save_with_a_lost_answer_on_postgresql() {
     check_lost_answer(Backend::Postgres).await;
 }
 
 #[tokio::test]
-async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_mariadb() {
+async fn dedup_key_finds_a_save_with_a_lost_answer_on_mariadb() {
     check_lost_answer(Backend::MariaDb).await;
 }
 
 #[tokio::test]
-async fn a_save_stays_in_the_span_of_its_caller() {
+async fn save_runs_in_the_span_of_its_caller() {
     let Some(test) = TestDb::open(Backend::SqliteMemory, "span").await else {
         return;
     };
@@ -193,7 +193,7 @@ async fn a_save_stays_in_the_span_of_its_caller() {
 }
 
 #[tokio::test]
-async fn the_text_of_an_error_says_what_to_do() {
+async fn error_text_names_the_next_step() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::empty(backend, "text").await else {
             continue;

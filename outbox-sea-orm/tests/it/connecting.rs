@@ -64,7 +64,7 @@ async fn is_refused_at_the_start(url: &str, user: &str) {
 }
 
 #[tokio::test]
-async fn a_refused_login_is_reported_at_once_with_server_and_user_and_without_the_password() {
+async fn refused_login_is_reported_without_the_password() {
     for backend in SERVERS {
         if let Some(test) = TestDb::open(backend, "refused_login").await {
             is_refused_at_once(&as_stranger(test.url()), "stranger").await;
@@ -73,7 +73,7 @@ async fn a_refused_login_is_reported_at_once_with_server_and_user_and_without_th
 }
 
 #[tokio::test]
-async fn a_relay_whose_login_is_refused_does_not_start() {
+async fn refused_login_stops_the_relay_at_start() {
     for backend in SERVERS {
         if let Some(test) = TestDb::open(backend, "refused_relay").await {
             is_refused_at_the_start(&as_stranger(test.url()), "stranger").await;
@@ -106,7 +106,7 @@ async fn a_wrong_password_is_refused_like_an_unknown_user() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_named_with_the_reason() {
+async fn unreachable_database_is_named_with_the_reason() {
     for backend in SERVERS {
         let Some(test) = TestDb::open(backend, "away").await else {
             continue;
@@ -130,7 +130,7 @@ async fn a_database_that_is_away_is_named_with_the_reason() {
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_database_that_is_away_is_named_after_a_second() {
+async fn unreachable_database_is_named_after_a_second() {
     let folder = tempfile::tempdir().unwrap();
     // A socket without a listener refuses connections.
     drop(std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap());
@@ -161,7 +161,7 @@ async fn forward(port: u16, server: String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_that_starts_before_its_database_publishes_when_it_comes() {
+async fn relay_started_before_its_database_publishes_later() {
     for backend in SERVERS {
         let Some(test) = TestDb::open(backend, "starts_first").await else {
             continue;
@@ -242,7 +242,7 @@ async fn statements_are_not_logged_at_level_info() {
 
 /// In an outage, "run the migration" would mislead.
 #[tokio::test]
-async fn a_writer_in_an_outage_reads_of_an_outage() {
+async fn write_error_in_an_outage_names_the_outage() {
     for backend in SERVERS {
         let Some(test) = TestDb::open(backend, "writer_away").await else {
             continue;
@@ -308,7 +308,7 @@ async fn store_keeps_a_shared_database_in_memory() {
 }
 
 #[tokio::test]
-async fn connect_opens_a_pool_that_keeps_its_database_in_memory() {
+async fn connect_keeps_an_in_memory_database() {
     for address in ["sqlite::memory:", "sqlite://kept?mode=memory"] {
         let db = connect(in_memory(address)).await.unwrap();
         migration::migrate(&db).await.unwrap();

@@ -14,13 +14,13 @@ use uuid::Uuid;
 use crate::support::{TestDb, settlements};
 
 crate::on_every_backend!(
-    a_damaged_number_or_time_stops_its_own_aggregate_only,
+    damaged_number_or_time_stops_only_its_aggregate,
     a_damaged_counter_does_not_stop_its_message,
-    a_delay_that_never_ends_stops_its_own_aggregate_only,
+    endless_delay_stops_only_its_aggregate,
     reserved_headers_of_a_row_are_a_typed_fault,
     oversized_columns_are_a_typed_fault_and_are_not_loaded,
     names_of_rows_are_bounded,
-    messages_with_ids_of_any_version_are_found_by_time_and_purged,
+    messages_with_any_id_version_are_found_and_purged,
 );
 
 /// SQLite stores any type, MariaDB zero dates if configured.
@@ -63,7 +63,7 @@ async fn damage(test: &TestDb, column: &str, value: &str) {
     .await;
 }
 
-async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
+async fn damaged_number_or_time_stops_only_its_aggregate(test: TestDb) {
     let (_, leases) = test.lease_all().await;
     for (column, value) in damages(&test) {
         test.record([Probe::noted("broken", 1), Probe::noted("sound", 1)])
@@ -116,7 +116,7 @@ async fn a_damaged_counter_does_not_stop_its_message(test: TestDb) {
     assert_eq!((rows[0].attempts, rows[0].failures), (u32::MAX, u32::MAX));
 }
 
-async fn a_delay_that_never_ends_stops_its_own_aggregate_only(test: TestDb) {
+async fn endless_delay_stops_only_its_aggregate(test: TestDb) {
     let never = match test.sql_backend() {
         DbBackend::Postgres => "'infinity'",
         DbBackend::MySql => "'9999-12-31 23:59:59.999999'",
@@ -263,7 +263,7 @@ async fn names_of_rows_are_bounded(test: TestDb) {
     }
 }
 
-async fn messages_with_ids_of_any_version_are_found_by_time_and_purged(test: TestDb) {
+async fn messages_with_any_id_version_are_found_and_purged(test: TestDb) {
     let store = test.store();
     for n in 1..=20_u64 {
         test.record([Probe::noted(n.to_string(), 1)]).await.unwrap();

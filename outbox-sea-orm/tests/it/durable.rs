@@ -61,7 +61,7 @@ async fn commits_are_durable_before_they_are_fetched() {
 
 /// Two sessions cache 50 row ids each: their order is 2, 4, 6, 1, 3, 5.
 #[tokio::test]
-async fn cached_row_ids_of_two_sessions_invert_no_aggregate() {
+async fn cached_row_ids_keep_the_order_of_each_aggregate() {
     let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {
         return;
     };

@@ -59,7 +59,7 @@ async fn connect_to(replica: &Arc<Replica>, test: &TestDb) -> DatabaseConnection
 }
 
 #[tokio::test]
-async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
+async fn relay_started_during_a_failover_waits_for_its_end() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "failover").await else {
             continue;
@@ -107,7 +107,7 @@ async fn a_relay_that_starts_during_a_failover_waits_for_its_end() {
 
 /// `read_only` is 1290, `innodb_read_only` 1836 or 1036. The last error is unrelated.
 #[tokio::test]
-async fn a_connection_to_a_server_that_answers_that_it_only_reads_is_replaced() {
+async fn connection_to_a_read_only_server_is_replaced() {
     let Some(test) = TestDb::open(Backend::MariaDb, "only_reads").await else {
         return;
     };

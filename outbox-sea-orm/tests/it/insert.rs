@@ -16,11 +16,11 @@ use crate::support::{Backend, TestDb};
 
 crate::on_every_backend!(
     numbers_follow_commits_under_concurrency,
-    batches_that_overlap_do_not_deadlock,
+    overlapping_batches_do_not_deadlock,
     thousands_of_messages_fit_into_one_call,
     large_payloads_fit_into_one_call,
     an_empty_payload_is_kept,
-    a_repeated_key_is_told_from_a_repeated_id,
+    repeated_key_differs_from_a_repeated_id,
 );
 
 /// Some writers roll back. `row_id` must have the order of the sequences.
@@ -123,7 +123,7 @@ async fn assert_contiguous(test: &TestDb) {
     );
 }
 
-async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
+async fn overlapping_batches_do_not_deadlock(test: TestDb) {
     if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
         return not_applicable("this database has one writer at a time");
     }
@@ -221,7 +221,7 @@ async fn an_empty_payload_is_kept(test: TestDb) {
     assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().subject, None);
 }
 
-async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
+async fn repeated_key_differs_from_a_repeated_id(test: TestDb) {
     let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
     let (first, plain) = (keyed("k"), NewMessage::from_event(&Probe::noted("a", 2)).unwrap());
     test.record([first, plain.clone()]).await.unwrap();
@@ -271,7 +271,7 @@ async fn heads_of_other_aggregates_are_not_locked() {
 
 /// At REPEATABLE READ or above.
 #[tokio::test]
-async fn an_old_snapshot_does_not_give_old_numbers() {
+async fn old_snapshot_assigns_no_old_sequence() {
     use sea_orm::{IsolationLevel, TransactionTrait as _};
 
     for backend in [Backend::Postgres, Backend::MariaDb] {

@@ -33,17 +33,17 @@ const SAVES_MIN: u64 = 20;
 const RENEWALS: u64 = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_at_serializable_makes_no_writer_fail_on_postgresql() {
+async fn serializable_relay_fails_no_writer_on_postgresql() {
     check(Backend::Postgres, "SERIALIZABLE").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_at_repeatable_read_makes_no_writer_fail_on_postgresql() {
+async fn repeatable_read_relay_fails_no_writer_on_postgresql() {
     check(Backend::Postgres, "REPEATABLE READ").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_at_serializable_makes_no_writer_fail_on_mariadb() {
+async fn serializable_relay_fails_no_writer_on_mariadb() {
     check(Backend::MariaDb, "SERIALIZABLE").await;
 }
 

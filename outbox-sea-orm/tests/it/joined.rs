@@ -13,17 +13,17 @@ use crate::shop::{Gate, OrderPlaced, Shop, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
-    saves_that_join_one_transaction_do_not_undo_each_other,
-    a_record_is_not_undone_by_a_save_beside_it,
-    a_save_dropped_in_a_transaction_makes_it_uncommittable,
-    a_record_dropped_in_a_transaction_makes_it_uncommittable,
-    a_record_that_failed_makes_its_level_uncommittable,
+    saves_in_one_transaction_do_not_undo_each_other,
+    failed_save_does_not_undo_a_concurrent_record,
+    dropped_save_makes_its_transaction_uncommittable,
+    dropped_record_makes_its_transaction_uncommittable,
+    failed_record_makes_its_level_uncommittable,
     ignored_invalid_event_makes_its_level_uncommittable,
     failed_record_of_a_joined_save_undoes_only_that_save,
-    a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part,
-    a_hook_that_swallows_an_error_is_not_reported_as_a_save,
-    a_save_goes_on_when_its_caller_leaves,
-    a_save_whose_caller_left_before_it_began_is_not_carried_out,
+    rolled_back_seaorm_transaction_commits_nothing,
+    ignored_error_in_a_hook_fails_the_save,
+    save_continues_after_its_caller_is_dropped,
+    save_does_not_begin_after_its_caller_is_dropped,
 );
 
 /// Polls only after wake-ups.
@@ -42,7 +42,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
 }
 
 /// sqlx names savepoints by depth, so a failed save could roll back a concurrent one.
-async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
+async fn saves_in_one_transaction_do_not_undo_each_other(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.customer("taken").insert(&tx).await.unwrap();
@@ -81,7 +81,7 @@ async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
     assert_eq!(numbers, (1..=10).map(Some).collect::<Vec<_>>());
 }
 
-async fn a_record_is_not_undone_by_a_save_beside_it(db: TestDb) {
+async fn failed_save_does_not_undo_a_concurrent_record(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.customer("taken").insert(&tx).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_record_is_not_undone_by_a_save_beside_it(db: TestDb) {
 }
 
 /// A save that was ready must be committed completely.
-async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
+async fn dropped_save_makes_its_transaction_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     for polls in 1.. {
         let tx = shop.test.outbox().begin().await.unwrap();
@@ -124,7 +124,7 @@ async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
     assert_eq!(shop.recorded().await.last().unwrap().1, Some(5));
 }
 
-async fn a_record_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
+async fn dropped_record_makes_its_transaction_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     let events = || (1..=3).map(placed).collect::<Vec<_>>();
     for polls in 1.. {
@@ -149,7 +149,7 @@ async fn a_record_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
 }
 
 /// On MySQL and SQLite, sequences are assigned before the rejection: a commit would leave a gap.
-async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
+async fn failed_record_makes_its_level_uncommittable(test: TestDb) {
     let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
     test.record([keyed()]).await.unwrap();
     let tx = test.outbox().begin().await.unwrap();
@@ -223,7 +223,7 @@ async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
 }
 
 /// SeaORM's transaction has no state, so its connection is closed. On SQLite its commit fails.
-async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
+async fn rolled_back_seaorm_transaction_commits_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.db.begin().await.unwrap();
     shop.order(1).insert(&tx).await.unwrap();
@@ -247,7 +247,7 @@ async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_par
 
 /// Without an event no later statement detects the error, and sqlx reports PostgreSQL's rollback as
 /// a commit.
-async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
+async fn ignored_error_in_a_hook_fails_the_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let is_refused = shop.test.sql_backend() == DbBackend::Postgres;
@@ -278,7 +278,7 @@ async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
+async fn save_continues_after_its_caller_is_dropped(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let mut commits = wake::Listener::new();
@@ -301,7 +301,7 @@ async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
 }
 
 /// A client may have given up and retried while the pool was exhausted.
-async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb) {
+async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
     let shop = Shop::open(db).await;
     let pool = match shop.test.backend {
         Backend::SqliteMemory => shop.test.db.clone(),
@@ -331,7 +331,7 @@ async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb)
 
 /// After a deadlock, MySQL rolls back. Later writes must not be committed alone.
 #[tokio::test]
-async fn a_record_that_lost_a_deadlock_leaves_nothing() {
+async fn record_that_loses_a_deadlock_stores_nothing() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "deadlock").await else {
             continue;
@@ -378,7 +378,7 @@ async fn a_record_that_lost_a_deadlock_leaves_nothing() {
 
 /// A trigger rolls back, as a full disk would.
 #[tokio::test]
-async fn a_record_whose_transaction_sqlite_has_undone_leaves_nothing() {
+async fn record_in_a_rolled_back_sqlite_transaction_stores_nothing() {
     let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();
     let shop = Shop::open(test).await;
     let undo = "CREATE TRIGGER undo BEFORE INSERT ON outbox_messages WHEN NEW.aggregate_id = '7' \

@@ -11,8 +11,8 @@ use crate::support::TestDb;
 
 on_every_backend!(
     many_rows_are_inserted_with_an_event_each,
-    rows_with_keys_of_their_own_are_inserted_with_their_events,
-    one_refused_row_or_event_of_many_leaves_nothing,
+    rows_with_client_keys_are_inserted_with_their_events,
+    one_refused_row_or_event_stores_nothing,
     many_rows_join_an_open_transaction,
     rows_with_composite_keys_are_inserted,
 );
@@ -54,7 +54,7 @@ fn greeted(customer: &customer::Model) -> Option<CustomerGreeted> {
     })
 }
 
-async fn rows_with_keys_of_their_own_are_inserted_with_their_events(db: TestDb) {
+async fn rows_with_client_keys_are_inserted_with_their_events(db: TestDb) {
     let shop = Shop::open(db).await;
     let ids = ["a", "silent", "b"];
     let customers = ids.map(|id| shop.customer(id));
@@ -71,7 +71,7 @@ async fn rows_with_keys_of_their_own_are_inserted_with_their_events(db: TestDb) 
     assert_eq!(recorded, ["a", "b"].map(|id| format!("{id}{}", shop.marker)));
 }
 
-async fn one_refused_row_or_event_of_many_leaves_nothing(db: TestDb) {
+async fn one_refused_row_or_event_stores_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let twice = ["a", "b", "a"].map(|id| shop.customer(id));

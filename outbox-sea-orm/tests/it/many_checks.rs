@@ -10,7 +10,7 @@ const MIB: usize = 1024 * 1024;
 
 /// MariaDB replaces key 0 by the next one.
 #[tokio::test]
-async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event() {
+async fn row_with_a_changed_key_is_refused() {
     let Some(test) = TestDb::open(Backend::MariaDb, "changed_key").await else {
         return;
     };
@@ -25,7 +25,7 @@ async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event(
 }
 
 #[tokio::test]
-async fn many_rows_that_the_database_cannot_take_do_not_lose_the_transaction() {
+async fn oversized_rows_do_not_lose_the_transaction() {
     let Some(test) = TestDb::open(Backend::MariaDb, "large_models").await else {
         return;
     };

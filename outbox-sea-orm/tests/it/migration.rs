@@ -144,7 +144,7 @@ async fn many_processes_migrate_at_once() {
 
 /// The service needs no privilege to create.
 #[tokio::test]
-async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
+async fn migrate_changes_nothing_after_a_manual_run() {
     for backend in BACKENDS {
         let Some(test) = TestDb::empty(backend, "by_hand").await else {
             continue;
@@ -178,7 +178,7 @@ async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
 }
 
 #[tokio::test]
-async fn tables_that_nobody_noted_as_made_are_explained() {
+async fn unregistered_tables_are_explained() {
     let Some((_test, db)) = empty(Backend::Postgres, "not_noted").await else {
         return;
     };

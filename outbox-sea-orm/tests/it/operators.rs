@@ -19,12 +19,12 @@ use crate::support::{Backend, TestDb, settlements};
 const SOON: Duration = Duration::from_secs(60);
 
 crate::on_every_backend!(
-    an_empty_outbox_without_tables_is_refused,
-    a_relay_and_operators_leave_nothing_stuck,
-    purging_twice_at_once_does_not_disturb_a_relay,
+    outbox_without_tables_is_refused,
+    relay_and_operators_leave_no_message_stuck,
+    concurrent_purges_do_not_disturb_a_relay,
 );
 
-async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
+async fn outbox_without_tables_is_refused(test: TestDb) {
     assert_eq!(test.warnings(&test.store()).await, []);
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
         .await;
@@ -205,7 +205,7 @@ pub(crate) fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
+async fn relay_and_operators_leave_no_message_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
     for n in 1..=EACH {
@@ -265,7 +265,7 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     assert_eq!(waiting, []);
 }
 
-async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
+async fn concurrent_purges_do_not_disturb_a_relay(test: TestDb) {
     let probes = |name: &'static str, count: u64| {
         let probes = (0..count).map(move |n| Probe::noted(format!("{name}{n}"), n));
         probes.collect::<Vec<_>>()

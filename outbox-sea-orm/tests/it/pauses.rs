@@ -7,12 +7,12 @@ use outbox_testing::conformance::probe::{AGGREGATE, Probe};
 
 use crate::support::TestDb;
 
-crate::on_every_backend!(a_drain_publishes_all_that_an_ended_pause_held);
+crate::on_every_backend!(drain_publishes_all_messages_of_an_ended_pause);
 
 /// One call releases at most 2,048.
 const HELD: u64 = 2_100;
 
-async fn a_drain_publishes_all_that_an_ended_pause_held(test: TestDb) {
+async fn drain_publishes_all_messages_of_an_ended_pause(test: TestDb) {
     let numbers: Vec<u64> = (0..HELD).collect();
     for numbers in numbers.chunks(500) {
         let events = numbers.iter().map(|n| Probe::noted(n.to_string(), *n));

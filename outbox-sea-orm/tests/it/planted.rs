@@ -19,13 +19,13 @@ const TESTS: [&str; 6] = [
 
 /// Use planted functions themselves.
 const OWN: [&str; 7] = [
-    "a_replay_that_was_killed_goes_on_without_a_second_copy",
+    "killed_replay_continues_without_second_copies",
     "numbers_follow_commits_under_concurrency",
-    "batches_that_overlap_do_not_deadlock",
-    "a_refused_call_leaves_no_hole",
-    "the_same_event_becomes_the_same_message",
-    "limits_that_rust_raises_hold_in_sql_only_after_they_were_edited",
-    "writers_in_sql_and_in_rust_share_the_numbers",
+    "overlapping_batches_do_not_deadlock",
+    "refused_call_leaves_no_sequence_gap",
+    "sql_and_rust_record_equal_messages",
+    "limits_raised_in_rust_need_an_edit_in_sql",
+    "sql_and_rust_writers_share_the_sequences",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -111,7 +111,7 @@ async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
 
 /// Many prepared statements fail.
 #[tokio::test]
-async fn writers_over_shared_sessions_record_what_they_commit() {
+async fn writers_over_shared_sessions_record_their_commits() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_writers").await else {
         return;
     };
@@ -159,7 +159,7 @@ async fn a_pooler_that_refuses_parameters_is_named() {
 }
 
 #[tokio::test]
-async fn sessions_that_a_pooler_keeps_work() {
+async fn kept_pooler_sessions_work() {
     let Some(test) = TestDb::open(Backend::Postgres, "kept_sessions").await else {
         return;
     };
@@ -184,7 +184,7 @@ async fn sessions_that_a_pooler_keeps_work() {
 
 /// PgBouncer uses the code of a rejected parameter.
 #[tokio::test]
-async fn an_outage_behind_a_pooler_passes() {
+async fn outage_behind_a_pooler_is_temporary() {
     let Some(test) = TestDb::open(Backend::Postgres, "away_behind_pooler").await else {
         return;
     };

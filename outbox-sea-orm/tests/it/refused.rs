@@ -14,7 +14,7 @@ use crate::support::{Backend, TestDb};
 
 on_every_backend!(
     a_bad_event_is_refused_with_its_model,
-    a_message_that_the_database_cannot_take_is_not_an_outage,
+    oversized_message_is_not_an_outage,
 );
 
 #[derive(DomainEvent, serde::Serialize)]
@@ -87,7 +87,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
 }
 
 /// Above `max_allowed_packet` (16 MiB here), the server closes the connection, as in an outage.
-async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
+async fn oversized_message_is_not_an_outage(db: TestDb) {
     const MIB: usize = 1024 * 1024;
     let shop = Shop::open(db).await;
     let mut limits = Limits::default();
@@ -141,7 +141,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
 
 /// The server would close the connection.
 #[tokio::test]
-async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
+async fn oversized_model_does_not_lose_the_transaction() {
     const MIB: usize = 1024 * 1024;
     let Some(test) = TestDb::open(Backend::MariaDb, "large_model").await else {
         return;

@@ -21,12 +21,12 @@ use crate::support::{Backend, TTL, TestDb, until};
 
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
-    a_relay_whose_sessions_are_killed_goes_on,
-    a_verdict_that_the_database_refuses_does_not_block_the_others,
-    a_table_that_cannot_be_read_now_is_not_taken_for_missing,
-    tables_of_an_older_version_are_found_at_the_start,
-    a_relay_says_its_host_and_process_or_the_name_that_it_was_given,
-    the_name_of_a_dead_relay_is_known_until_another_one_announces_itself,
+    relay_continues_after_its_sessions_are_killed,
+    refused_verdict_does_not_block_other_messages,
+    temporarily_unreadable_table_is_not_missing,
+    older_tables_are_detected_at_start,
+    relay_name_is_configured_or_host_and_process,
+    expired_relay_is_named_until_the_next_announcement,
     missing_lease_rows_are_refused_and_migrate_inserts_them,
 );
 
@@ -127,7 +127,7 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     assert_eq!(report.unwrap().published, 21);
 }
 
-async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
+async fn relay_continues_after_its_sessions_are_killed(test: TestDb) {
     const AGGREGATES: u64 = 20;
     const EACH: u64 = 25;
     let (whose, kill): (&str, fn(i64) -> String) = match test.sql_backend() {
@@ -181,7 +181,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
 }
 
 /// Otherwise each announcement would fail.
-async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
+async fn older_tables_are_detected_at_start(test: TestDb) {
     let table = |name| test.names.table(test.sql_backend(), name);
     let mut changes: Vec<(String, Option<String>)> = [
         ("outbox_relays", "fitness"),
@@ -229,7 +229,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     }
 }
 
-async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: TestDb) {
+async fn relay_name_is_configured_or_host_and_process(test: TestDb) {
     let store = test.store();
     let pod = test.store().with_relay_name("shop-relay-ü0\0");
     let kept = pod.clone().with_names(&test.names).unwrap().with_relay_name(" ");
@@ -259,7 +259,7 @@ async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: T
     assert_eq!(listed().await[&owners[0]].as_deref(), Some("shop-relay-0"));
 }
 
-async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(test: TestDb) {
+async fn expired_relay_is_named_until_the_next_announcement(test: TestDb) {
     let store = test.store().with_relay_name("shop-relay-0");
     let (died, other) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(store.expired_relays().await.unwrap(), []);
@@ -307,7 +307,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
 }
 
 /// During an outage, a starting relay must wait.
-async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) {
+async fn temporarily_unreadable_table_is_not_missing(test: TestDb) {
     let pool = one_connection(&test).await;
     let messages = test.messages();
     let (impatient, lock) = match test.sql_backend() {
@@ -335,7 +335,7 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     assert_eq!(test.warnings(&store).await, []);
 }
 
-async fn a_verdict_that_the_database_refuses_does_not_block_the_others(test: TestDb) {
+async fn refused_verdict_does_not_block_other_messages(test: TestDb) {
     let messages = test.messages();
     let refused = "aggregate_id = 'refused' AND status = 1";
     let (forbid, allow) = match test.sql_backend() {

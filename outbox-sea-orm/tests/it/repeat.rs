@@ -22,15 +22,15 @@ use crate::shop::{Shop, order, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
-    a_transaction_commits_what_its_closure_did,
-    a_refusal_of_the_closure_is_returned_at_once_and_leaves_nothing,
+    transaction_commits_the_work_of_its_closure,
+    closure_error_is_returned_at_once_and_stores_nothing,
     a_panic_of_the_closure_rolls_back,
     a_transaction_that_outlives_its_closure_is_not_committed,
-    the_error_of_a_closure_that_keeps_its_transaction_is_returned,
-    a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer,
-    transactions_that_deadlock_are_repeated_until_both_have_committed,
-    the_last_error_is_returned_when_the_attempts_are_used_up,
-    a_swallowed_conflict_is_repeated_and_never_stored_in_part,
+    closure_error_is_returned_with_the_transaction_kept,
+    read_only_transaction_waits_for_no_writer,
+    deadlocked_transactions_repeat_until_both_commit,
+    last_error_is_returned_after_all_attempts,
+    ignored_conflict_is_repeated_and_never_stored_in_part,
 );
 
 #[derive(Debug, PartialEq)]
@@ -55,7 +55,7 @@ fn quick() -> TransactionConfig {
     TransactionConfig::default().with_backoff(Duration::from_millis(1), Duration::from_millis(5))
 }
 
-async fn a_transaction_commits_what_its_closure_did(db: TestDb) {
+async fn transaction_commits_the_work_of_its_closure(db: TestDb) {
     let shop = Shop::open(db).await;
     let (outbox, order) = (shop.test.outbox(), shop.order(1));
     let save = tokio::spawn(async move {
@@ -77,7 +77,7 @@ async fn a_transaction_commits_what_its_closure_did(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 2);
 }
 
-async fn a_refusal_of_the_closure_is_returned_at_once_and_leaves_nothing(db: TestDb) {
+async fn closure_error_is_returned_at_once_and_stores_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let mut attempts = 0;
     let order = shop.order(1);
@@ -133,7 +133,7 @@ async fn a_transaction_that_outlives_its_closure_is_not_committed(db: TestDb) {
     assert_eq!(shop.orders().await, 0);
 }
 
-async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestDb) {
+async fn closure_error_is_returned_with_the_transaction_kept(db: TestDb) {
     let shop = Shop::open(db).await;
     let (kept, attempts) = (Mutex::new(None), AtomicU32::new(0));
     let order = shop.order(1);
@@ -156,7 +156,7 @@ async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestD
 }
 
 /// On SQLite, it only takes no write lock.
-async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db: TestDb) {
+async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend == Backend::SqliteMemory {
         return not_applicable("a database in memory has one connection");
@@ -223,7 +223,7 @@ async fn add(
     Ok(attempts.into_inner())
 }
 
-async fn transactions_that_deadlock_are_repeated_until_both_have_committed(db: TestDb) {
+async fn deadlocked_transactions_repeat_until_both_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return not_applicable("SQLite has one writer at a time");
@@ -254,7 +254,7 @@ async fn lose(tx: &OpenTransaction) -> Result<(), sea_orm::DbErr> {
     tx.execute_unprepared(sql).await.map(drop)
 }
 
-async fn the_last_error_is_returned_when_the_attempts_are_used_up(db: TestDb) {
+async fn last_error_is_returned_after_all_attempts(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return not_applicable("no statement of SQLite fails so at will");
@@ -282,7 +282,7 @@ async fn the_last_error_is_returned_when_the_attempts_are_used_up(db: TestDb) {
 }
 
 /// PostgreSQL has aborted the transaction, others only the statement.
-async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
+async fn ignored_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return not_applicable("no statement of SQLite fails so at will");
@@ -318,7 +318,7 @@ async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
 
 /// Both insert an order if there is none. At SERIALIZABLE, one must fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_serialization_failure_is_repeated_and_sees_what_the_other_did() {
+async fn transaction_repeated_after_conflict_sees_other_commit() {
     let Some(test) = TestDb::open(Backend::Postgres, "serialization").await else {
         return;
     };
@@ -359,7 +359,7 @@ async fn a_serialization_failure_is_repeated_and_sees_what_the_other_did() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_not_repeated() {
+async fn commit_with_a_lost_answer_is_not_repeated() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "lost_commit").await else {
             continue;

@@ -50,7 +50,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
 
 /// PostgreSQL has no index by row id. One table scan per batch would make a replay quadratic.
 #[tokio::test]
-async fn a_replay_does_not_read_the_table_once_for_each_batch() {
+async fn replay_does_not_read_the_table_for_each_batch() {
     let Some(test) = TestDb::open(Backend::Postgres, "replay").await else {
         return;
     };

@@ -88,12 +88,12 @@ async fn session_of(test: &TestDb, begin: String) -> DatabaseConnection {
 }
 
 #[tokio::test]
-async fn the_rights_that_a_relay_asks_for_are_enough() {
+async fn rights_named_by_the_preflight_are_sufficient() {
     relay_with_its_rights(true).await;
 }
 
 #[tokio::test]
-async fn a_relay_that_keeps_all_messages_asks_for_no_right_to_delete_them() {
+async fn relay_that_keeps_messages_needs_no_delete_right() {
     relay_with_its_rights(false).await;
 }
 
@@ -199,7 +199,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
 
 /// A server may become primary. A file stays read-only.
 #[tokio::test]
-async fn a_database_that_only_reads_is_named_at_the_start() {
+async fn read_only_database_is_named_at_start() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "read_only").await else {
             continue;
@@ -247,7 +247,7 @@ async fn a_connection_to_a_former_primary_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
+async fn sql_writer_needs_only_the_execute_right() {
     for backend in SERVERS {
         let Some(role) = Role::open(backend, "a_writer_in_sql").await else {
             continue;
@@ -289,7 +289,7 @@ async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
 }
 
 #[tokio::test]
-async fn the_documented_rights_of_readers_are_enough() {
+async fn documented_reader_rights_are_sufficient() {
     for backend in SERVERS {
         let Some(reader) = Role::open(backend, "reader_rights").await else {
             continue;

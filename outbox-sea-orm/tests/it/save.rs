@@ -16,8 +16,8 @@ on_every_backend!(
     a_refused_model_leaves_no_event,
     a_rolled_back_transaction_leaves_nothing,
     updates_and_deletes_are_recorded_only_if_they_happened,
-    saving_a_new_row_with_a_client_key_says_what_to_do,
-    the_same_business_key_twice_is_refused_with_its_model,
+    saving_a_new_row_with_a_client_key_names_the_fix,
+    repeated_business_key_is_refused_with_its_model,
     ambient_ids_travel_with_the_event,
     headers_and_delays_are_kept,
     a_commit_wakes_the_relay,
@@ -321,7 +321,7 @@ async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 3);
 }
 
-async fn saving_a_new_row_with_a_client_key_says_what_to_do(db: TestDb) {
+async fn saving_a_new_row_with_a_client_key_names_the_fix(db: TestDb) {
     let shop = Shop::open(db).await;
     fn placed() -> OrderPlaced {
         OrderPlaced {
@@ -344,7 +344,7 @@ async fn saving_a_new_row_with_a_client_key_says_what_to_do(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 1);
 }
 
-async fn the_same_business_key_twice_is_refused_with_its_model(db: TestDb) {
+async fn repeated_business_key_is_refused_with_its_model(db: TestDb) {
     let shop = Shop::open(db).await;
     fn greeted() -> CustomerGreeted {
         CustomerGreeted {

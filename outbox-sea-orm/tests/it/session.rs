@@ -17,12 +17,12 @@ use crate::shop::{CustomerGreeted, OrderPlaced, Shop, order, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
-    transactions_of_seaorms_traits_record_where_the_connection_says,
+    trait_transactions_record_into_the_configured_tables,
     nested_active_models_are_saved_with_their_events,
     an_aggregate_root_with_nested_models_is_saved_in_one_call,
     rows_are_streamed_through_a_transaction,
-    a_transaction_has_the_isolation_level_that_was_asked_for,
-    errors_say_what_can_be_done_about_them,
+    transaction_has_the_requested_isolation_level,
+    errors_have_the_kind_of_their_cause,
 );
 
 fn orders_of(marker: &str) -> Select<order::Entity> {
@@ -46,7 +46,7 @@ where
     saved.map_err(|error| DbErr::Custom(error.to_string()))
 }
 
-async fn transactions_of_seaorms_traits_record_where_the_connection_says(db: TestDb) {
+async fn trait_transactions_record_into_the_configured_tables(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     in_a_transaction(&outbox).await.unwrap();
@@ -230,7 +230,7 @@ async fn rows_are_streamed_through_a_transaction(db: TestDb) {
 }
 
 /// Reads after another session's commit reveal the isolation level.
-async fn a_transaction_has_the_isolation_level_that_was_asked_for(db: TestDb) {
+async fn transaction_has_the_requested_isolation_level(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return not_applicable("SQLite has one isolation level");
@@ -262,7 +262,7 @@ fn none<M>(_: &M) -> Option<OrderPlaced> {
     None
 }
 
-async fn errors_say_what_can_be_done_about_them(db: TestDb) {
+async fn errors_have_the_kind_of_their_cause(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let kind = |error: SaveError| (error.kind(), error.is_retryable());
@@ -301,7 +301,7 @@ async fn errors_say_what_can_be_done_about_them(db: TestDb) {
 }
 
 #[tokio::test]
-async fn an_outage_is_worth_a_retry() {
+async fn outage_is_retryable() {
     let Some(test) = TestDb::open(Backend::Postgres, "outage").await else {
         return;
     };

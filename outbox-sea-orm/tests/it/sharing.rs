@@ -13,10 +13,10 @@ use time::OffsetDateTime;
 use crate::support::TestDb;
 
 crate::on_every_backend!(
-    a_relay_that_shares_fetches_all_of_its_own_in_order,
-    a_partition_with_all_the_backlog_does_not_stand_still,
-    what_is_due_is_found_by_a_relay_that_shares,
-    as_much_may_be_in_flight_as_the_largest_batch_allows,
+    sharing_relay_fetches_all_its_messages_in_order,
+    backlog_in_one_partition_makes_progress,
+    sharing_relay_finds_its_due_messages,
+    largest_batch_may_be_in_flight,
 );
 
 async fn half(test: &TestDb) -> Vec<Lease> {
@@ -58,7 +58,7 @@ async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec
     }
 }
 
-async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
+async fn sharing_relay_fetches_all_its_messages_in_order(test: TestDb) {
     let events: Vec<_> = (0..300_u64)
         .map(|n| Probe::noted(format!("a{}", n % 40), n))
         .collect();
@@ -94,7 +94,7 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
+async fn backlog_in_one_partition_makes_progress(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();
     let (_, mut leases) = test.lease_all().await;
@@ -105,7 +105,7 @@ async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
 
-async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
+async fn sharing_relay_finds_its_due_messages(test: TestDb) {
     let events: Vec<_> = (0..40).map(|n| Probe::noted(format!("a{n}"), n)).collect();
     test.record(events).await.unwrap();
     let soon = OffsetDateTime::now_utc() + time::Duration::milliseconds(300);
@@ -160,7 +160,7 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
 }
 
 /// MySQL allows 65,535 values per statement.
-async fn as_much_may_be_in_flight_as_the_largest_batch_allows(test: TestDb) {
+async fn largest_batch_may_be_in_flight(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
     let (_, all) = test.lease_all().await;
     let other = |row_id| RowKey {

@@ -36,9 +36,9 @@ macro_rules! on_servers {
 
 on_servers!(
     silent_connections_are_closed_and_the_pool_opens_others,
-    a_call_that_nobody_waits_for_is_carried_out_all_the_same,
-    a_relay_goes_on_when_its_connections_fall_silent,
-    a_relay_whose_database_is_silent_is_succeeded_and_comes_back,
+    abandoned_call_completes,
+    relay_continues_after_connections_fall_silent,
+    relay_with_a_silent_database_is_replaced_and_returns,
 );
 
 async fn with_proxy<F: Future<Output = ()>>(
@@ -108,11 +108,7 @@ async fn silent_connections_are_closed_and_the_pool_opens_others(
     answers.expect("the pool has no connections").unwrap();
 }
 
-async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
-    test: TestDb,
-    _proxy: Proxy,
-    pool: DatabaseConnection,
-) {
+async fn abandoned_call_completes(test: TestDb, _proxy: Proxy, pool: DatabaseConnection) {
     let (store, owner) = (store(&test, &pool), outbox_core::OwnerId::fresh());
     store.acquire(owner, SOON, 64).await.unwrap();
     let mut leave = Box::pin(store.leave(owner));
@@ -129,11 +125,7 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
         .expect("the call was torn");
 }
 
-async fn a_relay_goes_on_when_its_connections_fall_silent(
-    test: TestDb,
-    proxy: Proxy,
-    pool: DatabaseConnection,
-) {
+async fn relay_continues_after_connections_fall_silent(test: TestDb, proxy: Proxy, pool: DatabaseConnection) {
     let broker = MemoryBroker::new();
     let relay = Relay::new(store(&test, &pool), broker.publisher()).with_config(config());
     let shutdown = CancellationToken::new();
@@ -156,7 +148,7 @@ async fn a_relay_goes_on_when_its_connections_fall_silent(
     assert_eq!(broker.messages().len(), 6 * 40, "copies are dropped by their ids");
 }
 
-async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back(
+async fn relay_with_a_silent_database_is_replaced_and_returns(
     test: TestDb,
     proxy: Proxy,
     pool: DatabaseConnection,

@@ -167,9 +167,9 @@ impl OpenTransaction for Open {
 
 crate::on_every_backend!(
     dropped_futures_leave_no_transaction_open,
-    relays_that_compete_share_the_partitions,
-    an_unreadable_id_of_an_aggregate_is_returned_as_such,
-    bounds_of_time_can_be_stored,
+    competing_relays_share_the_partitions,
+    unreadable_aggregate_id_is_returned_lossily,
+    extreme_times_can_be_stored,
 );
 
 /// Other connections must see later writes through the pool's only connection.
@@ -226,7 +226,7 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-async fn relays_that_compete_share_the_partitions(test: TestDb) {
+async fn competing_relays_share_the_partitions(test: TestDb) {
     for round in 1..=3 {
         let tasks: Vec<_> = (0..8)
             .map(|_| {
@@ -258,7 +258,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
 }
 
 /// Lossy, so that the relay can dead-letter the message.
-async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
+async fn unreadable_aggregate_id_is_returned_lossily(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return not_applicable("text is always UTF-8 in this database"),
         DbBackend::MySql => "x'6aff'",
@@ -300,7 +300,7 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
-async fn bounds_of_time_can_be_stored(test: TestDb) {
+async fn extreme_times_can_be_stored(test: TestDb) {
     let at = |id: &str, time| {
         NewMessage::from_event(&Probe::noted(id, 1))
             .unwrap()

@@ -13,16 +13,16 @@ use crate::shop::{OrderPlaced, Shop, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
-    a_panicking_closure_leaves_nothing,
-    a_swallowed_error_is_not_reported_as_a_commit,
-    a_nested_transaction_records_where_its_outer_one_does,
-    a_transaction_that_the_database_undid_is_not_committed_in_part,
+    panicking_closure_stores_nothing,
+    ignored_error_is_not_reported_as_a_commit,
+    nested_transaction_records_into_the_outer_tables,
+    transaction_undone_by_the_database_commits_nothing,
     a_partition_that_does_not_exist_cannot_be_stored,
-    a_constraint_refused_at_commit_is_not_an_unknown_outcome,
-    a_session_that_ends_in_the_commit_leaves_an_unknown_outcome,
+    constraint_error_at_commit_has_a_known_outcome,
+    session_lost_in_the_commit_has_an_unknown_outcome,
 );
 
-async fn a_panicking_closure_leaves_nothing(db: TestDb) {
+async fn panicking_closure_stores_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let order = shop.order(1);
@@ -40,7 +40,7 @@ async fn a_panicking_closure_leaves_nothing(db: TestDb) {
 
 /// PostgreSQL rolls back, which sqlx reports as success. Other databases commit the successful
 /// statements.
-async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
+async fn ignored_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
@@ -54,7 +54,7 @@ async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), usize::from(committed));
 }
 
-async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
+async fn nested_transaction_records_into_the_outer_tables(db: TestDb) {
     let shop = Shop::open(db).await;
     let placed = |total_cents| {
         [OrderPlaced {
@@ -76,7 +76,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
 }
 
 /// As after a deadlock on MySQL.
-async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
+async fn transaction_undone_by_the_database_commits_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
@@ -109,7 +109,7 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
 }
 
 /// MySQL has no deferred constraints.
-async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
+async fn constraint_error_at_commit_has_a_known_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() != DbBackend::Postgres {
         return not_applicable("this database has no constraints that are checked at the commit");
@@ -134,7 +134,7 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
 }
 
 /// A trigger ends the session during the commit.
-async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb) {
+async fn session_lost_in_the_commit_has_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend != Backend::Postgres {
         return not_applicable("only PostgreSQL has a trigger that can end the session in the commit");

@@ -33,10 +33,10 @@ macro_rules! on_databases_that_commit_on {
 }
 
 on_databases_that_commit_on!(
-    own_transaction_refuses_all_after_it_was_undone,
-    joined_save_is_refused_after_it_was_undone,
-    statement_behind_our_back_is_noticed,
-    stream_behind_our_back_is_noticed,
+    own_transaction_refuses_all_calls_after_a_rollback,
+    joined_save_is_refused_after_a_rollback,
+    rollback_by_a_direct_statement_is_detected,
+    rollback_by_a_direct_stream_is_detected,
     record_in_seaorms_transaction_is_refused,
     save_in_seaorms_transaction_is_refused,
     repeated_transaction_is_stored_once,
@@ -113,7 +113,7 @@ async fn nothing_is_stored(shop: &Shop) {
     assert_eq!(shop.orders().await, 8);
 }
 
-async fn own_transaction_refuses_all_after_it_was_undone(shop: Shop) {
+async fn own_transaction_refuses_all_calls_after_a_rollback(shop: Shop) {
     let tx = begin(&shop).await;
     undo(&shop, &tx).await;
     shop.order(2).insert(&tx).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn own_transaction_refuses_all_after_it_was_undone(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-async fn joined_save_is_refused_after_it_was_undone(shop: Shop) {
+async fn joined_save_is_refused_after_a_rollback(shop: Shop) {
     let tx = begin(&shop).await;
     let nested = tx.begin().await.unwrap();
     undo(&shop, &nested).await;
@@ -141,7 +141,7 @@ async fn joined_save_is_refused_after_it_was_undone(shop: Shop) {
 }
 
 /// `Deref` bypasses the watch.
-async fn statement_behind_our_back_is_noticed(shop: Shop) {
+async fn rollback_by_a_direct_statement_is_detected(shop: Shop) {
     let tx = begin(&shop).await;
     undo(&shop, &*tx).await;
     shop.order(2).insert(&tx).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn statement_behind_our_back_is_noticed(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-async fn stream_behind_our_back_is_noticed(shop: Shop) {
+async fn rollback_by_a_direct_stream_is_detected(shop: Shop) {
     let tx = begin(&shop).await;
     for sql in snapshot(&shop) {
         tx.execute_unprepared(&sql).await.unwrap();

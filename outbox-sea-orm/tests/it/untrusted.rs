@@ -80,7 +80,7 @@ fn address(backend: DbBackend, host: &str, authority: Option<&str>) -> String {
     )
 }
 
-fn assert_names_what_is_wrong(text: &str, reason: &str) {
+fn assert_names_the_cause(text: &str, reason: &str) {
     for part in [
         reason,
         "no TLS connection to ",
@@ -98,32 +98,32 @@ async fn is_reported_at_once(backend: DbBackend, host: &str, authority: Option<&
     let error = tokio::time::timeout(SOON, connecting).await.expect("no waiting");
     let error = error.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
-    assert_names_what_is_wrong(&describe(&error), reason);
+    assert_names_the_cause(&describe(&error), reason);
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_not_waited_for() {
+async fn untrusted_certificate_is_not_retried() {
     for backend in SERVERS {
         is_reported_at_once(backend, "localhost", None, "UnknownIssuer").await;
     }
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_name_is_not_waited_for() {
+async fn certificate_for_another_name_is_not_retried() {
     for backend in SERVERS {
         is_reported_at_once(backend, "127.0.0.1", Some("ca.pem"), "not valid for name").await;
     }
 }
 
 #[tokio::test]
-async fn a_file_of_authorities_that_is_missing_is_not_waited_for() {
+async fn missing_authority_file_is_not_retried() {
     for backend in SERVERS {
         is_reported_at_once(backend, "localhost", Some("missing.pem"), "No such file").await;
     }
 }
 
 #[tokio::test]
-async fn a_relay_whose_database_is_not_trusted_does_not_start() {
+async fn untrusted_database_stops_the_relay_at_start() {
     for backend in SERVERS {
         let mut options = ConnectOptions::new(address(backend, "localhost", None));
         options.connect_lazy(true);
@@ -135,13 +135,13 @@ async fn a_relay_whose_database_is_not_trusted_does_not_start() {
             panic!("{error:?}")
         };
         assert_eq!(problem.kind, SetupKind::Tls);
-        assert_names_what_is_wrong(&problem.seen, "UnknownIssuer");
+        assert_names_the_cause(&problem.seen, "UnknownIssuer");
     }
 }
 
 /// The later failure is not TLS.
 #[tokio::test]
-async fn a_certificate_that_is_trusted_is_no_failure_of_tls() {
+async fn error_after_a_trusted_handshake_is_no_tls_failure() {
     for backend in SERVERS {
         let mut options = ConnectOptions::new(address(backend, "localhost", Some("ca.pem")));
         options.connect_lazy(true);

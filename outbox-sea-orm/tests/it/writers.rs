@@ -12,10 +12,10 @@ use time::{Duration, OffsetDateTime};
 use crate::support::{Backend, TestDb};
 
 crate::on_every_backend!(
-    writers_in_sql_and_in_rust_share_the_numbers,
-    the_same_event_becomes_the_same_message,
-    a_refused_call_leaves_no_hole,
-    limits_that_rust_raises_hold_in_sql_only_after_they_were_edited,
+    sql_and_rust_writers_share_the_sequences,
+    sql_and_rust_record_equal_messages,
+    refused_call_leaves_no_sequence_gap,
+    limits_raised_in_rust_need_an_edit_in_sql,
 );
 
 #[derive(Debug, Clone, Default)]
@@ -119,7 +119,7 @@ fn is_transient(error: &DbErr) -> bool {
 }
 
 /// Some writers roll back. Sequences are gapless, in the order of `row_id`.
-async fn writers_in_sql_and_in_rust_share_the_numbers(test: TestDb) {
+async fn sql_and_rust_writers_share_the_sequences(test: TestDb) {
     let test = Arc::new(with_writers(test).await);
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 12),
@@ -202,7 +202,7 @@ async fn record_in_sql(test: &TestDb, id: &str, n: u64) {
 }
 
 /// Except id, number and time.
-async fn the_same_event_becomes_the_same_message(test: TestDb) {
+async fn sql_and_rust_record_equal_messages(test: TestDb) {
     let test = with_writers(test).await;
     let context = MessageContext {
         correlation_id: Some("c-1".to_owned()),
@@ -276,10 +276,10 @@ async fn the_same_event_becomes_the_same_message(test: TestDb) {
         test.messages()
     );
     assert_eq!(test.int(&delays).await, 6);
-    a_time_to_come_is_the_same(&test).await;
+    future_times_are_equal(&test).await;
 }
 
-async fn a_time_to_come_is_the_same(test: &TestDb) {
+async fn future_times_are_equal(test: &TestDb) {
     let micros = 4_102_444_800_123_457;
     let future = OffsetDateTime::UNIX_EPOCH + Duration::microseconds(micros);
     let event = NewMessage::from_event(&Probe::noted("future", 6)).unwrap();
@@ -337,7 +337,7 @@ fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
 }
 
 /// An existing key has its own error, and the transaction may continue.
-async fn a_refused_call_leaves_no_hole(test: TestDb) {
+async fn refused_call_leaves_no_sequence_gap(test: TestDb) {
     let test = with_writers(test).await;
     let keyed = || Call::noted("1", 1).with_dedup_key("k");
     let tx = test.db.begin().await.unwrap();
@@ -369,7 +369,7 @@ async fn a_refused_call_leaves_no_hole(test: TestDb) {
 }
 
 /// The functions have fixed limits, which the guide explains how to edit.
-async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: TestDb) {
+async fn limits_raised_in_rust_need_an_edit_in_sql(test: TestDb) {
     let test = with_writers(test).await;
     let default = Limits::default().payload_bytes_max;
     let large = Probe::noted("1", 1).with_filler("x".repeat(default));
@@ -418,7 +418,7 @@ async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: T
 
 /// MySQL would commit each statement of the procedure.
 #[tokio::test]
-async fn on_mariadb_a_call_needs_a_transaction_and_keeps_the_last_insert_id() {
+async fn mariadb_call_needs_a_transaction_and_keeps_last_insert_id() {
     let Some(test) = TestDb::open(Backend::MariaDb, "a_call_needs_a_transaction").await else {
         return;
     };
@@ -439,7 +439,7 @@ async fn on_mariadb_a_call_needs_a_transaction_and_keeps_the_last_insert_id() {
 
 /// `INSERT OR IGNORE` and `INSERT OR REPLACE` also affect statements in triggers.
 #[tokio::test]
-async fn on_sqlite_a_conflict_clause_of_the_caller_changes_nothing() {
+async fn sqlite_call_ignores_the_conflict_clause_of_the_caller() {
     let test = TestDb::open(Backend::Sqlite, "a_conflict_clause").await.unwrap();
     let test = with_writers(test).await;
     let insert = |or: &str, key: &str, id: &str| {

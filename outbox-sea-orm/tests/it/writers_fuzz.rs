@@ -10,7 +10,7 @@ use sea_orm::TransactionTrait;
 use crate::support::TestDb;
 use crate::writers::{Call, with_writers};
 
-crate::on_every_backend!(sql_accepts_what_rust_accepts);
+crate::on_every_backend!(sql_accepts_the_same_events_as_rust);
 
 #[derive(Debug)]
 struct Fuzzed {
@@ -109,7 +109,7 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
 }
 
 /// Names, keys, subjects and headers at and beyond their limits.
-async fn sql_accepts_what_rust_accepts(test: TestDb) {
+async fn sql_accepts_the_same_events_as_rust(test: TestDb) {
     let test = with_writers(test).await;
     let seed = std::env::var("OUTBOX_TEST_SEED")
         .ok()

@@ -5,10 +5,10 @@ use sea_orm::{ConnectionTrait, DbBackend, TransactionTrait};
 use crate::support::TestDb;
 use crate::writers::with_writers;
 
-crate::on_every_backend!(an_argument_of_a_wrong_kind_is_refused_by_its_code);
+crate::on_every_backend!(argument_of_a_wrong_kind_is_refused_with_its_code);
 
 /// PostgreSQL has types for three arguments, and rejects other text before the call.
-async fn an_argument_of_a_wrong_kind_is_refused_by_its_code(test: TestDb) {
+async fn argument_of_a_wrong_kind_is_refused_with_its_code(test: TestDb) {
     let test = with_writers(test).await;
     let backend = test.sql_backend();
     let name = test.names.table(backend, "outbox_record");

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_of_pauses_stay() {
+    fn pause_times_never_change() {
         let of = |name: &str| (held_until(name.as_bytes()) - HELD_FROM) / 1_000_000;
         assert_eq!(
             [of("order"), of("account"), of("")],
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn each_time_of_a_pause_is_exact_as_a_fraction_and_in_the_year_9000() {
+    fn pause_times_are_exact_fractions_in_the_year_9000() {
         for name in ["order", "account", "Order", "a", "b"] {
             let time = held_until(name.as_bytes());
             assert_eq!(time % 32, 0);

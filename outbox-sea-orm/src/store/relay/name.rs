@@ -48,14 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_and_holds_printable_ascii_only() {
+    fn names_are_cut_to_printable_ascii() {
         assert_eq!(storable(" shöp-0\u{0}\u{1b}\n"), "shp-0");
         assert_eq!(storable(" \u{0}ü\u{7f}"), "");
         assert_eq!(storable(&"ab".repeat(100)), "ab".repeat(64));
     }
 
     #[test]
-    fn of_a_long_host_the_process_id_is_left() {
+    fn long_host_keeps_the_process_id() {
         assert_eq!(
             of(Some("x".repeat(128)), 4711),
             format!("{}/4711", "x".repeat(123))
