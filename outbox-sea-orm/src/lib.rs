@@ -7,7 +7,7 @@
 //! **Guaranteed**: events exist if and only if the transaction committed. Per aggregate they are
 //! numbered 1, 2, 3 … in commit order.
 //!
-//! **Not guaranteed**: the outcome of a commit whose connection was lost
+//! **Not guaranteed**: the outcome of a commit if its connection is lost
 //! ([`SaveError::CommitUnknown`]).
 //!
 //! ```
@@ -41,9 +41,12 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
-//! options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+//! options.max_connections(1); // Each connection has its own `:memory:` database.
 //! let db = Database::connect(options).await?;
-//! db.execute_unprepared("CREATE TABLE orders (id INTEGER PRIMARY KEY, total_cents BIGINT NOT NULL)").await?;
+//! db.execute_unprepared(
+//!     "CREATE TABLE orders (id INTEGER PRIMARY KEY, total_cents BIGINT NOT NULL)",
+//! )
+//! .await?;
 //! outbox_sea_orm::migrate(&db).await?;
 //!
 //! let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }

@@ -95,7 +95,8 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // If unlisted, `pg_catalog` comes first. Temporary schemas hold no functions or operators.
+        // If unlisted, `pg_catalog` comes first. PostgreSQL searches temporary schemas only for
+        // tables and types.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {

@@ -3,7 +3,7 @@
 //! If the future of `begin()` is dropped, sqlx 0.9.0 returns a connection with an open transaction
 //! to its pool. Later statements on it are acknowledged, and then lost.
 //!
-//! Invariant: this crate begins and ends its transactions in such a task. Timeouts limit the work.
+//! Invariant: this crate begins and ends its transactions in such a task.
 
 use std::future::Future;
 

@@ -172,7 +172,7 @@ fn in_a_separate_process(test: &str, body: impl AsyncFnOnce(DatabaseConnection))
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut options = ConnectOptions::new("sqlite::memory:");
-        options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+        options.max_connections(1); // Each connection has its own `:memory:` database.
         let db = Database::connect(options).await.unwrap();
         let mut sql = "CREATE TABLE orders (id INTEGER PRIMARY KEY);".to_owned();
         for names in [TableNames::new(), own()] {

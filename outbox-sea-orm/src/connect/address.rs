@@ -53,7 +53,6 @@ const OF_MYSQL: [&str; 14] = [
     "timezone",
 ];
 
-/// Characters.
 const NAME_SHOWN_MAX: usize = 64;
 
 pub(super) fn check(address: &str) -> Result<(), ConnectError> {
@@ -106,7 +105,6 @@ fn refused(address: &str, error: DbErr) -> ConnectError {
     ConnectError::Address
 }
 
-/// Also keeps changes by the service's mapping functions.
 pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     match &pool.inner {
         #[cfg(feature = "postgres")]
@@ -123,7 +121,7 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     }
 }
 
-/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 does not need.
+/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 and later do not need.
 #[cfg(feature = "postgres")]
 fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
     if !matches!(

@@ -95,7 +95,6 @@ async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<
     }
 }
 
-/// Without the password.
 pub(super) fn server_of(pool: &DatabaseConnection) -> String {
     match &pool.inner {
         #[cfg(feature = "postgres")]

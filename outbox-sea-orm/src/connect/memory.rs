@@ -1,7 +1,7 @@
 //! Keeps in-memory SQLite databases, which end with their last connection.
 //!
-//! By default, sqlx 0.9.0 closes idle connections after 10 minutes, all after 30 minutes, and a
-//! connection whose caller is cancelled in `test_before_acquire`.
+//! By default, sqlx 0.9.0 closes idle connections after 10 minutes, and all after 30 minutes. A
+//! caller cancelled in `test_before_acquire` also drops its connection.
 
 use std::fmt;
 
@@ -14,7 +14,6 @@ pub enum InMemory {
     /// This extra connection keeps the database.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
-    /// The pool closes connections, which have separate databases.
     CanBeLost,
 }
 

@@ -11,7 +11,6 @@ const LOOKS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Pooler {
-    /// `pool_mode` is `transaction` or `statement`.
     #[error("a setting of one connection was lost, or appeared on another connection: sessions are shared")]
     SharesSessions,
     #[error(

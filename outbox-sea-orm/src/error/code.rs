@@ -29,7 +29,6 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
 pub(crate) struct ErrorCode {
     /// SQLSTATE, or SQLite's result code in decimal.
     pub(crate) code: String,
-    /// MySQL and MariaDB.
     pub(crate) number: Option<u16>,
     pub(crate) text: String,
     /// PostgreSQL ended the session.

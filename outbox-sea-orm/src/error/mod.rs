@@ -22,10 +22,9 @@ pub enum RecordError {
     /// was written.
     ///
     /// Record through an [`OutboxConnection`](crate::OutboxConnection) with your
-    /// [`OutboxConfig`](crate::OutboxConfig), or in a transaction from its `begin`. For handlers,
-    /// pass the configuration to the inbox. To use the default tables, call
-    /// [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with
-    /// [`TableNames::new`](crate::TableNames::new) once.
+    /// [`OutboxConfig`](crate::OutboxConfig); for handlers, pass the configuration to the inbox. To
+    /// use the default tables, call `with_names` with [`TableNames::new`](crate::TableNames::new)
+    /// once.
     ///
     /// The check is per process. It is off if default and other names are both used by
     /// configurations, stores or migrations.
@@ -161,8 +160,8 @@ pub enum SaveError {
     #[error("the database rolled back the whole transaction; drop and repeat the whole transaction")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored, or nothing. Read the model
-    /// back. With a deduplication key, save again: [`RecordError::DuplicateKey`] proves that all is
-    /// stored.
+    /// back, or save again with the same deduplication key: [`RecordError::DuplicateKey`] proves
+    /// that everything is stored.
     #[error("outcome of the commit is unknown; read the model back before repeating the save")]
     CommitUnknown(#[source] DbErr),
 }

@@ -21,7 +21,6 @@ pub(crate) struct Dialect {
     pub(crate) leases: String,
     pub(crate) relays: String,
     pub(crate) pauses: String,
-    /// Indexes for hints.
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
@@ -66,7 +65,6 @@ impl Dialect {
         }
     }
 
-    /// Equal for all rows.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -263,7 +261,8 @@ impl Dialect {
         }
     }
 
-    /// Always true. The predicate of only `outbox_blocks_due` on PostgreSQL, whose use requires it.
+    /// Always true. On PostgreSQL, a query needs this predicate to use the index
+    /// `outbox_blocks_due`.
     pub(crate) fn of_any_partition(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),

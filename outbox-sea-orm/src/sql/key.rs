@@ -150,7 +150,6 @@ impl Dialect {
             DbBackend::Sqlite => " AND +id IN ",
             _ => " AND id IN ",
         });
-        // Few distinct statements.
         let last = rows.last().copied();
         let padding = rows.len().max(1).next_power_of_two() - rows.len();
         let padded = rows

@@ -105,7 +105,6 @@ impl Sql {
             let numbers = integers(numbers.iter().copied());
             return self.push(" = ANY(").bind(numbers).push(")");
         }
-        // `IN ()` is illegal.
         let last = numbers.last().copied().unwrap_or(-1);
         let length = match numbers.len().max(1) {
             length if length > PADDED_MAX => length,

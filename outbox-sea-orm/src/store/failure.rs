@@ -5,7 +5,6 @@ use sea_orm::{DbBackend, DbErr};
 
 use crate::error::code::has_code;
 
-/// Operators and relays can deadlock.
 macro_rules! repeat_deadlocks {
     ($work:expr) => {{
         let mut repeats = 0;

@@ -30,7 +30,6 @@ use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::{Dialect, query};
 use crate::task::detached;
 
-/// Lets a stopping relay finish a call.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). If none is
@@ -326,7 +325,6 @@ impl Session {
                 let acquired = tokio::select! {
                     biased;
                     acquired = acquire(&self.pool) => acquired?,
-                    // The pool itself reports no reason.
                     why = why_no_connection(&self.pool) => return Err(why),
                 };
                 let connection = slot.insert(acquired);

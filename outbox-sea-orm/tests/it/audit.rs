@@ -104,7 +104,6 @@ async fn two_operators_retry_10_000_messages_once(test: TestDb) {
     assert_eq!(test.int(&pending).await, 10_000);
 }
 
-/// Statements that make every change fail, and their undo.
 fn refusing(test: &TestDb) -> (Vec<String>, Vec<String>) {
     let messages = test.messages();
     match test.sql_backend() {

@@ -234,7 +234,6 @@ async fn statements_are_not_logged_at_level_info() {
         quiet.execute_unprepared("SELECT 4711").await.unwrap();
         loud.execute_unprepared("SELECT 4712").await.unwrap();
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        // Slow statements are logged at level warn.
         let is_told = |line: &str| line.contains("INFO") && line.contains("SELECT 4711");
         assert!(log.contains("SELECT 4712") && !log.lines().any(is_told), "{log}");
     }

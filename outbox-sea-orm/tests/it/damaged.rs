@@ -102,7 +102,6 @@ async fn damaged_number_or_time_stops_only_its_aggregate(test: TestDb) {
     }
 }
 
-/// A damaged counter counts as exhausted. Otherwise retries would never end.
 async fn a_damaged_counter_does_not_stop_its_message(test: TestDb) {
     let value = match test.sql_backend() {
         DbBackend::Sqlite => "'x'",

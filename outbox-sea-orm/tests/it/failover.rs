@@ -21,7 +21,6 @@ const SOON: Duration = Duration::from_secs(60);
 
 const SESSIONS: usize = 8;
 
-/// New sessions are read-only until promotion.
 #[derive(Default)]
 struct Replica {
     is_promoted: AtomicBool,

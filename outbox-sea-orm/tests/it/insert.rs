@@ -269,7 +269,6 @@ async fn heads_of_other_aggregates_are_not_locked() {
     business.commit().await.unwrap();
 }
 
-/// At REPEATABLE READ or above.
 #[tokio::test]
 async fn old_snapshot_assigns_no_old_sequence() {
     use sea_orm::{IsolationLevel, TransactionTrait as _};

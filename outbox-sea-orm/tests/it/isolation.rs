@@ -47,7 +47,6 @@ async fn serializable_relay_fails_no_writer_on_mariadb() {
     check(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// Ignores errors of abandoned calls.
 #[derive(Clone)]
 struct Noted {
     store: SqlStore,

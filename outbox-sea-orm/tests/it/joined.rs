@@ -376,7 +376,6 @@ async fn record_that_loses_a_deadlock_stores_nothing() {
     }
 }
 
-/// A trigger rolls back, as a full disk would.
 #[tokio::test]
 async fn record_in_a_rolled_back_sqlite_transaction_stores_nothing() {
     let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();

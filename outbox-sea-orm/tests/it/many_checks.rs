@@ -1,4 +1,4 @@
-//! Rows that the database changes or cannot store keep their events.
+//! Rows that the database changes or cannot store are refused with their events.
 
 use outbox_sea_orm::{SaveError, SaveManyWithEvents};
 use sea_orm::{EntityTrait, Set};

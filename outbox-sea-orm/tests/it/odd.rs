@@ -12,7 +12,6 @@ use sea_orm::{ConnectOptions, DatabaseConnection};
 use crate::store::Fixture;
 use crate::support::{Backend, TestDb};
 
-/// Other text formats, worst plans.
 const POSTGRES: &str = "SET standard_conforming_strings = off; SET escape_string_warning = off; SET backslash_quote = off; \
      SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; \
      SET extra_float_digits = -15; SET transform_null_equals = on; SET quote_all_identifiers = on; SET array_nulls = off; SET xmloption = document; \

@@ -242,7 +242,6 @@ async fn relay_and_operators_leave_no_message_stuck(test: TestDb) {
             break;
         }
         if found == 0 {
-            // An operator has to act first.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

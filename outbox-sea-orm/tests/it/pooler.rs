@@ -109,7 +109,6 @@ async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     }
 }
 
-/// Many prepared statements fail.
 #[tokio::test]
 async fn writers_over_shared_sessions_record_their_commits() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_writers").await else {

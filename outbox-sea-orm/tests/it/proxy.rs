@@ -17,13 +17,13 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// Takes effect at the next message, except pings.
+    /// Applied at the next message, except pings.
     to_silence: AtomicUsize,
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
     /// Silent connections closed by the client.
     closed: watch::Sender<usize>,
-    /// By the client.
+    /// Bytes, from the database.
     received: AtomicUsize,
     commit: Mutex<Option<Commit>>,
 }

@@ -81,7 +81,7 @@ async fn unpublished(test: &TestDb) -> i64 {
 /// An open transaction during publishing would block all recording.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
-        return not_applicable("each connection is a database of its own");
+        return not_applicable("each connection has its own database");
     }
     test.record(
         (0..20)
@@ -180,7 +180,6 @@ async fn relay_continues_after_its_sessions_are_killed(test: TestDb) {
     }
 }
 
-/// Otherwise each announcement would fail.
 async fn older_tables_are_detected_at_start(test: TestDb) {
     let table = |name| test.names.table(test.sql_backend(), name);
     let mut changes: Vec<(String, Option<String>)> = [

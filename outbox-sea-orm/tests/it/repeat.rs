@@ -155,7 +155,6 @@ async fn closure_error_is_returned_with_the_transaction_kept(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// On SQLite, it only takes no write lock.
 async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend == Backend::SqliteMemory {
@@ -245,7 +244,6 @@ async fn deadlocked_transactions_repeat_until_both_commit(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 2);
 }
 
-/// A statement that ends like a lost one.
 async fn lose(tx: &OpenTransaction) -> Result<(), sea_orm::DbErr> {
     let sql = match tx.get_database_backend() {
         DbBackend::Postgres => "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40001'; END $$",

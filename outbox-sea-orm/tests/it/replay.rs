@@ -12,7 +12,6 @@ use crate::support::{Backend, TestDb};
 
 const MESSAGES: i64 = 10_000;
 
-/// As on the command line.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 const SOON: Duration = Duration::from_secs(60);
@@ -127,7 +126,6 @@ async fn a_batch_of_dead_letters_reads_no_other_messages() {
             test.messages()
         );
         let read = test.int(&read).await;
-        // Found twice, changed once.
         assert!(
             read <= 4 * MESSAGES,
             "{statistics} statistics: {read} messages were read to skip and retry {MESSAGES}"

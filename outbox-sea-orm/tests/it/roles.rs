@@ -101,7 +101,6 @@ pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, delet
     for _ in 0..5 {
         match store.preflight(deletes).await {
             Ok(mut warnings) => {
-                // The test servers do not sync.
                 warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
                 assert!(warnings.is_empty(), "{warnings:?}");
                 return;

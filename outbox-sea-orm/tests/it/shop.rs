@@ -77,7 +77,6 @@ pub struct Gate {
 static GATES: LazyLock<Mutex<HashMap<String, Arc<Gate>>>> = LazyLock::new(Mutex::default);
 
 impl Gate {
-    /// Before the save of this customer; `… is saved` is after it.
     pub fn close(id: &str) -> Arc<Self> {
         let mut gates = GATES.lock().unwrap();
         gates.entry(id.to_owned()).or_default().clone()

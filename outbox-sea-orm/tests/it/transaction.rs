@@ -187,7 +187,6 @@ async fn check_dropped_saves(db: TestDb) {
             tokio::task::yield_now().await;
         }
     }
-    // Runs after the dropped saves.
     let tx = shop.test.db.begin().await.unwrap();
     tx.commit().await.unwrap();
     for n in 0..50 {

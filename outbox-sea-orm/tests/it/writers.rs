@@ -201,7 +201,6 @@ async fn record_in_sql(test: &TestDb, id: &str, n: u64) {
     }
 }
 
-/// Except id, number and time.
 async fn sql_and_rust_record_equal_messages(test: TestDb) {
     let test = with_writers(test).await;
     let context = MessageContext {

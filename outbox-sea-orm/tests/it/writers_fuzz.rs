@@ -40,7 +40,6 @@ impl DomainEvent for Fuzzed {
     }
 }
 
-/// The code of `outbox_record` for Rust's error.
 fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<(), &'static str> {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let descriptor = EventDescriptor {
@@ -108,7 +107,6 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
     })
 }
 
-/// Names, keys, subjects and headers at and beyond their limits.
 async fn sql_accepts_the_same_events_as_rust(test: TestDb) {
     let test = with_writers(test).await;
     let seed = std::env::var("OUTBOX_TEST_SEED")
@@ -132,8 +130,7 @@ async fn sql_accepts_the_same_events_as_rust(test: TestDb) {
             (Ok(()), Ok(())) => accepted += 1,
             (Err(code), Err(error)) => {
                 refused.insert(*code);
-                // PostgreSQL rejects NUL. Of several wrong headers, each side may report another
-                // one.
+                // PostgreSQL rejects NUL. The sides may report different wrong headers.
                 let (error, of_headers) = (error.to_string(), ["OB010", "OB011", "OB012", "OB013"]);
                 let names_another =
                     of_headers.contains(code) && of_headers.iter().any(|code| error.contains(code));

@@ -17,7 +17,6 @@ use super::session::Session;
 use super::{block, id_range};
 use crate::sql::Key;
 
-/// Per transaction.
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
 /// Per page: 24 MB of ids. Smaller pages make PostgreSQL read the table more often.
@@ -51,7 +50,6 @@ pub(super) async fn select_dead(
         let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
         Ok(Selected {
             row_id: row.try_get("", "row_id")?,
-            // The row may be dead because of a damaged id.
             id: row.try_get("", "id").unwrap_or_default(),
             key: is_sequenced.then(|| read_key(row)).transpose()?,
         })

@@ -130,7 +130,6 @@ impl OperationsSql {
         self.dialect.statement(&text, [id.as_uuid().into()])
     }
 
-    /// Latest first.
     pub fn list(&self, filter: &OperationFilter, limit: i64) -> Statement {
         let mut sql = self.select();
         sql.push(" WHERE 1 = 1");

@@ -20,7 +20,6 @@ use crate::sql::Key;
 
 const AGGREGATES_MAX: usize = 1_000;
 
-/// Each statement binds at most two values per key.
 const VALUES_MAX: usize = 256;
 
 pub(super) async fn forget(

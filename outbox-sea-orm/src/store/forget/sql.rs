@@ -51,7 +51,6 @@ pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// By id, after `after`. Locks nothing.
 pub(super) fn idle_heads(
     dialect: &Dialect,
     aggregate_type: &str,

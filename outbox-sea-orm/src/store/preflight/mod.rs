@@ -161,7 +161,6 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
     }
 }
 
-/// On MySQL and MariaDB, the store sets them.
 async fn check_settings(db: &Session) -> Result<(), StoreError> {
     match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
         None => Ok(()),

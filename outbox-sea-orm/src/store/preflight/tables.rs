@@ -29,7 +29,6 @@ const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
-/// `deletes`: the relay deletes published messages.
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
@@ -74,7 +73,6 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
             place: "",
             written: "ends_at",
-            // Locked for held messages.
             does: &[UPDATE, DELETE],
         },
         Table {
@@ -82,7 +80,6 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             columns: "dedup_key, recorded_at",
             place: "",
             written: "recorded_at",
-            // The purge locks keys.
             does: &[UPDATE, DELETE],
         },
     ];

@@ -31,7 +31,6 @@ pub(super) struct Announced<'a> {
     pub(super) announcement: &'a Announcement,
 }
 
-/// Separates two printable parts.
 pub(super) const INSTANCE: char = '\t';
 
 fn printable(text: &str, chars_max: usize) -> String {

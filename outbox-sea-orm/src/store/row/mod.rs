@@ -30,7 +30,6 @@ pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
     /// See `Dialect::place`. `i64::MAX` if damaged.
     pub(super) place: i64,
-    /// Delayed or blocked.
     pub(super) has_to_wait: bool,
 }
 
