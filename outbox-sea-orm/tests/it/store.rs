@@ -175,7 +175,7 @@ crate::on_every_backend!(
 /// Other connections must see later writes through the pool's only connection.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
-        return not_applicable("nobody else can look into this database");
+        return not_applicable("no other connection can read this database");
     }
     let markers = test.names.table(test.sql_backend(), "outbox_test_marker");
     test.execute(&format!("CREATE TABLE {markers} (n BIGINT)")).await;

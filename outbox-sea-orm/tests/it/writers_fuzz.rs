@@ -139,7 +139,7 @@ async fn sql_accepts_the_same_events_as_rust(test: TestDb) {
                     "{code}, but {error}: {call:?}"
                 );
             }
-            _ => panic!("Rust says {expected:?}, SQL {answer:?}: {call:?}"),
+            _ => panic!("Rust: {expected:?}, SQL: {answer:?}: {call:?}"),
         }
     }
     let codes = [
