@@ -1,4 +1,4 @@
-//! The migrations for SeaORM's migrators (feature `migrator`).
+//! Migrations for SeaORM's migrators (feature `migrator`).
 
 use async_trait::async_trait;
 use sea_orm::{DbErr, DynIden};
@@ -7,11 +7,9 @@ use sea_orm_migration::{MigrationName, MigrationTrait, MigratorTrait, SchemaMana
 use super::{SqlMigration, TABLES, migrations};
 use crate::names::TableNames;
 
-/// The migrations of the outbox with default table names. Applied ones are stored in the table
-/// `outbox_migrations`.
+/// The migrations with default table names. The table `outbox_migrations` has the applied versions.
 ///
-/// SeaORM's migrators race if several processes start on an empty database;
-/// [`migrate`](super::migrate) uses a lock.
+/// SeaORM's migrators race on an empty database; [`migrate`](super::migrate) uses a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct OutboxMigrator;
 

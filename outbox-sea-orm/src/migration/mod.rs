@@ -8,8 +8,8 @@
 //! | pass SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | also record from other languages | [`writers`] in addition |
 //!
-//! DDL is hand-written, because SeaORM's generated column types hold only 64 KiB and whole seconds
-//! on MySQL. Schemas are not created.
+//! DDL is hand-written: SeaORM's types hold only 64 KiB and whole seconds on MySQL. Schemas are not
+//! created.
 //!
 //! Invariant: a released migration is never edited.
 
@@ -55,7 +55,7 @@ const TABLES: Migrations = Migrations {
 
 crate::__migrations!(TABLES);
 
-/// Returns the migrations as plain SQL.
+/// Plain SQL of all migrations.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! Applies migrations under a lock, so that many processes may start at once.
+//! Applies migrations under a lock.
 //!
-//! SeaORM's own migrator can fail or apply a migration twice in this case. Its command line can
-//! read the table.
+//! SeaORM's command line can read the table. Its migrator could apply a migration twice if several
+//! processes start at once.
 //!
 //! Invariant: one connection holds the lock from the first read to the last write.
 
@@ -21,8 +21,7 @@ const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
 const MYSQL_LOCK: &str = "outbox_migrations";
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// Returns the number of applied migrations. After an error, PostgreSQL and SQLite are unchanged;
-/// on MySQL, the next call continues.
+/// After an error, PostgreSQL and SQLite are unchanged; on MySQL, the next call continues.
 pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -44,8 +43,8 @@ pub(super) async fn run(
                 .then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        // On MySQL each DDL statement commits. The transaction only keeps the connection with the
-        // lock.
+        // On MySQL each DDL statement commits. The transaction only keeps the connection, which has
+        // the lock.
         let tx = db.begin_with_options(options).await?;
         let applied = match backend {
             DbBackend::Postgres => {
@@ -55,15 +54,15 @@ pub(super) async fn run(
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
-                // A crash here ends the session and its lock. The statements are idempotent.
+                // A crash ends the session and its lock. The statements are idempotent.
                 let applied = apply(&tx, exists, &table, &migrations).await;
-                // Before the release. Otherwise the next process repeats the last migration.
+                // Before the release: the next process would repeat the last migration.
                 tx.execute_unprepared("COMMIT").await?;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
                 applied?
             }
-            // BEGIN IMMEDIATE is the lock. `busy_timeout` bounds the wait.
+            // Lock: BEGIN IMMEDIATE. `busy_timeout` bounds the wait.
             _ => apply(&tx, exists, &table, &migrations).await?,
         };
         tx.commit().await?;
@@ -86,7 +85,7 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-/// `CREATE TABLE IF NOT EXISTS` needs the privilege to create in any case.
+/// `CREATE TABLE IF NOT EXISTS` always needs the privilege to create.
 fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
     let name = names.unqualified(table);
     match backend {

@@ -1,4 +1,4 @@
-//! The migrations of one set of tables, also for `outbox-inbox`.
+//! Migrations of a set of tables, also for `outbox-inbox`.
 
 use outbox_core::describe;
 use sea_orm::sea_query::{Alias, IntoIden};
@@ -12,15 +12,15 @@ use super::template::SqlMigration;
 use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
-/// One set of migrations.
+/// A set of migrations.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Migrations {
-    /// Table of applied migrations, unqualified.
+    /// Unqualified table of applied migrations.
     pub table: &'static str,
     /// Whether the names belong to an outbox.
     pub of_outbox: bool,
-    /// The migrations in order.
+    /// In order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
 
@@ -72,7 +72,7 @@ impl Migrations {
         Ok(sql.join("\n"))
     }
 
-    /// Applies missing migrations under a lock, and returns their number.
+    /// Applies missing migrations under a lock. Returns their number.
     pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         self.note(names);
         let applied = match run(db, names, self.table, (self.all)(names)).await {
@@ -90,7 +90,7 @@ impl Migrations {
     }
 }
 
-/// Defines the functions of a migration module.
+/// Defines a migration module's functions.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __migrations {
@@ -108,14 +108,13 @@ macro_rules! __migrations {
             $set.versions(names)
         }
 
-        /// Creates or updates the tables, and inserts missing lease rows of the outbox. Several
-        /// processes may start at once: the first migrates, the others wait.
+        /// Creates or updates the tables, and inserts missing lease rows. Several processes may
+        /// start at once: one migrates, the others wait.
         ///
         /// # Errors
         ///
         /// The database's error; [`DbErr::Custom`](sea_orm::DbErr::Custom) for a pooler that shares
-        /// sessions. After an error, PostgreSQL and SQLite are unchanged; on MySQL, call again to
-        /// continue.
+        /// sessions. After an error, PostgreSQL and SQLite are unchanged; on MySQL, call again.
         pub async fn migrate(db: &sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
             migrate_with(db, &$crate::TableNames::new()).await
         }

@@ -4,19 +4,18 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use crate::names::{NameError, TableNames};
 
-/// One SQL text per database. `{schema}` becomes the quoted schema with a dot, `{prefix}` the
-/// prefix.
+/// One SQL text per database. `{schema}` is the quoted schema with a dot, `{prefix}` the prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlTemplates {
     /// PostgreSQL. Runs in a transaction.
     pub postgres: &'static str,
-    /// MySQL and MariaDB. Statements must be idempotent, because DDL cannot be rolled back.
+    /// MySQL and MariaDB. Statements must be idempotent: DDL cannot be rolled back.
     pub mysql: &'static str,
-    /// SQLite. Statements must be idempotent, because SeaORM's migrators use no transaction.
+    /// SQLite. Statements must be idempotent: SeaORM's migrators use no transaction.
     pub sqlite: &'static str,
 }
 
-/// Includes the templates of the three databases.
+/// Includes three templates.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
@@ -58,8 +57,7 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// Migrators identify it by `name`, with schema and prefix appended unless they are the
-    /// default.
+    /// Migrators identify it by `name`. Schema and prefix are appended unless they are the default.
     #[must_use]
     pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
@@ -80,7 +78,7 @@ impl SqlMigration {
         &self.name
     }
 
-    /// The SQL of the up migration. On MySQL, `DELIMITER` lines may enclose a procedure.
+    /// The up SQL. On MySQL, `DELIMITER` lines may enclose a procedure.
     ///
     /// # Errors
     ///
@@ -89,7 +87,7 @@ impl SqlMigration {
         self.up.render(backend, &self.names)
     }
 
-    /// The SQL of the down migration.
+    /// The down SQL.
     ///
     /// # Errors
     ///
@@ -114,7 +112,7 @@ impl SqlMigration {
     }
 }
 
-/// Only MySQL's command-line client understands `DELIMITER`.
+/// `DELIMITER` is a command of MySQL's client, not of the server.
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")

@@ -1,10 +1,9 @@
-//! `outbox_record` in SQL, for other languages: a function on PostgreSQL, a procedure on MySQL and
-//! MariaDB, a view with a trigger on SQLite.
+//! `outbox_record` in SQL, for other languages: a function (PostgreSQL), a procedure (MySQL,
+//! MariaDB), or a view with a trigger (SQLite).
 //!
-//! It records an event in the caller's transaction by the rules of [`record`](crate::record()),
-//! with the default [`Limits`](outbox_core::Limits). Writers in Rust and SQL may record for the
-//! same aggregates concurrently. `docs/guide/11-other-languages.md` has the contract and its error
-//! codes.
+//! Records an event in the caller's transaction by the rules of [`record`](crate::record()), with
+//! the default [`Limits`](outbox_core::Limits). Writers in Rust and SQL may share aggregates.
+//! `docs/guide/11-other-languages.md` has the contract and its error codes.
 //!
 //! Optional. Run it after [`migration::migrate`](super::migrate):
 //!
@@ -18,18 +17,18 @@
 //! # }
 //! ```
 //!
-//! If the tables are missing, the migration fails on PostgreSQL; on MySQL and SQLite, the first
-//! call fails. Schema and prefix of [`TableNames`] apply.
+//! If the tables are missing, PostgreSQL fails the migration, MySQL and SQLite the first call.
+//! Schema and prefix of [`TableNames`] apply.
 //!
-//! Invariant: on PostgreSQL, MySQL and MariaDB it runs with the privileges of its owner. A writer
-//! needs only EXECUTE, and cannot bypass the checks.
+//! Invariant: on servers, the code runs with the privileges of its owner. A writer needs only
+//! EXECUTE, and cannot bypass the checks.
 
 use sea_orm::DbBackend;
 
 use super::{Migrations, SqlMigration};
 use crate::names::{NameError, TableNames};
 
-/// Separate, because SeaORM's migrators reject a table with unknown migrations.
+/// SeaORM's migrators reject a table with unknown migrations.
 const TABLE: &str = "outbox_writer_migrations";
 
 const WRITERS: Migrations = Migrations {
@@ -40,8 +39,8 @@ const WRITERS: Migrations = Migrations {
 
 crate::__migrations!(WRITERS);
 
-/// Returns plain SQL, as in `docs/sql/outbox.writers.*.sql`. For MySQL and MariaDB it needs the
-/// command-line client, because of `DELIMITER`.
+/// Plain SQL, as in `docs/sql/outbox.writers.*.sql`. MySQL and MariaDB need the command-line client
+/// (`DELIMITER`).
 ///
 /// # Errors
 ///

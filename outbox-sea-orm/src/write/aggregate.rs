@@ -1,7 +1,6 @@
-//! An active model that collects the events of its domain methods.
+//! An active model that collects domain events.
 //!
-//! Invariant: events leave the wrapper only through a save or `discard_events`. Its drop logs an
-//! error with the names of lost events.
+//! Invariant: a drop with unsaved events logs an error with their names.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +14,7 @@ use crate::write::executor::{Executor, Work};
 use crate::write::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
 use crate::write::transaction::OutboxTransaction;
 
-/// An active model and the events raised on it. Each save consumes both, even if it fails.
+/// An active model and its raised events. Each save consumes both, even if it fails.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -46,12 +45,11 @@ use crate::write::transaction::OutboxTransaction;
 /// # }
 /// ```
 ///
-/// If the database generates the key, raise events with [`Self::raise_with`]. For nested active
-/// models (SeaORM's `ActiveModelEx`), use [`Self::nested`] and [`Self::save_by`]. `M` is the saved
-/// model.
+/// If the database generates the key, use [`Self::raise_with`]. For nested active models
+/// (`ActiveModelEx`), use [`Self::nested`] and [`Self::save_by`]. `M` is the saved model.
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
-    // `None` only while a save takes it.
+    // `None` only during a save.
     model: Option<A>,
     events: Events,
     later: Vec<Later<M>>,
@@ -87,8 +85,7 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
 }
 
 impl<A: ActiveModelTrait> AggregateRoot<A, NestedOf<A>> {
-    /// Wraps an `ActiveModelEx`, as from `order::ActiveModel::builder()`. [`Self::save_by`] saves
-    /// it.
+    /// Wraps an `ActiveModelEx`, as from `order::ActiveModel::builder()`, for [`Self::save_by`].
     pub fn nested(model: A) -> Self {
         Self::wrap(model)
     }
@@ -103,16 +100,15 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         }
     }
 
-    /// Raises an event. Encoded now, with the ambient
-    /// [`MessageContext`](outbox_core::MessageContext); recorded by the save.
+    /// Raises an event for the save. Encoded now, with the ambient
+    /// [`MessageContext`](outbox_core::MessageContext).
     pub fn raise(&mut self, event: impl IntoMessage) {
         let last = self.later.last_mut().map(|later| &mut later.then);
         last.unwrap_or(&mut self.events).push(event);
     }
 
-    /// Raises events made from the saved model, with generated keys and defaults: an array, a
-    /// `Vec`, an `Option` or [`Events`]. They keep their position among all events. The closure
-    /// runs only after a successful write.
+    /// Raises events made from the saved model: an array, a `Vec`, an `Option` or [`Events`]. They
+    /// keep their position among all events. The closure runs only after a successful write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -146,13 +142,13 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         });
     }
 
-    /// The events raised so far, up to the first [`Self::raise_with`].
+    /// The events raised before the first [`Self::raise_with`].
     #[must_use]
     pub fn raised(&self) -> &Events {
         &self.events
     }
 
-    /// Discards the raised events, and returns the model.
+    /// Discards the events, and returns the model.
     pub fn discard_events(mut self) -> A {
         self.take().0
     }
@@ -179,8 +175,8 @@ where
     A: ActiveModelTrait + Send + 'static,
     M: Send + Sync + 'static,
 {
-    /// Runs your own write, and records the raised events in the same transaction. Returns the
-    /// result of the write. For nested active models and other custom writes.
+    /// Runs your own write, such as of nested models, and records the raised events in its
+    /// transaction.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -217,14 +213,13 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// Transaction, cancellation and errors are as for [`SaveWithEvents`](crate::SaveWithEvents).
-    /// But row sizes are not checked ([`SaveError::RowTooLarge`]), and a write that matches no row
-    /// must return its own error: SeaORM skips a nested model without set columns. Events recorded
-    /// by the closure are stored with the save.
+    /// As for [`SaveWithEvents`](crate::SaveWithEvents), without [`SaveError::RowTooLarge`]. A
+    /// write that matches no row must return an error: SeaORM skips a nested model without set
+    /// columns. Events recorded by the closure are stored too.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Database`] contains the error of the write.
+    /// [`SaveError`]; [`SaveError::Database`] has the error of the write.
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,

@@ -1,7 +1,7 @@
-//! Runs a save: over a pool in a new transaction, in an open one through a savepoint.
+//! Runs a save in a new transaction, or in a savepoint of an open one.
 //!
-//! Invariant: a transaction opened here runs in a separate task, and only if the caller is not
-//! dropped before the begin.
+//! Invariant: a new transaction runs in a separate task. If the caller is dropped before the begin,
+//! no work runs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,11 +23,11 @@ use crate::write::turn::Turn;
 /// The last statement must prove that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
-/// A pool, or an open transaction, which a save joins through a savepoint.
+/// A pool, or an open transaction, in which a save uses a savepoint.
 ///
-/// A failed save leaves nothing in the transaction, which the caller may still commit. Saves and
-/// calls of [`record`](crate::record) in one transaction run one after another. Do not run other
-/// statements in it during a save: a failed save rolls them back.
+/// A failed save leaves nothing, and the caller may still commit. Saves and calls of
+/// [`record`](crate::record) in one transaction run in turn. Do not run other statements during a
+/// save: a failed save rolls them back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -78,7 +78,7 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            // From here to `ends`, a drop of this future prevents the commit.
+            // A drop before `ends` prevents the commit.
             let turn = Turn::take(self)
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
@@ -107,7 +107,7 @@ where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
     let integrity = turn.integrity().nested();
-    // If this fails, sqlx 0.9.0 silently rolls back the outer transaction.
+    // sqlx 0.9.0 has then silently rolled back the outer transaction.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
         Err(error) => {
@@ -122,11 +122,9 @@ where
     let (error, rolled_back) = match outcome {
         Ok(value) => match savepoint.commit().await {
             Ok(()) => return Ok(value),
-            // Only after a loss of the connection or the transaction.
             Err(error) => (SaveError::Database(error), false),
         },
-        // After a deadlock, MySQL rolls back the whole transaction. Later statements of the caller
-        // would be committed alone.
+        // A deadlock on MySQL rolls back everything, and later statements would be committed alone.
         Err(error) => {
             integrity.doubt();
             let is_undone = integrity.usable(&savepoint).await.is_err();
@@ -144,7 +142,7 @@ where
     Err(lost(error))
 }
 
-/// Fails if the work ignored an error of a record, or an error that rolled the transaction back.
+/// Fails after an ignored error of a record, or a rollback by the database.
 async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
     let value = outcome?;
     tx.verify().await.map_err(SaveError::Database)?;
@@ -164,7 +162,7 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // The caller may have retried. The error is not read.
+        // The caller may have retried.
         Err(SaveError::Database(DbErr::Custom(
             "the caller has gone".to_owned(),
         )))
@@ -180,12 +178,11 @@ where
                     SaveError::CommitUnknown(error)
                 }
             })?;
-            // A crash before this line delays the messages by one poll.
+            // After a crash here, messages wait for the next poll.
             wake::notify();
             Ok(value)
         }
         Err(error) => {
-            // A failed rollback only means a lost connection.
             if let Err(rollback) = tx.rollback().await {
                 tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
             }

@@ -1,7 +1,6 @@
-//! Rejects a row larger than `max_allowed_packet` of MySQL or MariaDB.
+//! Rejects a row larger than `max_allowed_packet` (MySQL, MariaDB).
 //!
-//! The server would close the connection, which looks like an outage, and the caller would retry
-//! forever.
+//! The server would close the connection, and the caller would retry forever.
 
 use sea_orm::{
     ActiveModelTrait, ActiveValue, ConnectionTrait, DbBackend, DbErr, EntityTrait, Iterable, Statement, Value,
@@ -9,7 +8,7 @@ use sea_orm::{
 
 use crate::error::SaveError;
 
-/// `max_allowed_packet` is at least 1 MiB unless an operator lowered it.
+/// The default limit is at least 1 MiB.
 pub(crate) const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
 /// Number or time, type, length.
@@ -23,7 +22,6 @@ pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backen
     if backend != DbBackend::MySql {
         return 0;
     }
-    // An update sends only the key unchanged.
     let sent = |column| match model.get(column) {
         ActiveValue::Set(value) => value_bytes(&value),
         ActiveValue::Unchanged(value) if !is_update => value_bytes(&value),

@@ -11,22 +11,19 @@ use crate::write::integrity::watch::Watched;
 use crate::write::transaction::Transactional;
 use crate::write::turn::Turn;
 
-/// Records events in an open transaction: they exist if and only if it commits.
+/// Records events in an open transaction. They exist if and only if it commits.
 ///
-/// A transaction begun by SeaORM records into the default tables, and the relay finds the messages
-/// with its next poll (default: within 1 s). It is rejected if the process uses only other table
-/// names ([`RecordError::DefaultNames`]). A transaction from
-/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) uses its configuration, and its
-/// commit wakes the relays of this process.
+/// SeaORM's transaction uses the default tables; the next poll finds the messages (default: within
+/// 1 s). If the process uses only other names, the result is [`RecordError::DefaultNames`]. A
+/// transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) has its
+/// configuration, and its commit wakes the relays of this process.
 ///
-/// All events are checked before any write. Returns the message ids in order. Thousands of events
-/// need only a few statements. The head rows of the aggregates stay locked until the transaction
-/// ends, so record late and commit soon.
+/// Checks all events before any write. Returns message ids in order. The head rows of the
+/// aggregates stay locked until the transaction ends: record late, commit soon.
 ///
-/// Transactions that touch several aggregates in different orders can deadlock (on MariaDB also the
-/// first writers of one aggregate). Above READ COMMITTED, PostgreSQL can report a serialization
-/// failure. [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats the
-/// whole transaction.
+/// Different orders of aggregates can deadlock (on MariaDB also the first writers of one
+/// aggregate). Above READ COMMITTED, PostgreSQL can report a serialization failure.
+/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats the transaction.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -45,17 +42,16 @@ use crate::write::turn::Turn;
 ///
 /// # Errors
 ///
-/// [`RecordError`]. Roll back the transaction, or the nested transaction of the call. A transaction
-/// from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's transaction
-/// then reject the commit. SeaORM's own transaction would store the change without its events.
+/// [`RecordError`]. Roll back the transaction, or its nested transaction. A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) or of a handler rejects the commit;
+/// SeaORM's would store the change without its events.
 ///
-/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back the whole
-/// transaction. For SeaORM's own transaction on MySQL and MariaDB, this check costs a round trip.
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back everything.
+/// SeaORM's transaction on MySQL and MariaDB pays a round trip for the check.
 ///
 /// # Cancellation
 ///
-/// If the future is dropped early, drop the transaction too, which rolls it back. The commit is
-/// rejected as after an error.
+/// If the future is dropped, drop the transaction too. The commit is rejected as after an error.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     let events = events.into_events();
     let turn = Turn::take(tx).await.map_err(RecordError::TransactionLost)?;
@@ -66,7 +62,7 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     )
     .await;
     match &recorded {
-        // Prevents a change without its events, and numbers without messages.
+        // A commit would store a change without its events.
         Err(_) => turn.fails(),
         Ok(_) => turn.ends(),
     }

@@ -1,8 +1,7 @@
 //! Repeats a transaction after a conflict with a concurrent one.
 //!
-//! Invariants: an attempt is repeated only after its rollback, and never after a commit with an
-//! unknown outcome. Conflicts are detected at the statement, so the closure may return any error
-//! type.
+//! Invariants: an attempt is repeated only after its rollback, and never if the outcome of its
+//! commit is unknown. Conflicts are detected at the statement: the closure returns any error type.
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -24,15 +23,14 @@ use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TransactionConfig {
-    /// Isolation level, access mode, and SQLite's mode. Default: the database's; see
-    /// [`OutboxConnection::begin_with`].
+    /// Default: the database's; see [`OutboxConnection::begin_with`].
     pub options: TransactionOptions,
-    /// Maximum number of calls of the closure. Default: 5.
+    /// Maximum calls of the closure. Default: 5.
     pub attempts_max: NonZeroU32,
     /// Longest pause before the second attempt; the shortest is half of it. Doubles with each
     /// attempt. Default: 20 ms.
     pub backoff_min: Duration,
-    /// Longest pause. Default: 1 s.
+    /// Limit of all pauses. Default: 1 s.
     pub backoff_max: Duration,
 }
 
@@ -62,7 +60,7 @@ impl TransactionConfig {
         self
     }
 
-    /// Sets the maximum number of calls of the closure.
+    /// Sets the maximum calls of the closure.
     #[must_use]
     pub fn with_attempts_max(mut self, attempts_max: NonZeroU32) -> Self {
         self.attempts_max = attempts_max;
@@ -77,11 +75,10 @@ impl TransactionConfig {
     }
 }
 
-/// The open transaction in the closure of [`OutboxConnection::transaction`], which then commits or
-/// rolls back.
+/// The open transaction of [`OutboxConnection::transaction`].
 ///
-/// Pass `&tx` to SeaORM's methods, to saves and to [`record`](crate::record). `tx.begin()` opens a
-/// savepoint. If the value outlives the closure's future, the transaction is rolled back.
+/// Pass `&tx` to SeaORM, saves and [`record`](crate::record). `tx.begin()` opens a savepoint. A
+/// transaction that outlives the closure's future is rolled back.
 #[derive(Debug)]
 pub struct OpenTransaction(Arc<OutboxTransaction>);
 
@@ -114,15 +111,15 @@ impl Transactional for OpenTransaction {
 }
 
 impl OutboxConnection {
-    /// Runs the closure in a transaction, and commits. After a conflict, rolls back and calls the
-    /// closure again: at most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
+    /// Runs the closure in a transaction, and commits. After a conflict, rolls back and calls it
+    /// again: at most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
     ///
-    /// Repeats deadlocks, serialization failures and lock timeouts of statements and of the commit,
-    /// if the closure returns an error of any type, or the commit is refused. Does not repeat other
-    /// errors, an unreachable database, or a commit with an unknown outcome.
+    /// Repeats deadlocks, serialization failures and lock timeouts, if the closure returns any
+    /// error or the commit is refused. Does not repeat after other errors, nor if the database is
+    /// unreachable or the outcome of the commit is unknown.
     ///
-    /// Effects of the closure outside the transaction happen at each call. `async |tx| …` may
-    /// borrow, and must clone values that it consumes.
+    /// Effects outside the transaction happen at each call. `async |tx| …` may borrow, and must
+    /// clone values that it consumes.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -158,13 +155,13 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The error of the last attempt. Errors of `begin` and of the commit are converted from
+    /// The error of the last attempt. Errors of `begin` and the commit are converted from
     /// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`].
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped or the closure panics, the transaction is rolled back. A commit
-    /// that has begun completes in a separate task.
+    /// A dropped future or a panic rolls back. A commit that has begun completes in a separate
+    /// task.
     pub async fn transaction<T, E, F, Fut>(&self, work: F) -> Result<T, E>
     where
         F: FnMut(OpenTransaction) -> Fut,
@@ -220,7 +217,6 @@ impl OutboxConnection {
         E: From<SaveError>,
     {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
-        // A panic or a drop of this future rolls back.
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
             // Not rolled back yet, so not repeated.
@@ -238,7 +234,7 @@ impl OutboxConnection {
         match outcome {
             Ok(value) => match tx.commit().await {
                 Ok(()) => Ok(value),
-                // PostgreSQL refuses the commit if the closure has ignored a conflict.
+                // PostgreSQL refuses the commit after an ignored conflict.
                 Err(error) if is_commit_refused(&error) => {
                     let failed = refused(error);
                     let is_conflict = failed.is_conflict || integrity.has_conflict();
@@ -253,7 +249,7 @@ impl OutboxConnection {
                 }),
             },
             Err(error) => {
-                // Otherwise the next attempt would wait for these locks.
+                // The next attempt would wait for these locks.
                 if let Err(rollback) = tx.rollback().await {
                     tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
                 }

@@ -1,7 +1,7 @@
-//! Saves a SeaORM model together with its events.
+//! Saves a SeaORM model and its events.
 //!
-//! Invariant: both are stored in one transaction, or neither is. SeaORM's hooks (`after_save`) are
-//! not used: over a pool they run outside any transaction.
+//! Invariant: both are stored in one transaction, or neither. SeaORM's `after_save` would run
+//! outside the transaction over a pool.
 
 use std::future::Future;
 
@@ -21,8 +21,7 @@ use crate::write::transaction::look;
 
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
 
-/// A closure for [`SaveWithEvents`] that makes events from the model. Implemented for every such
-/// closure.
+/// A closure that makes events from the model. Implemented for all such closures.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes events",
     label = "expected a closure over the model",
@@ -41,10 +40,9 @@ where
     type Made = R;
 }
 
-/// Saves active models together with events. Implemented for every SeaORM active model.
+/// Saves active models and events. Implemented for every SeaORM active model.
 ///
-/// `db` is a pool, over which the save opens and commits a transaction, or an open transaction
-/// (types: see [`Executor`]).
+/// `db` is a pool (own transaction) or an open transaction: see [`Executor`].
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -73,8 +71,8 @@ where
 ///
 /// # Events
 ///
-/// The closure makes the events after the write and before the commit. Its argument is the saved
-/// model, with generated keys and defaults. For a delete, it is the deleted active model.
+/// The closure runs after the write and before the commit. Its argument is the saved model, with
+/// generated keys and defaults; for a delete, the deleted active model.
 ///
 /// | events | closure |
 /// |---|---|
@@ -84,30 +82,27 @@ where
 /// | made before the save | `\|_\| [event]` |
 /// | none | `\|_\| None::<OrderPaid>` |
 ///
-/// The closure is `'static`: use `move`, and clone variables that you need afterwards.
+/// The closure is `'static`: use `move`, and clone variables needed later.
 ///
 /// # Cancellation
 ///
-/// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`], but
-/// without your task-locals. If the caller is dropped while the save waits for a connection,
-/// nothing is saved. Later, the work still commits or rolls back as a whole.
+/// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`],
+/// without its task-locals. If the caller is dropped before the begin, nothing is saved. Later, the
+/// work commits or rolls back as a whole.
 ///
-/// If the future is dropped inside a transaction, drop the transaction too, which rolls it back. A
-/// transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's
-/// transaction then reject the commit. A shutdown of the runtime is like a crash: the server rolls
-/// back.
+/// After a drop inside a transaction, drop the transaction too. A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) or of a handler rejects the commit.
+/// At a shutdown of the runtime, the server rolls back.
 ///
 /// # Errors
 ///
 /// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`]. Inside a
-/// transaction, only this save is rolled back; with [`SaveError::TransactionLost`], the whole
-/// transaction.
+/// transaction, only this save is rolled back; with [`SaveError::TransactionLost`], everything.
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
-    /// Inserts the model and records the events. For every new row, even if the client assigns the
-    /// key.
+    /// Inserts the model and records the events, also if the client assigns the key.
     fn insert_with_events<D, F>(
         self,
         db: &D,
@@ -117,12 +112,11 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        // Read at the first poll, so `context.scope(order.insert_with_events(…))` works.
+        // Read at the first poll, for `context.scope(order.insert_with_events(…))`.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
-    /// Updates the model and records the events. [`SaveError::RowMissing`] if the row does not
-    /// exist.
+    /// Updates the model and records the events. [`SaveError::RowMissing`] if no row matches.
     fn update_with_events<D, F>(
         self,
         db: &D,
@@ -135,9 +129,9 @@ where
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
-    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save`. For a new row with
-    /// a key from the client, use [`Self::insert_with_events`]: this method returns
-    /// [`SaveError::RowMissing`].
+    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save`. Returns
+    /// [`SaveError::RowMissing`] for a new row with a client-assigned key: use
+    /// [`Self::insert_with_events`].
     fn save_with_events<D, F>(
         self,
         db: &D,
@@ -150,11 +144,10 @@ where
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
-    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if the row does not
-    /// exist; then no event is recorded.
+    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if no row matches; no
+    /// event is recorded.
     ///
-    /// The closure gets the active model before the call, without changes by
-    /// [`ActiveModelBehavior::before_delete`].
+    /// The closure gets the model before [`ActiveModelBehavior::before_delete`] changes it.
     fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
     where
         D: Executor,
@@ -204,7 +197,7 @@ where
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
     F: MakesEvents<ModelOf<A>, Made: IntoEvents>,
 {
-    // Another task does not inherit the ambient context.
+    // Another task has no ambient context.
     let context = MessageContext::current();
     move |tx| {
         Box::pin(async move {
@@ -216,7 +209,7 @@ where
     }
 }
 
-/// Without events, checks the transaction: a hook of the model may have ignored an error.
+/// A hook of the model may have ignored an error.
 pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
     if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;

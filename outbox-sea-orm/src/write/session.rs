@@ -1,7 +1,7 @@
 //! SeaORM's traits for the connections and transactions of this crate.
 //!
-//! Invariant: a transaction begun through these traits has the configuration of its connection.
-//! Otherwise `Deref` would find SeaORM's own, which record into the default tables.
+//! Invariant: a transaction has the configuration of its connection. `Deref` would find SeaORM's
+//! transactions, which use the default tables.
 
 use std::pin::Pin;
 
@@ -68,7 +68,7 @@ impl TransactionSession for OutboxTransaction {
     }
 }
 
-/// Begins a nested transaction (savepoint). Fails if an isolation level or access mode is given.
+/// Begins a savepoint. Rejects an isolation level or access mode.
 #[doc(hidden)]
 pub async fn begin_nested(
     outer: &impl Transactional,
@@ -154,14 +154,13 @@ macro_rules! __begins {
 }
 
 crate::__begins!(
-    /// Transactions record into the tables of this connection. Only
-    /// [`OutboxConnection::transaction`] repeats conflicts.
+    /// Transactions use the tables of this connection. Only [`OutboxConnection::transaction`]
+    /// repeats conflicts.
     OutboxConnection,
     |db, options| db.begin_with(options)
 );
 crate::__begins!(
-    /// Nested transactions (savepoints), as from [`OutboxTransaction::begin`]. They reject an
-    /// isolation level or access mode.
+    /// Savepoints, as from [`OutboxTransaction::begin`]. Reject an isolation level or access mode.
     OutboxTransaction,
     |tx, options| begin_nested(tx, options)
 );

@@ -1,7 +1,7 @@
 //! Transactions that record events.
 //!
-//! Invariant: begin, commit and rollback run in a separate task. So a dropped caller leaves no pool
-//! connection with an open transaction (as sqlx 0.9.0 does after a dropped `begin`).
+//! Invariant: begin, commit and rollback run in a separate task: a dropped `begin` of sqlx 0.9.0
+//! leaves an open transaction in the pool.
 
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ use crate::config::OutboxConfig;
 use crate::names::usage;
 use crate::task::detached;
 
-/// Implements SeaORM's `ConnectionTrait` for a wrapper, so that users need not write `&*tx`.
+/// Implements SeaORM's `ConnectionTrait` for a wrapper: users write `&tx`, not `&*tx`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection {
@@ -84,8 +84,8 @@ pub struct OutboxConnection {
 }
 
 impl OutboxConnection {
-    /// Combines a pool and a configuration. Marks its table names as used by this process: see
-    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
+    /// Combines a pool and a configuration. Marks its names as used by this process
+    /// ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
     pub fn new(db: DatabaseConnection, config: OutboxConfig) -> Self {
         usage::note(&config.names);
         Self {
@@ -99,7 +99,7 @@ impl OutboxConnection {
     }
 
     /// Opens a transaction with this configuration. Its commit wakes the relays of this process.
-    /// Cancel-safe: if the caller is dropped, the transaction is rolled back.
+    /// Cancel-safe: a dropped caller rolls back.
     ///
     /// # Errors
     ///
@@ -108,12 +108,11 @@ impl OutboxConnection {
         self.begin_with(TransactionOptions::default()).await
     }
 
-    /// As [`Self::begin`], with an isolation level or access mode. `None` is the database's
-    /// default.
+    /// As [`Self::begin`], with an isolation level or access mode. `None`: the database's default.
     ///
-    /// SQLite is always serializable, and does not enforce the access mode. Its transactions take
-    /// the write lock at the beginning, except with `AccessMode::ReadOnly`, because a later request
-    /// fails without waiting.
+    /// SQLite is always serializable and ignores the access mode. Its transactions take the write
+    /// lock at the beginning, except with `AccessMode::ReadOnly`: a later request fails without
+    /// waiting.
     ///
     /// ```
     /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
@@ -128,8 +127,8 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The database's error. Above READ COMMITTED, any statement and the commit can report a
-    /// serialization failure: [`Self::transaction_with`] repeats them.
+    /// The database's error. Above READ COMMITTED, statements and the commit can report a
+    /// serialization failure; [`Self::transaction_with`] repeats them.
     pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
         let tx = detached(async move { begin_with(&db, options).await }).await?;
@@ -147,8 +146,7 @@ impl Deref for OutboxConnection {
 
 /// A transaction with an [`OutboxConfig`]. Its commit wakes the relays; its drop rolls back.
 ///
-/// If MySQL, MariaDB or SQLite has rolled back the whole transaction, later statements and the
-/// commit fail. Otherwise the database would commit later statements alone.
+/// If MySQL, MariaDB or SQLite has rolled back everything, later statements and the commit fail.
 #[derive(Debug)]
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
@@ -167,21 +165,21 @@ impl OutboxTransaction {
         }
     }
 
-    /// Opens a nested transaction (savepoint) with the same configuration. End it before you use
-    /// the outer one: sqlx identifies savepoints only by depth.
+    /// Opens a nested transaction (savepoint) with this configuration. End it before you use the
+    /// outer one: sqlx identifies savepoints only by depth.
     ///
     /// # Errors
     ///
-    /// The database's error. The outer transaction can then not be committed.
+    /// The database's error. The outer transaction then rejects its commit.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the outer transaction cannot be committed.
+    /// If the future is dropped, the outer transaction rejects its commit.
     pub async fn begin(&self) -> Result<Self, DbErr> {
         Self::nested(self, self.config.clone()).await
     }
 
-    /// Opens a nested transaction with the configuration of the outer one.
+    /// Opens a nested transaction.
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
         let config = Arc::new(outer.config().clone());
@@ -189,7 +187,8 @@ impl OutboxTransaction {
     }
 
     async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
-        // Otherwise sqlx 0.9.0 silently rolls back the outer transaction.
+        // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction. The dropped turn
+        // prevents its commit.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -224,15 +223,14 @@ impl OutboxTransaction {
 
     /// Commits, and wakes the relays of this process.
     ///
-    /// On PostgreSQL, first checks whether the transaction has failed (one round trip). Otherwise
-    /// the server would answer `COMMIT` with a rollback, which sqlx reports as success. A nested
-    /// transaction only releases its savepoint.
+    /// On PostgreSQL, first checks for a failed transaction (one round trip): sqlx would report its
+    /// rollback as success. A nested transaction only releases its savepoint.
     ///
     /// # Errors
     ///
-    /// The database's error. Nothing is stored if [`is_commit_refused`](crate::is_commit_refused)
-    /// returns true; otherwise the outcome is unknown. After an error of [`record`](crate::record),
-    /// or a cancelled save or record, everything is rolled back.
+    /// The database's error. If [`is_commit_refused`](crate::is_commit_refused) is true, nothing is
+    /// stored; otherwise the outcome is unknown. After an error of [`record`](crate::record) or a
+    /// cancelled save or record, everything is rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
             self.verify().await?;
@@ -241,7 +239,7 @@ impl OutboxTransaction {
             }
             look(&self.tx).await?;
             self.tx.commit().await?;
-            // A crash before this line delays the messages by one poll.
+            // After a crash here, messages wait for the next poll.
             wake::notify();
             Ok(())
         })
@@ -255,7 +253,7 @@ impl OutboxTransaction {
     /// The database's error. The server then rolls back when the connection ends.
     pub async fn rollback(self) -> Result<(), DbErr> {
         detached(async move {
-            // The rollback of a missing savepoint leaves sqlx with a wrong depth.
+            // A rollback to a missing savepoint leaves sqlx with a wrong depth.
             let _ = self.integrity.usable(&self.tx).await;
             self.tx.rollback().await.inspect_err(|_| self.integrity.doubt())
         })
@@ -288,12 +286,11 @@ impl Transactional for OutboxTransaction {
 
 pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Arc::default);
 
-/// An open transaction, in which events may be recorded.
+/// An open transaction for events.
 ///
-/// SeaORM's [`DatabaseTransaction`] records into the default tables, and is rejected if a process
-/// uses only other names ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
-/// [`OutboxTransaction`](crate::OutboxTransaction), [`OpenTransaction`](crate::OpenTransaction) and
-/// a handler's transaction have an [`OutboxConfig`].
+/// SeaORM's [`DatabaseTransaction`] uses the default tables; it is rejected if the process uses
+/// only other names ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)). Transactions
+/// of this crate and of handlers have an [`OutboxConfig`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -335,14 +332,14 @@ pub(crate) async fn begin_with(
     mut options: TransactionOptions,
 ) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails if another one writes meanwhile.
+        // A deferred transaction that reads first fails after a concurrent write.
         let mode = match options.access_mode {
             Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
             _ => SqliteTransactionMode::Immediate,
         };
         options = TransactionOptions {
             sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
-            // SQLite has neither, and SeaORM would log a warning.
+            // SeaORM would log a warning.
             isolation_level: None,
             access_mode: None,
         };
@@ -350,8 +347,8 @@ pub(crate) async fn begin_with(
     db.begin_with_options(options).await
 }
 
-/// Fails if an ignored error has ended the transaction. PostgreSQL would answer the commit with a
-/// rollback, which sqlx 0.9.0 reports as success.
+/// On PostgreSQL, fails if an ignored error has ended the transaction. sqlx 0.9.0 would report its
+/// commit as success.
 pub(crate) async fn look<C: ConnectionTrait>(tx: &C) -> Result<(), DbErr> {
     if tx.get_database_backend() == DbBackend::Postgres {
         tx.execute_unprepared("SELECT 1").await?;

@@ -1,7 +1,7 @@
-//! Serializes saves and records that join one open transaction.
+//! Serializes saves and records in one open transaction.
 //!
-//! Invariant: only one runs at a time. sqlx names savepoints by depth, so a failed save would roll
-//! back rows of a concurrent save that reports success.
+//! Lock: sqlx names savepoints by depth, so a failed save would roll back rows of a concurrent save
+//! that succeeds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits for other saves and records. Cancel-safe. Fails if the transaction is lost. Checks the
-    /// server if the transaction has no state.
+    /// Waits for other saves and records. Cancel-safe. Fails if the transaction is lost.
     pub(crate) async fn take(tx: &impl Transactional) -> Result<Self, DbErr> {
         let mut place = Place::of(tx.transaction());
         place.hold = Some(place.lock.clone().lock_owned().await);
@@ -34,17 +33,16 @@ impl Turn {
         })
     }
 
-    /// Without state in the transaction, it lasts only for the turn.
     pub(crate) fn integrity(&self) -> &Integrity {
         &self.integrity
     }
 
-    /// The work is complete, or nothing of it is left.
+    /// The work is complete, or left nothing.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// The work failed midway, so this level must be rolled back.
+    /// This level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -59,8 +57,7 @@ impl Drop for Turn {
     }
 }
 
-/// Keyed by address: all users borrow the transaction, so it cannot move, and no other has its
-/// address.
+/// Keyed by address: borrowed transactions cannot move.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
@@ -90,7 +87,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // The map's and ours. Others clone it under the same lock.
+        // The map and this place. Clones are made under this lock.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

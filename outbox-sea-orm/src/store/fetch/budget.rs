@@ -1,14 +1,13 @@
 //! Limits fetched rows by the size of earlier payloads.
 //!
 //! sqlx reads the whole result before it reuses the connection. If payloads suddenly grow, the
-//! fetch stops at its byte limit and closes the connection once ([`Session::close`]).
+//! fetch stops at its byte limit and closes the connection ([`Session::close`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::store::session::Session;
 
-/// In rows and payload bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) rows: usize,
@@ -24,23 +23,22 @@ impl Bounds {
     }
 }
 
-/// Expected payload size in bytes, 0 if unknown. Shared by all clones of a store.
+/// Expected payload bytes, 0 if unknown. Shared by clones of a store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fitting(Arc<AtomicUsize>);
 
 impl Fitting {
-    /// `unknown` is used before the first payload.
     pub(super) fn rows(&self, bounds: Bounds, unknown: usize) -> usize {
         let fitting = match self.0.load(Ordering::Relaxed) {
             0 => unknown,
-            // A fetch ends with the row that exceeds its limit.
+            // The last row may exceed the limit.
             size => (bounds.bytes / size).saturating_add(1),
         };
         fitting.clamp(1, bounds.rows.max(1))
     }
 
-    /// A larger size counts at once. A smaller one lowers the estimate by at most half, and only
-    /// after a full batch.
+    /// A larger size counts at once. A smaller size lowers the estimate by at most half, after a
+    /// full batch.
     pub(super) fn learn(&self, asked: usize, read: usize, bytes: usize) {
         if read == 0 {
             return;
@@ -54,7 +52,7 @@ impl Fitting {
     }
 }
 
-/// Reading a few rows is cheaper than a new connection.
+/// A few rows are cheaper than a new connection.
 pub(super) fn leave(db: &Session, asked: usize, read: usize) {
     if read < asked / 2 {
         db.close();

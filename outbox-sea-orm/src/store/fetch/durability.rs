@@ -2,8 +2,7 @@
 //!
 //! A server may show a commit before it is on disk, and lose it in a crash. A published message of
 //! such a commit is a false event, and its `sequence` is assigned again. On such a server, each
-//! fetch ends with a durable write, which also makes all earlier commits durable: the log is
-//! sequential.
+//! fetch ends with a durable write, which makes all earlier commits durable: the log is sequential.
 //!
 //! | server | shows commits before they are durable |
 //! |---|---|
@@ -20,7 +19,6 @@ use tokio::sync::OnceCell;
 use crate::store::session::Session;
 use crate::store::{SqlStore, lease, relay};
 
-/// Whether the server shows commits early.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Durability(Arc<OnceCell<bool>>);
 
@@ -35,7 +33,7 @@ pub(crate) async fn durable(
         return Ok(fetched);
     }
     let partition = lease::partitions(leases).first().copied().unwrap_or_default();
-    // On another connection, because this one may have unread rows.
+    // This connection may have unread rows.
     let context = "the durable write before publishing failed";
     let written = store.run(context, move |db| async move {
         match *known.0.get_or_try_init(|| shows_early(&db)).await? {
@@ -56,7 +54,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// Changes at most an expiry by one microsecond.
+/// Changes at most an expiry, by one microsecond.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;
@@ -64,7 +62,7 @@ async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
             .await?;
         return tx.commit().await;
     }
-    // Settlements lock lease rows, so the announcement is tried first. It may be missing.
+    // The announcement first, because settlements lock lease rows. It may be missing.
     for statement in [
         relay::sql::touch(&db.dialect, partition),
         lease::sql::touch(&db.dialect, partition),

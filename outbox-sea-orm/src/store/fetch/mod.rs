@@ -1,7 +1,7 @@
 //! Fetches pending messages. Locks and writes nothing.
 //!
-//! Invariants: a damaged row does not fail the batch, so the relay halts only its aggregate. Memory
-//! stays within the batch limit.
+//! Invariants: a damaged row halts only its aggregate, not the batch. Memory stays within the batch
+//! limit.
 
 mod budget;
 pub(super) mod durability;
@@ -27,7 +27,7 @@ use crate::sql::COPIES_FROM;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// MariaDB turns a list of 1,000 or more into a join.
+/// MariaDB turns a list of 1,000 into a join.
 const ROW_IDS_MAX: usize = 500;
 
 pub(super) async fn fetch(
@@ -59,7 +59,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
-        // A partition that filled its share may have more.
+        // A partition with a full share may have more.
         scan.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
@@ -67,8 +67,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     let (row_ids, more) = partition::first(db, scope, first)
         .await
         .map_err(failed(CONTEXT))?;
-    // Rows may leave between these statements. New rows have later row ids, and are left to the
-    // next fetch.
+    // Rows may leave meanwhile. New rows have later row ids, for the next fetch.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.more {
             scan.read(db, sql::scan_rows(&db.dialect, row_ids), row_ids.len())
@@ -81,7 +80,6 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
 
 struct Scan {
     rows: Vec<ScannedRow>,
-    /// A limit ended the scan.
     more: bool,
     bounds: Bounds,
     met: HashMap<u16, i64>,
@@ -124,13 +122,13 @@ impl Scan {
             more: self.more,
             ..Fetched::default()
         };
-        // Aggregates with a waiting message. Their later messages wait too.
+        // Later messages of these aggregates wait too.
         let mut waiting: HashSet<Aggregate> = HashSet::new();
         for scanned in self.rows {
             let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);
             if scanned.has_to_wait || is_behind {
                 fetched.waits.push(scanned.waits());
-                // Also if only blocked: the block may end before the next statement of this fetch.
+                // Also if blocked: the block may end before the next statement of this fetch.
                 if scanned.row.sequenced {
                     waiting.insert(scanned.row.aggregate);
                 }
@@ -146,8 +144,8 @@ impl Scan {
     }
 }
 
-/// A copy precedes the first original with a larger row id. Rows beyond `limit` are dropped,
-/// because an unread row may precede them.
+/// A copy precedes the first original with a larger row id. Rows beyond `limit` are dropped: an
+/// unread row may precede them.
 pub(super) fn merge_copies(rows: &mut Vec<ScannedRow>, limit: usize) {
     let (copies, originals): (Vec<_>, Vec<_>) =
         rows.drain(..).partition(|scanned| scanned.place >= COPIES_FROM);

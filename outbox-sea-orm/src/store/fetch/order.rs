@@ -1,15 +1,14 @@
-//! Orders the messages of each aggregate by `sequence` on PostgreSQL, where row ids may have
-//! another order.
+//! Orders each aggregate by `sequence` on PostgreSQL, where row ids may have another order.
 //!
-//! A data-only restore, logical replication, a major upgrade or `ALTER SEQUENCE` can reset row ids.
-//! With `CACHE`, each session draws from a range.
+//! A data-only restore, logical replication, a major upgrade or `ALTER SEQUENCE` can reset row ids;
+//! with `CACHE`, sessions draw from ranges.
 //!
 //! Invariant: a message is not returned while its predecessor (`sequence - 1`) is pending, unless
 //! the predecessor is in flight or was returned before it.
 //!
-//! A predecessor may be behind the end of the scan. One query finds pending predecessors that no
-//! fetch has returned ([`Returned`]). The first pending messages of their aggregates replace the
-//! scanned ones, so the relay always progresses.
+//! One query finds predecessors beyond the scan that no fetch has returned ([`Returned`]). The
+//! first pending messages of their aggregates replace the scanned rows, so the relay always
+//! progresses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -69,7 +68,6 @@ pub(super) async fn by_sequence(
     Ok(())
 }
 
-/// Copies keep their places.
 fn sort(rows: &mut Vec<ScannedRow>) {
     let mut places: HashMap<Aggregate, Vec<usize>> = HashMap::new();
     for (place, scanned) in rows
@@ -96,8 +94,7 @@ fn is_original(scanned: &ScannedRow) -> bool {
     scanned.row.sequenced && scanned.place < COPIES_FROM
 }
 
-/// Rows with an unscanned predecessor. `None` if an aggregate's rows are unsorted. Copies have no
-/// predecessors.
+/// Originals with an unscanned predecessor. `None` if an aggregate is unsorted.
 fn predecessors(rows: &[ScannedRow]) -> Option<Vec<&ScannedRow>> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();

@@ -1,7 +1,7 @@
-//! Caches the last returned message per aggregate, to skip the search for predecessors.
+//! Caches the last returned message per aggregate, to skip searches for predecessors.
 //!
 //! Invariant: an entry was returned under this epoch, and all later verdicts of the partition were
-//! `Published`. So the message is in flight or published. A lost entry costs only a search.
+//! `Published`. A lost entry costs only a search.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -79,7 +79,7 @@ impl Returned {
         });
     }
 
-    /// Unpublished messages may become pending again.
+    /// Unpublished messages may become pending.
     pub(in crate::store) fn settle(&self, settlements: &[Settlement]) {
         let is_unpublished =
             |settlement: &&Settlement| !matches!(settlement.verdict, Verdict::Published { .. });

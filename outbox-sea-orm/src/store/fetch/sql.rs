@@ -1,4 +1,4 @@
-//! SQL that fetches for a relay that owns all partitions. Reads snapshots and locks nothing.
+//! SQL for a relay that owns all partitions. Reads snapshots, locks nothing.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
@@ -8,7 +8,7 @@ use crate::sql::{COPIES_FROM, bind_keys, integers};
 use crate::sql::{Dialect, Key, Sql};
 use crate::store::row::sql::{columns, payload};
 
-/// The predicate of only the index of pending rows by aggregate.
+/// Only the index of pending rows by aggregate has this predicate.
 const PENDING_OF: &str = "m.status::int8 = 0";
 
 #[derive(Debug, Clone, Copy)]
@@ -28,19 +28,17 @@ impl Scope<'_> {
     }
 }
 
-/// Messages that must wait have a null payload, which keeps their scan cheap.
+/// Waiting messages have a null payload: their scan is cheap.
 ///
 /// The plan must scan the index of pending rows in order and stop at the limit, whatever the
-/// statistics. A plan that sorts the backlog takes seconds per batch.
+/// statistics. A sort of the backlog takes seconds.
 ///
-/// * PostgreSQL: with a visible inner limit, the planner would sort if it expected fewer rows. The
-///   visible outer limit prevents JIT compilation. The planner estimates that conditions like `… <>
-///   0` remove almost no rows.
-/// * MySQL: FORCE INDEX prevents a scan of the primary key with all published rows.
-/// * SQLite: INDEXED BY does the same.
+/// * PostgreSQL: a visible inner limit above the estimated rows leads to a sort. The visible outer
+///   limit prevents JIT compilation. Conditions like `… <> 0` barely change the estimate.
+/// * MySQL: FORCE INDEX prevents a scan of all published rows.
+/// * SQLite: INDEXED BY does so.
 ///
-/// The block is checked in a scalar subquery. As a join or hash, each fetch could read all blocks
-/// or lose the order.
+/// The block is a scalar subquery. A join or hash could read all blocks or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     debug_assert!(scope.owns_all());
     let select = format!("SELECT {} FROM {} m", scanned_columns(dialect), dialect.messages);
@@ -65,7 +63,7 @@ pub(crate) fn scan_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
 pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     let (blocks, now, payload) = (&dialect.blocks, dialect.statement_now(), payload(dialect));
     let force = dialect.by_primary();
-    // Evaluated once per statement. Usually there is no block.
+    // Once per statement.
     let any_block = match dialect.backend {
         DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
         _ => String::new(),
@@ -95,8 +93,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// By place: per aggregate, the first waiting originals and as many copies. Reads no more rows than
-/// it returns. Delayed messages have a null payload.
+/// Per aggregate, the first waiting originals and as many copies, by place. Reads no other rows.
+/// Delayed messages have a null payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -130,7 +128,7 @@ pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[Row
     first_of(dialect, &columns, PENDING_OF, keys, in_flight, 1)
 }
 
-/// `status` is the predicate of only one index.
+/// Only one index has the predicate `status`.
 fn first_of(
     dialect: &Dialect,
     columns: &str,
@@ -159,7 +157,7 @@ fn first_of(
     sql.statement()
 }
 
-/// Aggregates that have a pending message with this number, not in flight.
+/// Aggregates with a pending message of this number, not in flight.
 pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", dialect.key_columns("h")));
     bind_keys(&mut sql, messages.iter().map(|(key, _)| key));
@@ -180,7 +178,7 @@ pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_fligh
     sql.statement()
 }
 
-/// MariaDB and SQLite have no LATERAL. `key_no` is the position of the aggregate in `keys`.
+/// MariaDB and SQLite have no LATERAL. `key_no` is an index of `keys`.
 pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) -> Statement {
     let messages = &dialect.messages;
     let mut sql = dialect.sql("");

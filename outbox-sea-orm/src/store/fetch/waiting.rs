@@ -1,8 +1,8 @@
 //! Fetches waiting messages that are due. Locks nothing.
 //!
 //! Invariant: a waiting message is not returned while an earlier message of its aggregate is
-//! pending and not in flight, as a crashed relay leaves it. All statements read one snapshot, so no
-//! message changes from pending to waiting between them.
+//! pending and not in flight (left by a crashed relay). All statements read one snapshot: no
+//! message becomes waiting between them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,8 +24,7 @@ const CONTEXT: &str = "waiting messages could not be fetched";
 /// The statement has one part per aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// Limit of pending messages compared with waiting ones. If more precede a waiting message, the
-/// scan must run first.
+/// Pending messages compared with waiting messages. Beyond it, the scan must run first.
 const PENDING_MAX: i64 = 5_000;
 
 #[derive(Debug)]
@@ -38,8 +37,7 @@ pub(crate) struct Request {
     pub(crate) fitting: Fitting,
 }
 
-/// While the payload size is unknown. Few, because each statement of the transaction reads the
-/// previous result to its end.
+/// While the payload size is unknown. Each statement reads the previous result to its end.
 const UNKNOWN_ROWS: usize = 64;
 
 struct Group {
@@ -71,7 +69,7 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
 
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // If the first row of a block is in flight, the block returns nothing.
+    // Nothing is returned if the first row of a block is in flight.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -104,7 +102,6 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
             ..left
         };
         let fitting = request.fitting.rows(of_any_number, unknown);
-        // If the size is still unknown, no row had a payload.
         unknown = unknown.saturating_mul(4);
         let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
         let per_aggregate = per_aggregate.min(fitting);
@@ -182,7 +179,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// The flag is true if there may be more.
+/// True: there may be more.
 async fn unsequenced(tx: &Session, request: &Request) -> Result<(Vec<Group>, bool), StoreError> {
     let asked = request.fitting.rows(request.bounds, UNKNOWN_ROWS);
     let scope = Scope {
@@ -240,11 +237,11 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     fetched
 }
 
-/// Pending messages that waiting ones must not overtake.
+/// Waiting messages must not overtake these pending messages.
 #[derive(Default)]
 struct Barrier {
     pending: HashMap<Key, Pending>,
-    /// Last row id read, for partitions with more rows.
+    /// Last row id read of a partition with more rows.
     known_until: HashMap<i64, i64>,
 }
 

@@ -1,11 +1,11 @@
 //! Records a relay's verdicts about messages.
 //!
-//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode
-//! first, so a takeover waits. An expired lease that no other relay has taken still settles. Head
-//! rows are not locked, so settlements do not wait for business transactions.
+//! Invariant: nothing is written under a stale epoch. Lease rows are locked in share mode first, so
+//! a takeover waits. An expired lease settles unless taken by another relay. Head rows are not
+//! locked: settlements do not wait for business transactions.
 //!
-//! A crash before the commit leaves the messages unchanged. They are published again under the same
-//! ids, and dropped as duplicates.
+//! After a crash before the commit, messages are published again under the same ids, and dropped as
+//! duplicates.
 
 pub(super) mod sql;
 
@@ -25,8 +25,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB turns a list of 1,000 or more
-/// into a join, and scans the table.
+/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB scans the table for a list of
+/// 1,000.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -57,7 +57,7 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, &claimed, settlements))
 }
 
-/// `keep`, if one statement can settle all.
+/// `keep`, if one statement suffices.
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),
@@ -98,7 +98,7 @@ struct Found {
     is_sequenced: bool,
     delayed_until: Option<i64>,
     place: i64,
-    /// Place of the aggregate's oldest waiting row. Not read if the row waited and is not delayed.
+    /// Oldest waiting row. Not read if the row waited and is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -114,7 +114,7 @@ impl SettleTransaction<'_> {
             .iter()
             .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
 
-        // 1. Published messages. Read the aggregates of waiting rows before these are deleted.
+        // 1. Published messages. Waiting rows are read before their deletion.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
@@ -135,14 +135,14 @@ impl SettleTransaction<'_> {
             return Ok(());
         }
 
-        // 2. Pauses, before blocks, as when a pause is finished.
+        // 2. Pauses, before blocks, as at the end of a pause.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
             .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pause::standing(self.tx, types.collect()).await?;
 
-        // 3. Blocks. All are locked by key before any change.
+        // 3. Blocks, all locked by key before any change.
         let sequenced = found.values().filter(|row| row.is_sequenced);
         let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
@@ -214,10 +214,10 @@ impl SettleTransaction<'_> {
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// A failing broker yields the same error for many messages.
+    /// A broker often returns one error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     waiting: Vec<RowKey>,
-    /// Place of the oldest row that these verdicts make waiting.
+    /// Oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -253,7 +253,7 @@ impl Changes {
                     changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
-                    // Only one message at a time halts an aggregate. The next one waits.
+                    // One message at a time halts an aggregate. The next waits.
                     let dead =
                         !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
                     let failure = Failure {
@@ -313,7 +313,7 @@ impl Changes {
         }
     }
 
-    /// Returns whether the row is now the oldest.
+    /// True if the row is now the oldest.
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
@@ -329,7 +329,7 @@ fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }
 
-/// Returns false, with no change, if the aggregate is halted.
+/// False, without a change, if the aggregate is halted.
 fn put(
     blocks: &mut BTreeMap<Key, Block>,
     row: &Found,

@@ -26,12 +26,10 @@ pub(crate) struct Failure {
     pub(crate) until_micros: Option<i64>,
 }
 
-/// The usual settlement on PostgreSQL, in one round trip. Returns the partitions that are still
-/// owned.
+/// The usual settlement on PostgreSQL, in one round trip. Returns the partitions still owned.
 ///
-/// Locks lease rows in share mode, in the order of the primary key, so a takeover waits. After its
-/// own wait, PostgreSQL compares the epoch again. The scalar subquery is evaluated, with its locks,
-/// before the first row is read.
+/// Lease rows are locked in share mode by primary key, so a takeover waits; after its own wait,
+/// PostgreSQL compares the epoch again. The scalar subquery locks before the first row is read.
 pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases);
@@ -53,7 +51,7 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
     let (place, of_oldest) = (dialect.place("m"), dialect.place("e"));
-    // One index lookup, only if a verdict may need it.
+    // Only if a verdict may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -79,7 +77,7 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Takes only row locks. A kept row leaves the index of pending rows; no other index changes.
+/// Row locks only. A kept row leaves the index of pending rows; no other index changes.
 pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
     let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(match (keep, dialect.backend) {

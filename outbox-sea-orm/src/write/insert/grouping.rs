@@ -5,15 +5,13 @@ use std::collections::HashMap;
 use outbox_core::{Aggregate, NewMessage};
 
 pub(crate) struct Grouped {
-    /// Number of sequenced messages, in the lock order of head rows.
+    /// Message counts, in lock order.
     pub(crate) heads: Vec<(Aggregate, i64)>,
-    /// Per message: index in `heads` and position within the aggregate (from 1). `None` if
-    /// unsequenced.
+    /// Per message: index in `heads`, position in the aggregate (from 1). `None` if unsequenced.
     pub(crate) places: Vec<Option<(usize, i64)>>,
 }
 
 impl Grouped {
-    /// A large save may have one aggregate per row, so each message needs only one hash lookup.
     pub(crate) fn new(messages: &[NewMessage]) -> Self {
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         let mut counts: Vec<(&Aggregate, i64)> = Vec::new();

@@ -1,16 +1,13 @@
 //! Numbers messages and inserts them in the caller's transaction.
 //!
-//! The head row of an aggregate stores its last sequence. An increment locks the row until the
-//! transaction ends, so sequences are gapless and in commit order.
+//! The head row of an aggregate has its last sequence. An increment locks it until the transaction
+//! ends: sequences are gapless, in commit order.
 //!
 //! Invariants:
 //!
-//! * The messages are checked (`NewMessage::check`).
+//! * Messages are checked (`NewMessage::check`).
 //! * Lock order: head rows by aggregate type, then id; then deduplication keys.
-//! * A message gets its `row_id` after its head row is locked, so both orders agree within an
-//!   aggregate.
-//!
-//! After a crash or a dropped future, a rollback removes all rows.
+//! * Row ids of an aggregate have the order of sequences: the head row is locked before the insert.
 
 mod grouping;
 mod postgres;
@@ -29,8 +26,8 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// A larger message gets a separate statement. The lowest default of `max_allowed_packet` is 16 MiB
-/// (MariaDB).
+/// A larger message gets its own statement. MariaDB has the lowest default of `max_allowed_packet`:
+/// 16 MiB.
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const ROW_BYTES_MAX: usize = 8 * 1024;
@@ -52,7 +49,7 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // The database names the table or constraint (PostgreSQL, SQLite).
+            // The text has the name of the table or constraint.
             Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
@@ -62,7 +59,7 @@ impl From<DbErr> for InsertError {
 }
 
 impl InsertError {
-    /// MySQL names no table, so the statement must insert only deduplication keys.
+    /// MySQL names no table: use it only for an insert of keys.
     fn of_keys(error: DbErr) -> Self {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
@@ -108,7 +105,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         return Ok(());
     }
 
-    // Locks all head rows before the first insert.
+    // Lock: all head rows, before the first insert.
     let grouped = Grouped::new(&messages);
     let last = count_up(conn, &dialect, &grouped.heads).await?;
     let numbers = grouped.numbers(|head, position| {
@@ -126,7 +123,6 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     Ok(())
 }
 
-/// PostgreSQL needs only one statement, if the messages fit into it.
 fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
     if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
         return None;
@@ -140,7 +136,6 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, sequences))
 }
 
-/// In lock order. Returns the last sequences.
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -173,7 +168,7 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// Written by this crate, so it is UTF-8.
+/// Always UTF-8: this crate writes the keys.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
@@ -182,7 +177,7 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
     }
 }
 
-/// Each row binds 13 values. SQLite allows 32,766, MySQL 65,535. PostgreSQL binds arrays.
+/// 13 values per row. SQLite allows 32,766, MySQL 65,535; PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::Postgres => 5_000,
@@ -190,8 +185,8 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Also rejects messages over `max_allowed_packet`. The server would close the connection, which
-/// looks like an outage, and the caller would retry forever.
+/// The server closes the connection after a statement over `max_allowed_packet`, and the caller
+/// would retry forever.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
@@ -209,7 +204,7 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
             });
         }
     }
-    // Half is left for the other columns of up to 500 rows.
+    // Half remains for other columns.
     Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 

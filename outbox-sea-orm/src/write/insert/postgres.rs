@@ -1,4 +1,4 @@
-//! PostgreSQL raises head rows and inserts messages in one statement.
+//! One PostgreSQL statement raises head rows and inserts messages.
 
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::sea_query::ArrayType;
@@ -8,7 +8,7 @@ use super::grouping::Grouped;
 use super::sql::{dedup_keys, push_insert_keys};
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
 
-/// Raises the head rows and returns them. Locks them exclusively, in the given order (primary key).
+/// Returns the head rows, locked exclusively in the given order (primary key).
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql("");
     push_count_up(&mut sql, dialect, heads);
@@ -38,9 +38,9 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
 const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// Raises the head row and inserts its message in one statement, the usual case: one round trip. So is its deduplication key.
+/// One round trip, the usual case.
 ///
-/// The message gets its `row_id` after the CTE has returned the head row, which is locked by then. So row ids are in the order of sequences.
+/// Row ids have the order of sequences: the CTE locks the head row before the `row_id` is assigned.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -85,19 +85,17 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-/// Where the sequences of a batch come from.
 pub(crate) enum Sequences<'a> {
-    /// From the head rows, which the same statement raises. The numbers count back from the aggregate's last sequence.
+    /// Raised by the same statement. A number counts back from the last sequence.
     CountUp(&'a Grouped),
-    /// The numbers are the sequences; the head rows were raised before.
+    /// Raised before. Numbers are sequences.
     Given,
 }
 
-/// Inserts messages in their order. `numbers` has one entry per message, -1 for an unsequenced message.
+/// `numbers` has one entry per message, -1 if unsequenced.
 ///
-/// The sequences of all head rows are one array, which the server makes before it numbers the first sequenced message. So messages get their row ids after
-/// all head rows are locked. A join with the head rows would depend on the plan: the server does not know how many they are, and takes a nested loop
-/// (measured: nine times the time for 1,000 messages).
+/// All head rows are locked before the first row id, because their sequences are one array. The
+/// plan of a join could be a slow nested loop.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],
@@ -143,12 +141,11 @@ pub(crate) fn insert_many(
     sql.statement()
 }
 
-/// Binds an array, and returns its element for the message `m`. With values of one length, this takes the server less time than `unnest`.
+/// Cheaper than `unnest` for values of fixed length.
 fn element(sql: &mut Sql, kind: &str, values: Value) -> String {
     format!("({}::{kind}[])[m.ord]", sql.placeholder(values))
 }
 
-/// Binds the ids of the aggregates and the payloads, as two arrays.
 fn push_texts(sql: &mut Sql, messages: &[NewMessage]) {
     let payloads = messages.iter().map(|m| m.payload().to_vec());
     let values = [
@@ -158,8 +155,7 @@ fn push_texts(sql: &mut Sql, messages: &[NewMessage]) {
     sql.push_with("?, ?", values);
 }
 
-/// The first message, if the messages differ only in their ids, aggregate ids and payloads, as those of a save of many rows mostly do. Then the server is sent
-/// each other value once, and not once for each message.
+/// The first message, if only ids, aggregate ids and payloads differ.
 fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     let first = messages.first()?;
     let event_type = first.event_type();
@@ -176,7 +172,7 @@ fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     messages.iter().all(is_alike).then_some(first)
 }
 
-/// Appends the values of messages that are [`alike`]. Scalar subqueries are evaluated once.
+/// Scalar subqueries are evaluated once.
 fn push_alike(sql: &mut Sql, dialect: &Dialect, messages: &[NewMessage], sequence: &str, first: &NewMessage) {
     let text = format!(
         "(SELECT ?::text), m.aggregate_id, {sequence}, (SELECT ?::text), (SELECT ?::int8), \
@@ -196,7 +192,6 @@ fn push_alike(sql: &mut Sql, dialect: &Dialect, messages: &[NewMessage], sequenc
     sql.push(") WITH ORDINALITY AS m (aggregate_id, payload, ord)");
 }
 
-/// Appends the values of any messages.
 fn push_all(sql: &mut Sql, dialect: &Dialect, messages: &[NewMessage], sequence: &str) {
     sql.push(&format!(
         "m.aggregate_type, m.aggregate_id, {sequence}, m.event_type, m.event_version, \

@@ -7,14 +7,14 @@ use super::postgres;
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
-/// Sorted, so that transactions with several keys do not deadlock.
+/// Sorted against deadlocks.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
     let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
     keys.sort_unstable();
     keys
 }
 
-/// Waits for another transaction with the same key. An existing key is a unique violation.
+/// Waits for transactions with the same key. An existing key is a unique violation.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
     if dialect.backend == DbBackend::Postgres {
@@ -84,7 +84,7 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Locks in the given order. Returns the head rows on PostgreSQL and SQLite.
+/// Locks in the given order. MySQL returns no rows.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     if dialect.backend == DbBackend::Postgres {
         return postgres::count_up(dialect, heads);
@@ -101,7 +101,7 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
             [aggregate_type, id, (*count).into()],
         );
     }
-    // Deprecated on MySQL, but MariaDB lacks the replacement.
+    // Deprecated on MySQL. MariaDB has no replacement.
     sql.push(match dialect.backend {
         DbBackend::MySql => {
             " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
@@ -116,8 +116,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// A plain read's snapshot may be older than the updated rows. Without the hint, MySQL would scan
-/// the table for many heads, and wait for other locks.
+/// A snapshot may be older than the update. Without the hint, MySQL scans the table for many heads,
+/// and waits for other locks.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

@@ -1,8 +1,8 @@
-//! Tracks whether an open transaction still exists on the server and may be committed.
+//! Tracks whether an open transaction still exists on the server.
 //!
-//! Invariant: a transaction that the server has rolled back is never committed, and gets no later
-//! statement, which would be committed alone. The server is checked after a failed statement
-//! ([`is_undone`]), and before the next one if an outcome is unknown.
+//! Invariant: after a rollback by the server, no statement and no commit is sent: a statement would
+//! be committed alone. The server is checked after a failure ([`is_undone`]), and before the next
+//! statement if an outcome is unknown.
 
 pub(crate) mod rollback;
 pub(crate) mod watch;
@@ -16,29 +16,26 @@ use tokio::sync::Mutex;
 use crate::error::kind::is_conflict;
 use crate::write::integrity::rollback::is_undone;
 
-/// Whether a transaction can be committed. Clones share all state; [`Integrity::nested`] shares
-/// only the state of the whole transaction.
+/// Whether a transaction can be committed. Clones share all state.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct Integrity {
-    /// Shared with all nested transactions.
     whole: Arc<Whole>,
-    /// Repaired by a rollback of this level.
     failed: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Whole {
-    /// By the database, or by a cancelled save or record.
+    /// Rolled back, or a save or record was cancelled.
     lost: AtomicBool,
     conflict: AtomicBool,
-    /// A statement failed or was dropped, without a check since.
+    /// After a failed or dropped statement.
     unverified: AtomicBool,
-    /// Unwatched statements may run, so each watched statement needs a check.
+    /// Unwatched statements may run.
     exposed: AtomicBool,
     /// Never reset.
     doubted: AtomicBool,
-    /// Held during a statement and the check after its failure.
+    /// Lock: held for a statement and its check.
     statement: Mutex<()>,
 }
 
@@ -51,7 +48,7 @@ impl Integrity {
         integrity
     }
 
-    /// For a nested transaction.
+    /// For a nested transaction: shares only the state of the whole.
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
@@ -114,13 +111,12 @@ impl Integrity {
         self.check().is_err()
     }
 
-    /// Runs one statement of `tx` at a time. After a failure, checks whether the transaction still
-    /// exists.
+    /// Runs one statement at a time. If it fails, checks whether the transaction still exists.
     ///
     /// # Errors
     ///
-    /// The statement's or the connection's error. If the transaction is lost, [`DbErr::Custom`],
-    /// and nothing is sent.
+    /// The error of the statement or connection. [`DbErr::Custom`] if the transaction is lost;
+    /// nothing is sent.
     ///
     /// # Cancellation
     ///
@@ -145,17 +141,16 @@ impl Integrity {
         outcome
     }
 
-    /// Fails if the transaction is lost. Checks the server if needed.
     pub(crate) async fn usable(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
         let _turn = self.whole.statement.lock().await;
         self.ask(tx).await
     }
 
-    /// Fails if a commit would be partial. Checks the server if needed.
+    /// As [`Self::check`]. Checks the server if needed.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`], or the connection's error.
+    /// [`DbErr::Custom`], or the error of the connection.
     pub async fn verify(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
         self.usable(tx).await?;
         self.check()

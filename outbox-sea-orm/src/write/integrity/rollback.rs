@@ -1,4 +1,4 @@
-//! Detects that the database has rolled back a whole transaction, and prevents a partial commit.
+//! Detects a rolled-back transaction, and prevents a partial commit.
 //!
 //! | database | rolls back the whole transaction after |
 //! |---|---|
@@ -14,18 +14,17 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 use crate::error::code::is_transaction_in_progress;
 use crate::error::kind::ErrorKind;
 
-/// Deepest nesting that is recreated on SQLite.
 const SAVEPOINTS: u32 = 8;
 
-/// Whether the database has rolled back the whole transaction. If so, prevents a commit: on MySQL
-/// and MariaDB by closing the connection, on SQLite by a replacement transaction.
+/// If the database has rolled back everything, prevents a commit: MySQL and MariaDB close the
+/// connection, SQLite gets a replacement transaction.
 ///
-/// Call this before a rollback to a savepoint. Otherwise that fails, and sqlx 0.9.0 returns the
-/// connection to the pool with a wrong depth.
+/// Call before a rollback to a savepoint. If that fails, sqlx 0.9.0 pools the connection with a
+/// wrong depth.
 ///
 /// # Errors
 ///
-/// The connection is lost, so the server rolls back.
+/// The connection is lost. The server rolls back.
 pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.get_database_backend() {
         DbBackend::MySql => is_undone_on_mysql(tx).await,
@@ -34,8 +33,7 @@ pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr>
     }
 }
 
-/// MySQL has no variable for the state, but both servers reject `SET TRANSACTION` in an open
-/// transaction.
+/// Both servers reject it in an open transaction. MySQL has no variable for the state.
 async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
         Err(error) if is_transaction_in_progress(&error) => Ok(false),
@@ -47,8 +45,8 @@ async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     }
 }
 
-/// The replacement has the same savepoints. It violates a deferred foreign key (sqlx enables
-/// foreign keys), so its commit fails.
+/// The replacement has the same savepoints. It violates a deferred foreign key (enabled by sqlx),
+/// so its commit fails.
 async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     // Fails inside a transaction.
     if tx.execute_unprepared("BEGIN").await.is_err() {
@@ -70,15 +68,14 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     true
 }
 
-/// Makes later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
+/// Later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
 pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
         DbBackend::MySql => "KILL CONNECTION_ID()",
         _ => return,
     };
-    // The first attempt may only receive the result of a queued rollback. The last result is an
-    // error, because the connection is closed.
+    // The first attempt may only receive the result of a queued rollback.
     for _ in 0..2 {
         if let Err(error) = tx.execute_unprepared(end).await {
             tracing::debug!(%error, "connection of an undone transaction is being closed");

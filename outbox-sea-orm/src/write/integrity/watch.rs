@@ -1,4 +1,4 @@
-//! Statements that update the [`Integrity`] of their transaction.
+//! Statements that update [`Integrity`].
 
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use sea_orm::{
@@ -8,7 +8,7 @@ use sea_orm::{
 
 use crate::write::integrity::Integrity;
 
-/// An open transaction. Each statement runs through [`Integrity::watch`].
+/// Runs each statement through [`Integrity::watch`].
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'t> {
@@ -17,13 +17,13 @@ pub struct Watched<'t> {
 }
 
 impl<'t> Watched<'t> {
-    /// Watches the statements of a transaction.
+    /// Wraps a transaction.
     #[must_use]
     pub fn new(tx: &'t DatabaseTransaction, integrity: &'t Integrity) -> Self {
         Self { tx, integrity }
     }
 
-    /// Streams rows. The end is not watched, so the next statement needs a check.
+    /// Streams rows. The end is unwatched, so the next statement begins with a check.
     ///
     /// # Errors
     ///

@@ -8,24 +8,22 @@ use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
 const ROWS_MAX: usize = 1_000;
 
-/// A larger row gets a separate statement.
+/// A larger row gets its own statement.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// MariaDB turns a list of 1,000 into a subquery, and may read and lock all rows.
+/// Keys per SELECT. MariaDB turns a list of 1,000 into a subquery, and may lock all rows.
 const MYSQL_ROWS_MAX: usize = 500;
 
-/// SQLite allows 32,766 values, the others 65,535.
 fn rows_max(backend: DbBackend, columns: usize) -> usize {
     let (values_max, rows_max) = match backend {
         DbBackend::Sqlite => (32_766, ROWS_MAX),
-        // Rows are then selected by key.
         DbBackend::MySql => (65_535, MYSQL_ROWS_MAX),
         _ => (65_535, ROWS_MAX),
     };
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
-/// On MySQL and MariaDB small enough to skip the query for `max_allowed_packet`.
+/// MySQL and MariaDB: no query for `max_allowed_packet`.
 fn bytes_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::MySql => UNASKED_BYTES_MAX,
@@ -33,8 +31,7 @@ fn bytes_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Models of one statement have the same columns set. Otherwise SeaORM would write null instead of
-/// a default.
+/// Models of a statement have the same columns set. SeaORM would write NULL instead of defaults.
 pub(super) struct Chunks<I: Iterator> {
     models: Peekable<I>,
     backend: DbBackend,

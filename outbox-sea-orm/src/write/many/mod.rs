@@ -1,7 +1,7 @@
-//! Inserts many rows together with their events, in multi-row statements.
+//! Inserts many rows and their events, in multi-row statements.
 //!
-//! Invariants: one transaction for all; only one chunk is in memory besides the caller's models and
-//! the result; events are made for exactly the returned rows.
+//! Invariants: one transaction; one chunk in memory besides models and result; events exactly for
+//! the returned rows.
 
 mod chunks;
 
@@ -20,8 +20,7 @@ use crate::write::packet;
 use crate::write::record::record_events;
 use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
-/// A closure for [`SaveManyWithEvents`] that makes the events of each row. Implemented for every
-/// such closure.
+/// A closure that makes the events of each row. Implemented for all such closures.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes the events of each row",
     label = "expected a closure over the model",
@@ -40,11 +39,11 @@ where
     type Made = R;
 }
 
-/// Inserts many rows of an entity together with their events. Implemented for every SeaORM entity.
+/// Inserts many rows and their events. Implemented for every SeaORM entity.
 ///
-/// Uses one transaction, as [`SaveWithEvents`](crate::SaveWithEvents). A statement has up to 1,000
-/// rows and 4 MiB (MySQL and MariaDB: 500 rows, 512 KiB), or up to 5,000 events (PostgreSQL;
-/// others: 500). The closure is called once per stored row, and may return several events or none.
+/// One transaction, as for [`SaveWithEvents`](crate::SaveWithEvents). A statement has up to 1,000
+/// rows and 4 MiB (MySQL, MariaDB: 500 rows, 512 KiB), or 5,000 events (PostgreSQL; others: 500).
+/// The closure runs once per stored row.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -73,29 +72,27 @@ where
 ///
 /// Hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run, as in SeaORM.
 ///
-/// To update or delete many rows, use a transaction, and [`record`](crate::record()) an event for
-/// each row.
+/// For updates and deletes, [`record`](crate::record()) an event per row in a transaction.
 ///
 /// # MySQL and MariaDB
 ///
-/// MariaDB (10.5) returns inserted rows. On MySQL each model needs its primary key, otherwise the
-/// result is [`SaveError::Unsupported`].
+/// MySQL needs the primary key of each model, otherwise the result is [`SaveError::Unsupported`].
+/// MariaDB (10.5) returns inserted rows.
 ///
 /// # Cancellation and errors
 ///
-/// As for [`SaveWithEvents`](crate::SaveWithEvents). Concurrent bulk saves with events of the same
-/// aggregates can deadlock; [`OutboxConnection::transaction`](crate::OutboxConnection::transaction)
-/// repeats them.
+/// As for [`SaveWithEvents`](crate::SaveWithEvents). Concurrent bulk saves for the same aggregates
+/// can deadlock; [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats
+/// them.
 pub trait SaveManyWithEvents: EntityTrait
 where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,
     Self::ActiveModel: Send + 'static,
 {
-    /// Inserts the models and records the events of each. Returns the saved models in no particular
-    /// order.
+    /// Inserts the models and records their events. The returned models have no particular order.
     ///
-    /// Models with different columns set go into different statements. The iterator is read chunk
-    /// by chunk in the open transaction.
+    /// Models with different columns set get separate statements. The iterator is read chunk by
+    /// chunk, in the open transaction.
     fn insert_many_with_events<I, D, F>(
         models: I,
         db: &D,
@@ -113,7 +110,7 @@ where
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
-                    // An own last statement proves that the transaction has not failed.
+                    // True if the last statement proves that the transaction has not failed.
                     let mut is_whole = false;
                     while let Some(chunk) = chunks.next() {
                         let saved = insert::<Self>(tx, chunk).await?;
@@ -153,8 +150,7 @@ where
     E::ActiveModel: Send,
 {
     let number = models.len();
-    // MySQL and MariaDB would close the connection. Computed before the await: otherwise the active
-    // model would have to be `Sync`.
+    // The server would close the connection.
     let size_bytes = match &*models {
         [model] => packet::size_bytes(model, false, tx.get_database_backend()),
         _ => 0,
