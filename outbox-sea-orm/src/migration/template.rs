@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_token_is_left() {
+    fn rendered_sql_has_no_placeholder() {
         let names = TableNames::new()
             .with_schema("shop")
             .unwrap()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_gets_no_delimiters() {
+    fn sql_for_the_server_has_no_delimiters() {
         let sql = super::super::writers::sql(DbBackend::MySql, &TableNames::new()).unwrap();
         assert!(sql.contains("DELIMITER"));
         let sql = without_delimiters(&sql);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_sets_of_tables_apart() {
+    fn migration_names_contain_schema_and_prefix() {
         let name = |names| super::super::all(&names)[0].name().to_owned();
         assert_eq!(name(TableNames::new()), "outbox_0001_create_tables");
         assert_eq!(

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn models_with_other_columns_set_go_into_other_statements() {
+    fn models_with_different_columns_get_separate_statements() {
         let notes = [
             note(None, "a"),
             note(None, "b"),
