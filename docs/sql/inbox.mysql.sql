@@ -121,7 +121,7 @@ CREATE TABLE IF NOT EXISTS inbox_operations (
     PRIMARY KEY (id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

@@ -126,7 +126,7 @@ CREATE TABLE inbox_operations (
     CONSTRAINT inbox_operations_pk PRIMARY KEY (id)
 );
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

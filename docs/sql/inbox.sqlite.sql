@@ -123,7 +123,7 @@ CREATE TABLE IF NOT EXISTS inbox_operations (
     finished_at  INTEGER                       -- null: it runs, or broke off
 );
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

@@ -176,7 +176,7 @@ CREATE TABLE IF NOT EXISTS outbox_operations (
     PRIMARY KEY (id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

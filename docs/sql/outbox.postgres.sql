@@ -224,7 +224,7 @@ CREATE TABLE outbox_operations (
     CONSTRAINT outbox_operations_pk PRIMARY KEY (id)
 );
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

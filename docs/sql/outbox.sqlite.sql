@@ -186,7 +186,7 @@ CREATE TABLE IF NOT EXISTS outbox_operations (
     finished_at  INTEGER                       -- null: it runs, or broke off
 );
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

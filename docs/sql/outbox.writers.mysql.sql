@@ -179,7 +179,7 @@ BEGIN
 END//
 DELIMITER ;
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_writer_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 INSERT INTO outbox_writer_migrations (version, applied_at) VALUES ('outbox_writers_0001_record', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

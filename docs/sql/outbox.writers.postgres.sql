@@ -137,7 +137,7 @@ REVOKE ALL ON FUNCTION @outbox_record FROM PUBLIC;
 END
 $do$;
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_writer_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_writer_migrations (version, applied_at) VALUES ('outbox_writers_0001_record', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

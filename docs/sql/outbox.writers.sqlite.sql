@@ -127,7 +127,7 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET id = RAISE(ABORT, 'outbox OB014: a message with this id exists');
 END;
 
--- What was applied, as `migrate` remembers it.
+-- Applied migrations, as recorded by `migrate`.
 CREATE TABLE IF NOT EXISTS outbox_writer_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_writer_migrations (version, applied_at) VALUES ('outbox_writers_0001_record', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

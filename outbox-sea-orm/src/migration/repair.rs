@@ -30,6 +30,6 @@ pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Resul
         tx.commit().await
     })
     .await?;
-    tracing::warn!(table = %dialect.leases, missing, "rows of partitions were missing and are inserted again");
+    tracing::warn!(table = %dialect.leases, missing, "missing lease rows of partitions were inserted");
     Ok(())
 }

@@ -81,7 +81,7 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
         return Ok(());
     }
     Err(DbErr::Migration(format!(
-        "another process has been migrating for {MYSQL_LOCK_WAIT_S} s; call again when it has ended"
+        "another process has held the migration lock for {MYSQL_LOCK_WAIT_S} s; repeat the migration when that process has ended"
     )))
 }
 
@@ -184,7 +184,7 @@ fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
         return error;
     }
     DbErr::Migration(format!(
-        "the tables exist, but {table} has no row `{migration}` ({}); if somebody made them with the SQL of this version, run its last statements, which insert that row",
+        "the tables exist, but {table} has no row `{migration}` ({}); if the SQL file of this version created the tables, run its last statements, which insert the row",
         outbox_core::describe(&error)
     ))
 }

@@ -61,7 +61,7 @@ impl Migrations {
             sql.push(migration.up_sql(backend)?);
         }
         sql.push(format!(
-            "-- What was applied, as `migrate` remembers it.\n{};\n",
+            "-- Applied migrations, as recorded by `migrate`.\n{};\n",
             create_table(backend, &table)
         ));
         let inserts = migrations.iter().map(|migration| {

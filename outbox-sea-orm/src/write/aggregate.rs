@@ -283,7 +283,7 @@ where
         if !self.later.is_empty() {
             drop(self.take());
             return Err(SaveError::Unsupported {
-                why: "a deletion has no saved model for the events of `raise_with`; use `raise`",
+                why: "a delete has no saved model for `raise_with`; use `raise`",
             });
         }
         let events = std::mem::take(&mut self.events);

@@ -130,7 +130,7 @@ where
             let is_undone = integrity.usable(&savepoint).await.is_err();
             let rolled_back = savepoint.rollback().await;
             if let Err(rollback) = &rolled_back {
-                tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
+                tracing::error!(error = %rollback, "savepoint could not be rolled back, so the whole transaction is lost");
             }
             (error, rolled_back.is_ok() && !is_undone)
         }
@@ -164,7 +164,7 @@ where
     } else {
         // The caller may have retried.
         Err(SaveError::Database(DbErr::Custom(
-            "the caller has gone".to_owned(),
+            "the caller was dropped".to_owned(),
         )))
     };
     let outcome = verified(&tx, outcome).await;

@@ -204,7 +204,7 @@ impl OutboxConnection {
             tracing::debug!(
                 failures,
                 ?pause,
-                "transaction lost against a concurrent one, repeated"
+                "transaction conflicted with a concurrent transaction, repeating"
             );
             tokio::time::sleep(pause).await;
         }
@@ -222,7 +222,7 @@ impl OutboxConnection {
             // Not rolled back yet, so not repeated.
             let kept = || {
                 refused(DbErr::Custom(
-                "the open transaction was kept beyond the closure's end, so it is not committed; do not return or store it".to_owned(),
+                "the transaction outlived its closure and is not committed; do not return or store `OpenTransaction`".to_owned(),
             ))
             };
             return Err(outcome.err().map_or_else(kept, |error| Failed {

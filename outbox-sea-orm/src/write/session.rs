@@ -76,7 +76,7 @@ pub async fn begin_nested(
 ) -> Result<OutboxTransaction, DbErr> {
     if options.isolation_level.is_some() || options.access_mode.is_some() {
         return Err(DbErr::Custom(
-            "a nested transaction has the isolation level and access mode of its outer one; set them where that begins".to_owned(),
+            "a nested transaction has the isolation level and access mode of the outer transaction; set both where the outer transaction begins".to_owned(),
         ));
     }
     OutboxTransaction::within(outer).await

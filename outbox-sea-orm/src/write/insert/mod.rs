@@ -156,7 +156,7 @@ async fn count_up<C: ConnectionTrait>(
         if rows.len() != heads.len() {
             let (returned, asked) = (rows.len(), heads.len());
             return Err(DbErr::Custom(format!(
-                "{returned} of {asked} head rows were returned"
+                "the database returned {returned} of {asked} head rows"
             )));
         }
         for row in rows {

@@ -178,14 +178,14 @@ impl Integrity {
     /// [`DbErr::Custom`] with the next step.
     pub fn check(&self) -> Result<(), DbErr> {
         let reason = if self.whole.lost.load(Ordering::Relaxed) {
-            "the database has undone it after an error, or an earlier save or record was dropped half-way"
+            "the database rolled back after an error, or an earlier save or record was cancelled"
         } else if self.failed.load(Ordering::Relaxed) {
             "an earlier record failed"
         } else {
             return Ok(());
         };
         Err(DbErr::Custom(format!(
-            "the transaction is lost: {reason}; roll back and begin again"
+            "the transaction is lost: {reason}; roll back and repeat the whole transaction"
         )))
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nested_transaction_shares_what_concerns_the_whole() {
+    fn nested_transactions_share_only_a_loss() {
         let outer = Integrity::default();
         let (failed, lost) = (outer.nested(), outer.nested());
         failed.fail();

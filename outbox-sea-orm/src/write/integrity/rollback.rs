@@ -63,7 +63,7 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
         ))
         .await;
     if let Err(error) = refused {
-        tracing::error!(%error, "an undone transaction could not be made uncommittable; roll it back");
+        tracing::error!(%error, "commit of a lost transaction could not be prevented; roll the transaction back");
     }
     true
 }
@@ -78,7 +78,7 @@ pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     // The first attempt may only receive the result of a queued rollback.
     for _ in 0..2 {
         if let Err(error) = tx.execute_unprepared(end).await {
-            tracing::debug!(%error, "connection of an undone transaction is being closed");
+            tracing::debug!(%error, "connection of a lost transaction is being closed");
         }
     }
 }

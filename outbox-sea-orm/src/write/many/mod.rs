@@ -172,7 +172,7 @@ where
     };
     if saved.len() != number {
         return Err(SaveError::Unsupported {
-            why: "the database has written other rows than the models say; give them keys that it keeps as they are, or none",
+            why: "the database returned more or fewer rows than models; set primary keys that the database stores unchanged, or leave the keys unset",
         });
     }
     Ok(saved)
@@ -205,7 +205,7 @@ where
     let version: Option<String> = version.map(|row| row.try_get_by_index(0)).transpose()?;
     if !version.is_some_and(|version| version.contains("MariaDB")) {
         return Err(SaveError::Unsupported {
-            why: "MySQL does not return the rows of an insert; give each model its primary key, or save one by one",
+            why: "MySQL does not return inserted rows; set the primary key of each model, or save each model separately",
         });
     }
     let mut columns = Query::select();
