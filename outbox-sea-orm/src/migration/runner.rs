@@ -15,7 +15,6 @@ use crate::error::code::has_code;
 use crate::names::TableNames;
 use crate::task::detached;
 
-/// The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
 /// Server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";

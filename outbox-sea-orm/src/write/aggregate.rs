@@ -1,4 +1,4 @@
-//! An active model that collects domain events.
+//! Collects domain events on an active model.
 //!
 //! Invariant: a drop with unsaved events logs an error with their names.
 
@@ -26,9 +26,11 @@ use crate::write::transaction::OutboxTransaction;
 /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub shipped: bool }
 /// #     impl ActiveModelBehavior for ActiveModel {}
 /// # }
-/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "shipped")]
+/// # #[derive(DomainEvent, serde::Serialize)]
+/// # #[domain_event(aggregate = "order", name = "shipped")]
 /// # struct OrderShipped { #[domain_event(aggregate_id)] order_id: i32 }
-/// # async fn demo(db: sea_orm::DatabaseConnection, order: order::Model) -> Result<(), Box<dyn std::error::Error>> {
+/// # type Outcome = Result<(), Box<dyn std::error::Error>>;
+/// # async fn demo(db: sea_orm::DatabaseConnection, order: order::Model) -> Outcome {
 /// use outbox_sea_orm::AggregateRoot;
 /// use sea_orm::{IntoActiveModel, Set};
 ///
@@ -45,8 +47,8 @@ use crate::write::transaction::OutboxTransaction;
 /// # }
 /// ```
 ///
-/// If the database generates the key, use [`Self::raise_with`]. For nested active models
-/// (`ActiveModelEx`), use [`Self::nested`] and [`Self::save_by`]. `M` is the saved model.
+/// For generated keys use [`Self::raise_with`]; for nested active models (`ActiveModelEx`),
+/// [`Self::nested`] and [`Self::save_by`]. `M` is the saved model.
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
     // `None` only during a save.
@@ -107,8 +109,8 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         last.unwrap_or(&mut self.events).push(event);
     }
 
-    /// Raises events made from the saved model: an array, a `Vec`, an `Option` or [`Events`]. They
-    /// keep their position among all events. The closure runs only after a successful write.
+    /// Raises events made from the saved model: an array, a `Vec`, an `Option` or [`Events`]. Their
+    /// position among all events is kept. The closure runs only after a successful write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -120,14 +122,18 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
     /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
     /// #     impl ActiveModelBehavior for ActiveModel {}
     /// # }
-    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+    /// # #[derive(DomainEvent, serde::Serialize)]
+    /// # #[domain_event(aggregate = "order", name = "placed")]
     /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
     /// use outbox_sea_orm::AggregateRoot;
     /// use sea_orm::Set;
     ///
     /// fn place(total_cents: i64) -> AggregateRoot<order::ActiveModel> {
-    ///     let mut order = AggregateRoot::new(order::ActiveModel { total_cents: Set(total_cents), ..Default::default() });
-    ///     order.raise_with(|order| [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]);
+    ///     let order = order::ActiveModel { total_cents: Set(total_cents), ..Default::default() };
+    ///     let mut order = AggregateRoot::new(order);
+    ///     order.raise_with(|order| {
+    ///         [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
+    ///     });
     ///     order
     /// }
     /// # place(1).discard_events();
@@ -175,7 +181,7 @@ where
     A: ActiveModelTrait + Send + 'static,
     M: Send + Sync + 'static,
 {
-    /// Runs your own write, such as of nested models, and records the raised events in its
+    /// Runs your own write, such as of nested models, and records the raised events in the same
     /// transaction.
     ///
     /// ```
@@ -185,7 +191,10 @@ where
     /// #     #[sea_orm::model]
     /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     /// #     #[sea_orm(table_name = "baskets")]
-    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, #[sea_orm(has_many)] pub items: HasMany<super::article::Entity> }
+    /// #     pub struct Model {
+    /// #         #[sea_orm(primary_key)] pub id: i32,
+    /// #         #[sea_orm(has_many)] pub items: HasMany<super::article::Entity>,
+    /// #     }
     /// #     impl ActiveModelBehavior for ActiveModel {}
     /// # }
     /// # mod article {
@@ -195,18 +204,23 @@ where
     /// #     #[sea_orm(table_name = "items")]
     /// #     pub struct Model {
     /// #         #[sea_orm(primary_key)] pub id: i32, pub basket_id: i32, pub name: String,
-    /// #         #[sea_orm(belongs_to, from = "basket_id", to = "id")] pub basket: BelongsTo<super::basket::Entity>,
+    /// #         #[sea_orm(belongs_to, from = "basket_id", to = "id")]
+    /// #         pub basket: BelongsTo<super::basket::Entity>,
     /// #     }
     /// #     impl ActiveModelBehavior for ActiveModel {}
     /// # }
-    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "basket", name = "filled")]
+    /// # #[derive(DomainEvent, serde::Serialize)]
+    /// # #[domain_event(aggregate = "basket", name = "filled")]
     /// # struct BasketFilled { #[domain_event(aggregate_id)] basket_id: i32, items: usize }
     /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), outbox_sea_orm::SaveError> {
     /// use outbox_sea_orm::AggregateRoot;
     ///
-    /// let basket = basket::ActiveModel::builder().add_item(article::ActiveModel::builder().set_name("chai"));
+    /// let item = article::ActiveModel::builder().set_name("chai");
+    /// let basket = basket::ActiveModel::builder().add_item(item);
     /// let mut basket = AggregateRoot::nested(basket);
-    /// basket.raise_with(|basket| [BasketFilled { basket_id: basket.id, items: basket.items.len() }]);
+    /// basket.raise_with(|basket| {
+    ///     [BasketFilled { basket_id: basket.id, items: basket.items.len() }]
+    /// });
     /// let saved = basket.save_by(&db, |basket, tx| Box::pin(basket.insert(tx))).await?;
     /// # Ok(())
     /// # }
@@ -214,8 +228,8 @@ where
     /// ```
     ///
     /// As for [`SaveWithEvents`](crate::SaveWithEvents), without [`SaveError::RowTooLarge`]. A
-    /// write that matches no row must return an error: SeaORM skips a nested model without set
-    /// columns. Events recorded by the closure are stored too.
+    /// write of no row must return an error: SeaORM skips a nested model without set columns.
+    /// Events recorded by the closure are stored too.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Runs a save in a new transaction, or in a savepoint of an open one.
+//! Runs a save in a new transaction, or in a savepoint of an open transaction.
 //!
 //! Invariant: a new transaction runs in a separate task. If the caller is dropped before the begin,
 //! no work runs.
@@ -26,8 +26,8 @@ pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> 
 /// A pool, or an open transaction, in which a save uses a savepoint.
 ///
 /// A failed save leaves nothing, and the caller may still commit. Saves and calls of
-/// [`record`](crate::record) in one transaction run in turn. Do not run other statements during a
-/// save: a failed save rolls them back.
+/// [`record`](crate::record) in one transaction run in turn. Run no other statements meanwhile: a
+/// failed save rolls them back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -107,7 +107,7 @@ where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
     let integrity = turn.integrity().nested();
-    // sqlx 0.9.0 has then silently rolled back the outer transaction.
+    // If this fails, sqlx 0.9.0 silently rolls back the outer transaction.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
         Err(error) => {

@@ -21,9 +21,10 @@ use crate::write::turn::Turn;
 /// Checks all events before any write. Returns message ids in order. The head rows of the
 /// aggregates stay locked until the transaction ends: record late, commit soon.
 ///
-/// Different orders of aggregates can deadlock (on MariaDB also the first writers of one
-/// aggregate). Above READ COMMITTED, PostgreSQL can report a serialization failure.
-/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats the transaction.
+/// Transactions that record for the same aggregates in different orders can deadlock (on MariaDB
+/// also the first writers of one aggregate). Above READ COMMITTED, PostgreSQL can report a
+/// serialization failure. [`OutboxConnection::transaction`](crate::OutboxConnection::transaction)
+/// repeats the transaction.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -42,12 +43,12 @@ use crate::write::turn::Turn;
 ///
 /// # Errors
 ///
-/// [`RecordError`]. Roll back the transaction, or its nested transaction. A transaction from
+/// [`RecordError`]. Roll back the transaction, or the nested transaction. A transaction from
 /// [`OutboxConnection::begin`](crate::OutboxConnection::begin) or of a handler rejects the commit;
 /// SeaORM's would store the change without its events.
 ///
-/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back everything.
-/// SeaORM's transaction on MySQL and MariaDB pays a round trip for the check.
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back everything. In
+/// SeaORM's transaction on MySQL and MariaDB, the check costs a round trip.
 ///
 /// # Cancellation
 ///
@@ -62,7 +63,7 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     )
     .await;
     match &recorded {
-        // A commit would store a change without its events.
+        // A commit would lack the events.
         Err(_) => turn.fails(),
         Ok(_) => turn.ends(),
     }

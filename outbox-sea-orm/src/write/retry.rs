@@ -1,7 +1,7 @@
 //! Repeats a transaction after a conflict with a concurrent one.
 //!
 //! Invariants: an attempt is repeated only after its rollback, and never if the outcome of its
-//! commit is unknown. Conflicts are detected at the statement: the closure returns any error type.
+//! commit is unknown. Conflicts are detected at the statement, not in the closure's error.
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -23,7 +23,8 @@ use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TransactionConfig {
-    /// Default: the database's; see [`OutboxConnection::begin_with`].
+    /// Isolation level, access mode, and SQLite's mode. Default: the database's; see
+    /// [`OutboxConnection::begin_with`].
     pub options: TransactionOptions,
     /// Maximum calls of the closure. Default: 5.
     pub attempts_max: NonZeroU32,
@@ -111,15 +112,15 @@ impl Transactional for OpenTransaction {
 }
 
 impl OutboxConnection {
-    /// Runs the closure in a transaction, and commits. After a conflict, rolls back and calls it
-    /// again: at most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
+    /// Runs the closure in a transaction, and commits. After a conflict, rolls back and repeats: at
+    /// most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
     ///
     /// Repeats deadlocks, serialization failures and lock timeouts, if the closure returns any
-    /// error or the commit is refused. Does not repeat after other errors, nor if the database is
-    /// unreachable or the outcome of the commit is unknown.
+    /// error or the commit is refused. Repeats nothing else, and never after an unknown outcome of
+    /// the commit.
     ///
     /// Effects outside the transaction happen at each call. `async |tx| …` may borrow, and must
-    /// clone values that it consumes.
+    /// clone consumed values.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -131,16 +132,20 @@ impl OutboxConnection {
     /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub cents: i64 }
     /// #     impl ActiveModelBehavior for ActiveModel {}
     /// # }
-    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "account", name = "paid")]
+    /// # #[derive(DomainEvent, serde::Serialize)]
+    /// # #[domain_event(aggregate = "account", name = "paid")]
     /// # struct Paid { #[domain_event(aggregate_id)] account: i32, cents: i64 }
-    /// # async fn demo(db: outbox_sea_orm::OutboxConnection, from: i32, to: i32) -> Result<(), outbox_sea_orm::SaveError> {
+    /// # use outbox_sea_orm::OutboxConnection;
+    /// # type Outcome = Result<(), outbox_sea_orm::SaveError>;
+    /// # async fn demo(db: OutboxConnection, from: i32, to: i32) -> Outcome {
     /// use outbox_sea_orm::{SaveError, SaveWithEvents};
     /// use sea_orm::{EntityTrait, IntoActiveModel, QuerySelect, Set};
     ///
     /// db.transaction(async |tx| {
     ///     for (id, cents) in [(from, -30), (to, 30)] {
     ///         let account = account::Entity::find_by_id(id).lock_exclusive().one(&tx).await?;
-    ///         let account = account.ok_or(SaveError::RowMissing { table: "accounts".to_owned() })?;
+    ///         let missing = SaveError::RowMissing { table: "accounts".to_owned() };
+    ///         let account = account.ok_or(missing)?;
     ///         let left = account.cents + cents;
     ///         let mut account = account.into_active_model();
     ///         account.cents = Set(left);
@@ -155,8 +160,8 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The error of the last attempt. Errors of `begin` and the commit are converted from
-    /// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`].
+    /// The last error. Errors of `begin` and the commit are converted from [`SaveError`]. Nothing
+    /// is stored, except possibly with [`SaveError::CommitUnknown`].
     ///
     /// # Cancellation
     ///
@@ -219,7 +224,7 @@ impl OutboxConnection {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            // Not rolled back yet, so not repeated.
+            // Not rolled back yet.
             let kept = || {
                 refused(DbErr::Custom(
                 "the transaction outlived its closure and is not committed; do not return or store `OpenTransaction`".to_owned(),

@@ -40,7 +40,7 @@ where
     type Made = R;
 }
 
-/// Saves active models and events. Implemented for every SeaORM active model.
+/// Saves active models with events. Implemented for every SeaORM active model.
 ///
 /// `db` is a pool (own transaction) or an open transaction: see [`Executor`].
 ///
@@ -71,8 +71,8 @@ where
 ///
 /// # Events
 ///
-/// The closure runs after the write and before the commit. Its argument is the saved model, with
-/// generated keys and defaults; for a delete, the deleted active model.
+/// The closure runs between write and commit. Its argument is the saved model, with generated keys
+/// and defaults; for a delete, the deleted active model.
 ///
 /// | events | closure |
 /// |---|---|
@@ -87,7 +87,7 @@ where
 /// # Cancellation
 ///
 /// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`],
-/// without its task-locals. If the caller is dropped before the begin, nothing is saved. Later, the
+/// without its task-locals. If the caller is dropped before the begin, nothing is saved; later, the
 /// work commits or rolls back as a whole.
 ///
 /// After a drop inside a transaction, drop the transaction too. A transaction from
@@ -96,8 +96,8 @@ where
 ///
 /// # Errors
 ///
-/// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`]. Inside a
-/// transaction, only this save is rolled back; with [`SaveError::TransactionLost`], everything.
+/// [`SaveError`]. Nothing is stored, except possibly with [`SaveError::CommitUnknown`]. A
+/// transaction keeps its other changes, except with [`SaveError::TransactionLost`].
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
@@ -163,7 +163,7 @@ where
                             table: table::<Self>(),
                         });
                     }
-                    // Before the await: otherwise the active model would have to be `Sync`.
+                    // Before the await: the model need not be `Sync`.
                     let events = context.sync_scope(|| events(&self).into_events());
                     record_or_look(tx, events).await
                 })
@@ -228,7 +228,7 @@ where
         Write::Update => true,
         Write::Save => <A::Entity as EntityTrait>::PrimaryKey::iter().all(is_set),
     };
-    // Before the await: otherwise the active model would have to be `Sync`.
+    // Before the await: the model need not be `Sync`.
     let size_bytes = packet::size_bytes(&model, update, tx.get_database_backend());
     packet::check(size_bytes, table::<A>, tx).await?;
     if !update {

@@ -19,7 +19,7 @@ use crate::config::OutboxConfig;
 use crate::names::usage;
 use crate::task::detached;
 
-/// Implements SeaORM's `ConnectionTrait` for a wrapper: users write `&tx`, not `&*tx`.
+/// Implements SeaORM's `ConnectionTrait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection {
@@ -110,25 +110,27 @@ impl OutboxConnection {
 
     /// As [`Self::begin`], with an isolation level or access mode. `None`: the database's default.
     ///
-    /// SQLite is always serializable and ignores the access mode. Its transactions take the write
-    /// lock at the beginning, except with `AccessMode::ReadOnly`: a later request fails without
-    /// waiting.
+    /// SQLite is always serializable and does not enforce the access mode. Its transactions take
+    /// the write lock at the beginning, except with `AccessMode::ReadOnly`: a later request fails
+    /// without waiting.
     ///
     /// ```
     /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
     /// use sea_orm::{IsolationLevel, TransactionOptions};
     ///
-    /// let tx = db
-    ///     .begin_with(TransactionOptions { isolation_level: Some(IsolationLevel::Serializable), ..Default::default() })
-    ///     .await?;
+    /// let options = TransactionOptions {
+    ///     isolation_level: Some(IsolationLevel::Serializable),
+    ///     ..Default::default()
+    /// };
+    /// let tx = db.begin_with(options).await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// The database's error. Above READ COMMITTED, statements and the commit can report a
-    /// serialization failure; [`Self::transaction_with`] repeats them.
+    /// The database's error. Above READ COMMITTED, statements and the commit can report
+    /// serialization failures: use [`Self::transaction_with`].
     pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
         let tx = detached(async move { begin_with(&db, options).await }).await?;
@@ -166,7 +168,7 @@ impl OutboxTransaction {
     }
 
     /// Opens a nested transaction (savepoint) with this configuration. End it before you use the
-    /// outer one: sqlx identifies savepoints only by depth.
+    /// outer transaction: sqlx identifies savepoints only by depth.
     ///
     /// # Errors
     ///
@@ -332,7 +334,7 @@ pub(crate) async fn begin_with(
     mut options: TransactionOptions,
 ) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails after a concurrent write.
+        // A deferred transaction fails if another transaction writes after its first read.
         let mode = match options.access_mode {
             Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
             _ => SqliteTransactionMode::Immediate,
@@ -347,8 +349,8 @@ pub(crate) async fn begin_with(
     db.begin_with_options(options).await
 }
 
-/// On PostgreSQL, fails if an ignored error has ended the transaction. sqlx 0.9.0 would report its
-/// commit as success.
+/// On PostgreSQL, fails if an ignored error has ended the transaction: see
+/// [`OutboxTransaction::commit`].
 pub(crate) async fn look<C: ConnectionTrait>(tx: &C) -> Result<(), DbErr> {
     if tx.get_database_backend() == DbBackend::Postgres {
         tx.execute_unprepared("SELECT 1").await?;

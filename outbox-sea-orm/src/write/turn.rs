@@ -87,7 +87,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // The map and this place. Clones are made under this lock.
+        // The map and this place hold clones; new clones need this lock.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

@@ -31,7 +31,6 @@ impl Fitting {
     pub(super) fn rows(&self, bounds: Bounds, unknown: usize) -> usize {
         let fitting = match self.0.load(Ordering::Relaxed) {
             0 => unknown,
-            // The last row may exceed the limit.
             size => (bounds.bytes / size).saturating_add(1),
         };
         fitting.clamp(1, bounds.rows.max(1))

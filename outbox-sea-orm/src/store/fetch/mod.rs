@@ -122,7 +122,6 @@ impl Scan {
             more: self.more,
             ..Fetched::default()
         };
-        // Later messages of these aggregates wait too.
         let mut waiting: HashSet<Aggregate> = HashSet::new();
         for scanned in self.rows {
             let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);

@@ -63,7 +63,6 @@ pub(crate) fn scan_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
 pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     let (blocks, now, payload) = (&dialect.blocks, dialect.statement_now(), payload(dialect));
     let force = dialect.by_primary();
-    // Once per statement.
     let any_block = match dialect.backend {
         DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
         _ => String::new(),
@@ -112,7 +111,6 @@ pub(crate) fn waiting_of(
     )
 }
 
-/// As [`waiting_of`], with the columns of [`scan`].
 pub(crate) fn pending_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -222,7 +220,6 @@ fn waiting_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Longest due first.
 pub(crate) fn unsequenced_rows(dialect: &Dialect, row_ids: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",

@@ -26,8 +26,8 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// A larger message gets its own statement. MariaDB has the lowest default of `max_allowed_packet`:
-/// 16 MiB.
+/// A larger message gets its own statement. The lowest default of `max_allowed_packet` is 16 MiB
+/// (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const ROW_BYTES_MAX: usize = 8 * 1024;
@@ -105,7 +105,6 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         return Ok(());
     }
 
-    // Lock: all head rows, before the first insert.
     let grouped = Grouped::new(&messages);
     let last = count_up(conn, &dialect, &grouped.heads).await?;
     let numbers = grouped.numbers(|head, position| {
@@ -185,8 +184,7 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// The server closes the connection after a statement over `max_allowed_packet`, and the caller
-/// would retry forever.
+/// Limit of a statement. Rejects a message that exceeds `max_allowed_packet`.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {

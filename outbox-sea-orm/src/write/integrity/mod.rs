@@ -111,7 +111,7 @@ impl Integrity {
         self.check().is_err()
     }
 
-    /// Runs one statement at a time. If it fails, checks whether the transaction still exists.
+    /// Runs one statement at a time, and a check after a failure.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Inserts many rows and their events, in multi-row statements.
 //!
-//! Invariants: one transaction; one chunk in memory besides models and result; events exactly for
+//! Invariants: one transaction; one chunk in memory besides models and result; events for exactly
 //! the returned rows.
 
 mod chunks;
@@ -43,7 +43,7 @@ where
 ///
 /// One transaction, as for [`SaveWithEvents`](crate::SaveWithEvents). A statement has up to 1,000
 /// rows and 4 MiB (MySQL, MariaDB: 500 rows, 512 KiB), or 5,000 events (PostgreSQL; others: 500).
-/// The closure runs once per stored row.
+/// The closure runs once per stored row, and may return several events or none.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -61,7 +61,10 @@ where
 /// use outbox_sea_orm::SaveManyWithEvents;
 /// use sea_orm::Set;
 ///
-/// let orders = [1999, 2999].map(|total_cents| order::ActiveModel { total_cents: Set(total_cents), ..Default::default() });
+/// let orders = [1999, 2999].map(|total_cents| order::ActiveModel {
+///     total_cents: Set(total_cents),
+///     ..Default::default()
+/// });
 /// let saved = order::Entity::insert_many_with_events(orders, &db, |order| {
 ///     [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
 /// })
@@ -89,10 +92,10 @@ where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,
     Self::ActiveModel: Send + 'static,
 {
-    /// Inserts the models and records their events. The returned models have no particular order.
+    /// Inserts the models with their events. Returns them in no particular order.
     ///
-    /// Models with different columns set get separate statements. The iterator is read chunk by
-    /// chunk, in the open transaction.
+    /// Models with different columns set get separate statements. The iterator is read in the open
+    /// transaction.
     fn insert_many_with_events<I, D, F>(
         models: I,
         db: &D,
@@ -150,7 +153,7 @@ where
     E::ActiveModel: Send,
 {
     let number = models.len();
-    // The server would close the connection.
+    // Before the await: the model need not be `Sync`.
     let size_bytes = match &*models {
         [model] => packet::size_bytes(model, false, tx.get_database_backend()),
         _ => 0,

@@ -1,7 +1,7 @@
 //! Finds the first row ids of each partition on MariaDB and SQLite.
 //!
 //! Invariant: per partition, the result is a gapless prefix of the rows not in flight. Snapshots
-//! may differ between statements: order only matters within a partition.
+//! may differ between statements.
 
 pub(crate) mod sql;
 
@@ -18,8 +18,8 @@ struct Found {
     read: i64,
 }
 
-/// The flag is true if there may be more. `look_up(partitions, n)` selects the first `n` rows of
-/// each partition as (`partition_no`, `place`, `row_id`).
+/// True: there may be more. `look_up(partitions, n)` selects the first `n` rows of each partition
+/// as (`partition_no`, `place`, `row_id`).
 pub(crate) async fn first(
     db: &Session,
     scope: Scope<'_>,
@@ -29,9 +29,8 @@ pub(crate) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // Usually rows in flight are spread evenly. A partition with over twice its share is queried
-    // again for four times as many rows. In total, rows read stay below the limit plus a few times
-    // the rows in flight.
+    // A partition with over twice its share of rows in flight is queried again for four times as
+    // many. Rows read stay below the limit plus a few times the rows in flight.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

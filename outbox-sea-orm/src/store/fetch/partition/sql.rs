@@ -1,8 +1,8 @@
-//! SQL that fetches the first rows of each own partition.
+//! SQL for the first rows of each own partition.
 //!
-//! Invariant: rows and blocks of other partitions cost nothing. Each partition is one lookup in an
-//! index that begins with the partition. PostgreSQL runs all lookups in one statement (LATERAL).
-//! MariaDB and SQLite first select row ids. Nothing is locked.
+//! Invariant: rows and blocks of other partitions cost nothing: each partition is a lookup in an
+//! index that begins with the partition. PostgreSQL uses one statement (LATERAL). MariaDB and
+//! SQLite first select row ids. Nothing is locked.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,6 @@ pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     sql.statement()
 }
 
-/// Longest due first.
 pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros",
@@ -81,14 +80,13 @@ pub(crate) fn first_unsequenced(
     })
 }
 
-/// At most `share` per partition. Ordered on PostgreSQL only.
+/// At most `share` per partition, ordered on PostgreSQL only.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
     let columns = block_columns(dialect);
     if dialect.backend == DbBackend::Postgres {
         let mut sql = dialect.sql(format!("SELECT {columns}"));
         push_each_own(&mut sql, scope.partitions, &dialect.blocks, "h");
-        // Without the predicate of `of_any_partition`, only the index by partition and time
-        // matches.
+        // The predicate of `of_any_partition` would match another index.
         sql.push(" AND h.blocked_until <= ").push(dialect.statement_now());
         push_not_of(dialect, &mut sql, "h", excluding);
         push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
@@ -107,8 +105,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Waiting messages must not overtake these. There are few besides the rows in flight, because a
-/// scan has passed the row ids of waiting rows.
+/// Waiting messages must not overtake these. Few besides the rows in flight: a scan has passed the
+/// row ids of waiting rows.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
     union(dialect, bounds, |sql, (partition, below)| {
         let text = format!(
@@ -151,7 +149,7 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// One nonzero byte, as MySQL generates it, which differs from every aggregate's key.
+/// One nonzero byte, as MySQL generates it. No aggregate has this key.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
@@ -179,7 +177,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     sql.push_with(&text, [crate::sql::integers(partitions)]);
 }
 
-/// The limit per partition is hidden from the planner (see `Dialect::limited`), the total is not.
+/// The limit per partition is hidden from the planner (`Dialect::limited`), the total is not.
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
