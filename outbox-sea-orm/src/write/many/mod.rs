@@ -175,7 +175,7 @@ where
     };
     if saved.len() != number {
         return Err(SaveError::Unsupported {
-            why: "the database returned more or fewer rows than models; set primary keys that the database stores unchanged, or leave the keys unset",
+            why: "the number of returned rows differs from the number of models; set primary keys that the database stores unchanged, or leave the keys unset",
         });
     }
     Ok(saved)
