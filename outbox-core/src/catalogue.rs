@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::event::EventDescriptor;
 
-/// Registration of one type by the derive.
+/// Registered by the derive.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CatalogueEntry {
-    /// The descriptors of the type.
+    /// The type's descriptors.
     pub descriptors: &'static [EventDescriptor],
     /// The type's [`SENSITIVE`](crate::DomainEvent::SENSITIVE).
     pub sensitive: &'static [&'static str],
@@ -19,14 +19,14 @@ pub struct CatalogueEntry {
 
 inventory::collect!(CatalogueEntry);
 
-/// The event types of this program, sorted by type and version.
+/// This program's event types, sorted.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     descriptors: Vec<&'static EventDescriptor>,
 }
 
 impl Catalogue {
-    /// Collects the event types linked into this program.
+    /// Collects the linked event types.
     ///
     /// # Errors
     ///
@@ -39,11 +39,11 @@ impl Catalogue {
         )
     }
 
-    /// Builds a catalogue from given descriptors.
+    /// From given descriptors.
     ///
     /// # Errors
     ///
-    /// As for [`Self::linked`].
+    /// As [`Self::linked`].
     pub fn from_descriptors(
         descriptors: impl IntoIterator<Item = &'static EventDescriptor>,
     ) -> Result<Self, CatalogueError> {
@@ -51,7 +51,7 @@ impl Catalogue {
         for descriptor in descriptors {
             let key = (descriptor.aggregate, descriptor.name, descriptor.version);
             if let Some(first) = by_key.insert(key, descriptor) {
-                // A stable order, independent of the linker.
+                // Independent of the linker.
                 let (first, second) = if (first.file, first.line) <= (descriptor.file, descriptor.line) {
                     (first, descriptor)
                 } else {
@@ -65,23 +65,23 @@ impl Catalogue {
         })
     }
 
-    /// All descriptors, sorted by aggregate, name and version.
+    /// Sorted by aggregate, name and version.
     pub fn iter(&self) -> impl Iterator<Item = &'static EventDescriptor> + '_ {
         self.descriptors.iter().copied()
     }
 }
 
-/// Why the linked event types conflict.
+/// Conflicting event types.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// Two Rust types describe the same event.
+    /// Two types for one event.
     #[error(
         "event `{}` version {} is described twice: {} ({}:{}) and {} ({}:{}); give one of them another `name` or `version`",
         first.event_type(), first.version, first.rust_type, first.file, first.line, second.rust_type, second.file, second.line
     )]
     Duplicate {
-        /// The type whose file and line sort first.
+        /// First by file and line.
         first: &'static EventDescriptor,
         /// The other type.
         second: &'static EventDescriptor,

@@ -11,7 +11,7 @@
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
 //! | `ce-time` | time of recording, RFC 3339 in UTC |
-//! | `ce-eventversion` | version of the payload's shape |
+//! | `ce-eventversion` | payload version |
 //! | `ce-aggregatetype` | aggregate type |
 //! | `ce-sequence` | number within the aggregate, if sequenced |
 //! | `content-type` | of the payload |
@@ -33,10 +33,10 @@ use uuid::Uuid;
 use crate::headers::Headers;
 use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
-/// A message ready for the wire.
+/// Ready to send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// Names in lower case, and values in printable ASCII.
+    /// Lower-case names, printable ASCII values.
     pub headers: Vec<(Cow<'static, str>, String)>,
     /// The payload.
     pub payload: Bytes,
@@ -44,7 +44,7 @@ pub struct Encoded {
 
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers may hold personal data and stay out of logs.
+        // Possible personal data.
         f.debug_struct("Encoded")
             .field("headers", &self.headers.len())
             .field("payload_bytes", &self.payload.len())
@@ -53,7 +53,7 @@ impl fmt::Debug for Encoded {
 }
 
 impl Encoded {
-    /// Headers and payload as a broker returns them.
+    /// As a broker returns it.
     #[must_use]
     pub fn received(self) -> (Vec<(String, String)>, Bytes) {
         let headers = self.headers.into_iter();
@@ -103,12 +103,12 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
     }
 }
 
-/// Decodes a message. Header names may be in any case. Headers of the broker (`nats-…`) are left
-/// out.
+/// Decodes a message. Header names may be in any case; headers of the broker (`nats-…`) are
+/// dropped.
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if this is not an outbox message, or if a field exceeds the limits of recording.
+/// [`DecodeError`] if this is not an outbox message, or a field exceeds the limits of recording.
 pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
     let get = |wanted: &'static str| {
         headers
@@ -187,7 +187,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if the header is malformed, longer than 255 characters, or contains NUL.
+/// [`DecodeError`] if malformed, over 255 characters, or with NUL.
 pub fn source(headers: &[(String, String)]) -> Result<String, DecodeError> {
     let header = SOURCE.header;
     let Some((_, value)) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header)) else {
@@ -278,7 +278,7 @@ fn percent_decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Why a stream entry is not an outbox message.
+/// Not an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -294,7 +294,7 @@ pub enum DecodeError {
         /// The header.
         header: &'static str,
     },
-    /// A value exceeds the limits of recording.
+    /// Exceeds the limits of recording.
     #[error(
         "header `{header}` holds a value of {chars} characters that cannot be stored; allowed is {allowed}"
     )]
@@ -303,7 +303,7 @@ pub enum DecodeError {
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Length in characters. The value may be personal data and is left out.
+        /// Length in characters; the value may be personal data.
         chars: usize,
     },
 }

@@ -11,7 +11,7 @@ tokio::task_local! {
     static CURRENT: MessageContext;
 }
 
-/// Ids that link a message to its cause. All are optional.
+/// Optional ids of a message's cause.
 ///
 /// ```
 /// # use outbox_core::MessageContext;
@@ -24,28 +24,29 @@ tokio::task_local! {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageContext {
-    /// Shared by all messages of one business process; consumers pass it on.
+    /// Shared by all messages of a business process; consumers pass it on.
     pub correlation_id: Option<String>,
-    /// The message or request that causes the recorded messages.
+    /// The causing message or request.
     pub causation_id: Option<String>,
-    /// W3C `traceparent` of the current span.
+    /// W3C `traceparent`.
     pub traceparent: Option<String>,
-    /// W3C `tracestate` of the current span.
+    /// W3C `tracestate`.
     pub tracestate: Option<String>,
 }
 
 impl MessageContext {
-    /// Runs a future in this context, which replaces an outer one. Spawned tasks do not inherit it.
+    /// Runs a future in this context, which replaces an outer context. Spawned tasks do not inherit
+    /// it.
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
 
-    /// Runs a closure in this context.
+    /// Runs a closure likewise.
     pub fn sync_scope<R>(self, f: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(self, f)
     }
 
-    /// The context of the running task, or an empty one.
+    /// The running task's context, or an empty context.
     #[must_use]
     pub fn current() -> Self {
         CURRENT.try_with(Clone::clone).unwrap_or_default()
@@ -65,7 +66,7 @@ impl MessageContext {
         Ok(())
     }
 
-    /// Reads the ids from a message's headers.
+    /// From a message's headers.
     #[must_use]
     pub fn from_headers(headers: &Headers) -> Self {
         let get = |name| headers.get(name).map(str::to_owned);

@@ -1,8 +1,7 @@
-//! Deduplication for handlers with effects outside the service's database.
+//! Deduplication for effects outside the service's database.
 //!
-//! The consumer claims the event in a store, the handler runs, and the consumer completes the
-//! claim. The guarantee is **weaker** than with the inbox table, because effect and record are two
-//! steps:
+//! The consumer claims the event in a store, runs the handler, then completes the claim. Effect and
+//! record are two steps, so the guarantee is **weaker** than with the inbox table:
 //!
 //! | situation | effect |
 //! |---|---|
@@ -12,11 +11,11 @@
 //! | the process is suspended for longer than the lease | **again**, by another process |
 //! | the store has dropped the event (`retention`, eviction, data loss) | **again** |
 //!
-//! So also pass an idempotency key to the external service. With Redis, its configuration decides
-//! what survives a crash or a failover.
+//! Also pass an idempotency key to the external service. With Redis, its configuration decides what
+//! survives a crash or failover.
 //!
-//! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`). Each
-//! runs `outbox_testing::conformance::dedup_store`.
+//! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`), checked
+//! by `outbox_testing::conformance::dedup_store`.
 
 use std::error::Error;
 use std::fmt;
@@ -26,33 +25,30 @@ use std::time::Duration;
 
 use crate::message::EventId;
 
-/// Return type of the methods of [`DedupStore`].
+/// Returned by [`DedupStore`].
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
 /// Stores which events a consumer has handled. Meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** At most one claim of a key is [`StoreClaim::Mine`] until it is released or its
-///   lease expires.
-/// * **Leased.** An open claim expires with its lease, by the store's clock. Leases are not
-///   extended: claim for the handler's timeout plus a margin.
+/// * **Exclusive.** At most one claim of a key is [`StoreClaim::Mine`], until released or expired.
+/// * **Leased.** A claim expires with its lease, by the store's clock, and is not extended: claim
+///   for the handler's timeout plus a margin.
 /// * **Fenced.** A process that has lost its claim cannot complete or release it.
 /// * **Lasting.** A completed key stays done for at least `retention`.
-/// * **Repeatable.** Completing or releasing twice with the same token has the effect of one call.
-/// * **Bounded.** Each future resolves within a documented time, even while the store is
-///   unreachable.
-/// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires with its
-///   lease.
+/// * **Repeatable.** Completing or releasing again with the same token changes nothing.
+/// * **Bounded.** Each future resolves within a documented time, even if the store is unreachable.
+/// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires.
 pub trait DedupStore: Send + Sync + 'static {
-    /// Claims a key for `lease`, which must be whole milliseconds, at least one.
+    /// Claims a key for `lease`: whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records that the effect has happened, for at least `retention` from now. Also possible after
-    /// the lease, while no other claim holds the key.
+    /// Records the effect for at least `retention` from now. Also possible after the lease, while
+    /// no other claim holds the key.
     ///
-    /// Returns false and changes nothing if another process holds a claim of the key or has
-    /// completed it: the effect may happen twice.
+    /// Returns false and changes nothing if another process has claimed or completed the key: the
+    /// effect may happen twice.
     fn complete<'a>(
         &'a self,
         key: &'a DedupKey,
@@ -61,16 +57,16 @@ pub trait DedupStore: Send + Sync + 'static {
     ) -> DedupFuture<'a, bool>;
 
     /// Releases a claim without an effect. Changes nothing if the token no longer holds the key, or
-    /// if the key is completed.
+    /// the key is completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
     /// Checks for foreseeable failures, and that the store can keep keys for `retention`. Returns
-    /// warnings, each with the action to take.
+    /// warnings with actions.
     ///
     /// # Errors
     ///
     /// [`DedupStoreError::Configuration`] if an operator must act. [`DedupStoreError::Unavailable`]
-    /// if the check could not be made now.
+    /// if the check could not run.
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
@@ -97,17 +93,17 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
     }
 }
 
-/// The unit of deduplication: an event at a consumer.
+/// An event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
-    /// Name of the consumer: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
+    /// Consumer: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
     pub consumer: String,
     /// The event's id.
     pub event_id: EventId,
 }
 
 impl DedupKey {
-    /// The key of an event at a consumer.
+    /// A new key.
     pub fn new(consumer: impl Into<String>, event_id: EventId) -> Self {
         Self {
             consumer: consumer.into(),
@@ -122,40 +118,40 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Proof of a claim, opaque to callers.
+/// Proof of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(u128);
 
 impl ClaimToken {
-    /// For stores: a token unique to this claim of the key.
+    /// For stores: a token unique to this claim.
     #[must_use]
     pub const fn new(token: u128) -> Self {
         Self(token)
     }
 
-    /// For stores: the number passed to [`Self::new`].
+    /// The stored number.
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0
     }
 }
 
-/// The answer to a claim.
+/// Result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreClaim {
     /// The claim is held until the lease expires: run the handler, then complete or release.
     Mine(ClaimToken),
-    /// Another process holds an open claim. Retry later.
+    /// Claimed by another process. Retry later.
     InProgress,
-    /// The event was handled.
+    /// Already handled.
     Done,
 }
 
-/// Why a store call failed. The outcome is unknown.
+/// A failed store call. The outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DedupStoreError {
-    /// The store is unreachable, rejects every call, or timed out. Retry; counts no attempt.
+    /// Unreachable, overloaded or timed out. Retry; counts no attempt.
     #[error("deduplication store is not available: {context}")]
     Unavailable {
         /// What happened, in lower case.
@@ -163,10 +159,10 @@ pub enum DedupStoreError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The store is misconfigured; an operator must act.
+    /// Misconfigured; an operator must act.
     #[error("deduplication store: {context}")]
     Configuration {
-        /// The problem and its repair, in lower case.
+        /// Problem and repair, in lower case.
         context: String,
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::payload::{self, CodecError, Json, Payload};
 
-/// A fact of the business domain that is published to other services.
+/// A business fact that is published to other services.
 ///
 /// Derive it:
 ///
@@ -56,7 +56,7 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// }
 /// ```
 ///
-/// plus an entry in the [`Catalogue`](crate::Catalogue).
+/// plus a [`Catalogue`](crate::Catalogue) entry.
 ///
 /// # Keys of `#[domain_event(…)]`
 ///
@@ -73,42 +73,40 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `codec = Cbor` | type | optional: a [`Codec`](crate::payload::Codec); default [`Json`] |
 /// | `crate = path` | type | path of `outbox_core`, if not a dependency |
 ///
-/// `dedup_key` accepts any type with `Display`. A second message with the key is rejected for 7
-/// days (`RelayConfig::dedup_key_retention`), whatever its event type or the state of the first
-/// message. So make the event's name part of the key.
+/// `dedup_key` accepts any type with `Display`. For 7 days (`RelayConfig::dedup_key_retention`), a
+/// second message with the key is rejected, whatever its event type. So make the event's name part
+/// of the key.
 ///
 /// On an enum each variant is one event: `aggregate` is on the enum, `name` on the variants. A
 /// handler of an enum receives all variants. Choose a stable serde representation that
-/// distinguishes the variants: a payload that decodes to another variant than the message names
-/// becomes a dead letter.
+/// distinguishes them: a payload that decodes to another variant becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait DomainEvent: Serialize + Send + Sync + 'static {
-    /// One descriptor for a struct, one per variant for an enum.
+    /// One per struct or variant.
     const DESCRIPTORS: &'static [EventDescriptor];
 
-    /// Names of the sensitive fields of all variants, as in the payload, for masking by
+    /// Names of sensitive fields in the payload, for masking by
     /// [`SensitiveFields`](crate::SensitiveFields). Stored, sent and handled unmasked. Default:
     /// none.
     ///
-    /// The derive uses all names that serde reads or writes, and fails where these are unknown
-    /// (`flatten`, tuples, `transparent`, `into` and the like). A custom `Serialize` must use the
-    /// same names.
+    /// The derive uses all names that serde reads or writes, and fails if they are unknown
+    /// (`flatten`, tuples, `transparent`, `into`). A custom `Serialize` must use the same names.
     const SENSITIVE: &'static [&'static str] = &[];
 
-    /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
+    /// A member of [`Self::DESCRIPTORS`].
     fn descriptor(&self) -> &'static EventDescriptor;
 
-    /// The id of the aggregate.
+    /// The aggregate's id.
     fn aggregate_id(&self) -> AggregateId;
 
-    /// A business key that must not be recorded twice, if any.
+    /// A business key that must not be recorded twice.
     fn dedup_key(&self) -> Option<String>;
 
-    /// The payload. Default: JSON, or the codec of the key `codec`.
+    /// The payload. Default: JSON, or the key `codec`.
     ///
     /// # Errors
     ///
@@ -118,37 +116,36 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     }
 }
 
-/// The static properties of one event type.
+/// Static properties of an event type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventDescriptor {
-    /// Type of the aggregate, for example `order`.
+    /// Aggregate type (`order`).
     pub aggregate: &'static str,
-    /// Name within the aggregate, for example `placed`.
+    /// Event name (`placed`).
     pub name: &'static str,
-    /// Version of the payload's shape, starting at 1.
+    /// Payload version, from 1.
     pub version: u32,
-    /// A fixed subject that replaces the default one.
+    /// Fixed subject, if any.
     pub subject: Option<&'static str>,
-    /// Whether messages are numbered and ordered.
+    /// Numbered and ordered.
     pub sequenced: bool,
-    /// Path of the Rust type or variant, for errors and for distinguishing decoded variants. Never
-    /// stored or sent.
+    /// Rust type or variant, for errors and variant checks. Never stored or sent.
     pub rust_type: &'static str,
-    /// Source file of the type, for errors.
+    /// Source file, for errors.
     pub file: &'static str,
-    /// Line in [`Self::file`].
+    /// Line in `file`.
     pub line: u32,
 }
 
-/// Matches any name in a selection.
+/// Matches any name.
 const ANY: &str = "*";
 
-/// A descriptor with version 0 selects messages of any version, for handlers of undecoded messages.
+/// Version 0 selects messages of any version, for handlers of undecoded messages.
 impl EventDescriptor {
-    /// Selects every message on the stream.
+    /// Selects every message.
     pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
 
-    /// Selects one event type, in any version.
+    /// Selects all versions of one event type.
     #[must_use]
     pub const fn of_type(aggregate: &'static str, name: &'static str) -> Self {
         Self {
@@ -163,31 +160,31 @@ impl EventDescriptor {
         }
     }
 
-    /// Selects all event types of an aggregate type.
+    /// Selects an aggregate type.
     #[must_use]
     pub const fn of_aggregate(aggregate: &'static str) -> Self {
         Self::of_type(aggregate, ANY)
     }
 
-    /// Whether this is a selection.
+    /// Selects by pattern.
     #[must_use]
     pub const fn is_selection(&self) -> bool {
         self.version == 0
     }
 
-    /// Whether this selects every message on the stream.
+    /// Selects every message.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.is_selection() && self.aggregate == ANY
     }
 
-    /// Whether this selects one aggregate type.
+    /// Selects one aggregate type.
     #[must_use]
     pub fn is_whole_aggregate(&self) -> bool {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
     }
 
-    /// Whether this matches messages of the event type.
+    /// Matches the event type.
     #[must_use]
     pub fn selects(&self, event_type: &str) -> bool {
         let is = |known: &str, found: &str| known == found || (self.is_selection() && known == ANY);
@@ -204,23 +201,23 @@ impl EventDescriptor {
     }
 }
 
-/// The id of an aggregate: the text form of its key.
+/// Id of an aggregate, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AggregateId(String);
 
 impl AggregateId {
-    /// Accepts any text; recording checks length and characters.
+    /// Accepts any text; recording checks it.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
 
-    /// The id as text.
+    /// Borrows the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id as an owned string.
+    /// The owned text.
     #[must_use]
     pub fn into_string(self) -> String {
         self.0
@@ -233,9 +230,9 @@ impl fmt::Display for AggregateId {
     }
 }
 
-/// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
+/// An aggregate key: UUIDs, strings, integers, and newtypes over them.
 ///
-/// Equal keys must always give the same text, because it is stored and sent. For a newtype:
+/// Equal keys must give the same text forever. For a newtype:
 ///
 /// ```
 /// use outbox_core::{AggregateId, ToAggregateId};
@@ -254,7 +251,7 @@ impl fmt::Display for AggregateId {
     note = "for a newtype write `impl ToAggregateId for {Self} {{ fn to_aggregate_id(&self) -> AggregateId {{ self.0.to_aggregate_id() }} }}`"
 )]
 pub trait ToAggregateId {
-    /// The text form of the key.
+    /// The key as text.
     fn to_aggregate_id(&self) -> AggregateId;
 }
 
@@ -268,7 +265,7 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// No floats (no stable text) and no booleans (they identify nothing).
+// No floats (no stable text) and no booleans (no identity).
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

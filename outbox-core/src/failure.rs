@@ -1,5 +1,4 @@
-//! Formats errors for people: the text and each distinct cause, because drivers repeat the text of
-//! their cause.
+//! Error texts for people: the text and each distinct cause.
 
 use std::error::Error;
 use std::fmt;
@@ -38,8 +37,7 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the line number of PostgreSQL's source that sqlx appends. Other line numbers, such as of
-/// statements in MariaDB and MySQL, stay.
+/// Keeps line numbers of statements.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -54,7 +52,7 @@ fn without_line_of_server(text: &str) -> &str {
     }
 }
 
-/// Any error, for printing by `main`: `Debug` prints the text and each distinct cause.
+/// Any error, for `main`: `Debug` prints the text and each distinct cause.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }
@@ -67,7 +65,7 @@ fn without_line_of_server(text: &str) -> &str {
 /// }
 /// ```
 ///
-/// `?` converts any error into it. It does not implement `std::error::Error`.
+/// `?` converts any error. Does not implement `std::error::Error`.
 pub struct Failure(Box<dyn Error + Send + Sync>);
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
@@ -134,7 +132,6 @@ mod tests {
         ] {
             assert_eq!(told(whole), format!("{prefix}{whole}"));
         }
-        // A line number in other errors is useful.
         let file = std::io::Error::other("bad value at line 3");
         assert_eq!(describe(&file), "bad value at line 3");
     }

@@ -7,30 +7,30 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// W3C trace context, first half.
+/// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
-/// W3C trace context, second half.
+/// W3C trace context.
 pub const TRACESTATE: &str = "tracestate";
-/// Id shared by all messages of one business process.
+/// Shared by a business process.
 pub const CORRELATION_ID: &str = "ce-correlationid";
-/// Id of the message or request that caused this one.
+/// The causing message or request.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
-/// Reserved names that [`MessageContext`](crate::MessageContext) sets.
+/// Set by [`MessageContext`](crate::MessageContext).
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
-/// Maximum length of a header name, in bytes.
+/// Maximum bytes of a header name.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Headers of a message: unique lower-case names with text values.
+/// Unique lower-case names with text values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Sets or replaces an application header. Names are case-insensitive and stored in lower case.
+    /// Sets a header; the name becomes lower case.
     ///
     /// # Errors
     ///
@@ -43,7 +43,6 @@ impl Headers {
         self.set_checked(name, value.into())
     }
 
-    /// Checks only the value.
     pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         self.set_checked(name.to_owned(), value.into())
     }
@@ -56,13 +55,13 @@ impl Headers {
         Ok(())
     }
 
-    /// The value of a header, if it is set.
+    /// A header's value.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Names and values, sorted by name.
+    /// Sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -73,7 +72,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// Size on the wire in bytes: `name: value` and a line end for each.
+    /// Bytes on the wire: `name: value` and a line end for each.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0
@@ -83,7 +82,7 @@ impl Headers {
     }
 }
 
-/// Also accepts names that [`MessageContext`](crate::MessageContext) sets.
+/// Also accepts names of [`MessageContext`](crate::MessageContext).
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 
@@ -120,17 +119,17 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
     Ok(name.to_ascii_lowercase())
 }
 
-/// Why a header was rejected.
+/// A rejected header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name is not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
+    /// Not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
-        /// The name, escaped.
+        /// The escaped name.
         name: String,
     },
-    /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
+    /// Belongs to CloudEvents, NATS, W3C trace context or this library.
     #[error(
         "header name `{name}` is reserved; choose another that is not `content-type`, `traceparent` or `tracestate` and does not start with `ce-`, `nats-` or `outbox-` (`MessageContext` sets correlation, causation and trace ids)"
     )]
@@ -138,7 +137,7 @@ pub enum HeaderError {
         /// The name.
         name: String,
     },
-    /// The value contains CR, LF or NUL.
+    /// Contains CR, LF or NUL.
     #[error(
         "value of header `{name}` holds a line break or NUL; encode it (base64, percent-encoding) or put it into the payload"
     )]

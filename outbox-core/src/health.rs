@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::relay::RelayConfig;
 use crate::store::{RelayTrouble, TroubleClass};
 
-/// The health of a relay or an inbox.
+/// Health of a relay or inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
@@ -19,7 +19,7 @@ pub enum Health {
     Alive,
     /// Starting, stopping, or running with a problem: notify an operator. A restart does not help.
     Degraded {
-        /// The problems, one sentence each.
+        /// One sentence per problem.
         reasons: Vec<String>,
     },
     /// Runs without progress although there may be work: page an operator. A restart does not help.
@@ -27,7 +27,7 @@ pub enum Health {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, its loop does not turn, or a handler blocks its thread: restart it.
+    /// Not started, ended, or the loop or a handler hangs: restart it.
     Stopped {
         /// The problem.
         reason: String,
@@ -35,22 +35,22 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether a liveness probe should pass: unless [`Health::Stopped`]. Independent of outages of
-    /// broker or database.
+    /// For liveness probes: all but [`Health::Stopped`]. Independent of outages of broker or
+    /// database.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stopped { .. })
     }
 
-    /// Whether a readiness probe should pass: only if alive. Not for services that also answer
-    /// requests, because they can record events while the broker is down.
+    /// For readiness probes: only alive. Not for services that also answer requests, which can
+    /// record events while the broker is down.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
     /// The worst health of several parts (stopped, stuck, degraded, alive), with all reasons, worst
-    /// first, each prefixed with the part's name. Without parts [`Health::Alive`].
+    /// first, each prefixed with the part's name. No parts: [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         let (mut stopped, mut stuck, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
@@ -90,7 +90,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// Reads the health of a relay in this process. Clones read the same relay.
+/// Reads a relay's health in this process. Clones read the same relay.
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,
@@ -98,7 +98,7 @@ pub struct HealthCheck {
     stuck_after: Duration,
 }
 
-/// Time since the database last answered each request of a relay; `None` if never.
+/// Time since the database last answered each request of a relay; `None`: never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
@@ -107,7 +107,7 @@ pub struct LastAnswers {
     /// The last lease renewal or search: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// The last settlement, if there were messages.
+    /// The last settlement.
     pub settlement: Option<Duration>,
 }
 
@@ -118,11 +118,11 @@ pub(crate) struct Vitals {
     pub(crate) broker_failing: Option<Trouble>,
     pub(crate) refused: usize,
     pub(crate) refusal: String,
-    /// Since when messages have been due without a confirmation.
+    /// Messages have been due without a confirmation.
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) handed_over: bool,
     pub(crate) pauses: Vec<String>,
-    /// Only the relay that counts the backlog reports them; others report 0.
+    /// Counted by one relay; 0 for others.
     pub(crate) halted: u64,
 }
 
@@ -163,17 +163,15 @@ pub(crate) struct Answers {
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     since: Instant,
-    /// The last failure.
     noted_at: Instant,
     reason: String,
     class: TroubleClass,
 }
 
-/// At least two lease durations as well.
+/// And at least two lease durations.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// A failure not repeated for this long is over: the activity no longer runs. Longer than the
-/// longest back-off plus the longest `store_timeout`.
+/// Longer than the longest back-off plus the longest `store_timeout`: the activity no longer runs.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
@@ -197,7 +195,7 @@ impl Trouble {
 }
 
 impl HealthCheck {
-    /// The health of a relay that is not running yet.
+    /// Before the relay runs.
     #[must_use]
     pub fn of(config: &RelayConfig) -> Self {
         Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
@@ -215,7 +213,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Time since the database last answered each request of this relay.
+    /// Time since each last answer.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +239,7 @@ impl HealthCheck {
         })
     }
 
-    /// The current health of the relay.
+    /// Current health.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);

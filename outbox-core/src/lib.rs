@@ -1,16 +1,15 @@
 //! The core of a transactional outbox: events, messages, the relay engine, and the traits for
-//! databases and brokers. It does no I/O.
+//! databases and brokers. No I/O.
 //!
 //! An outbox stores each event as a *message* in the transaction of the change. A *relay* then
-//! publishes the message at least once, in order per aggregate. Consumers drop duplicates (crate
+//! publishes it at least once, in order per aggregate. Consumers drop duplicates (crate
 //! `outbox-inbox`), so each event is applied once.
 //!
 //! `outbox-sea-orm` and `outbox-nats` implement the traits; `outbox-testing` has in-memory
 //! implementations and the conformance suites.
 //!
 //! **Guaranteed**, if store and broker keep their contracts: each committed message is published at
-//! least once, and the messages of an aggregate in commit order. Crashed relays and outages of
-//! broker or database do not change this.
+//! least once, in commit order per aggregate. Crashed relays and outages change nothing.
 //!
 //! **Not guaranteed**: exactly one copy on the wire, order between aggregates, and order of
 //! `unsequenced` events.
@@ -117,11 +116,11 @@ pub use subscriber::{
     SubscriberError, Subscription,
 };
 
-/// Derives [`DomainEvent`], which lists the keys and the generated code.
+/// Derives [`DomainEvent`].
 #[cfg(feature = "macros")]
 pub use outbox_macros::DomainEvent;
 
-/// Items used by generated code. Not public API: may change in any release.
+/// For generated code. Not public API: may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::catalogue::CatalogueEntry;

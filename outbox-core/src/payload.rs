@@ -25,13 +25,13 @@ pub use finite::to_json;
 #[doc(hidden)]
 pub use reason::json_reason;
 
-/// An error of a codec.
+/// Error of a codec.
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
 /// An encoded event.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// A media type of 1 to 255 characters without NUL.
+    /// Media type: 1 to 255 characters without NUL.
     pub content_type: &'static str,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Payload {
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The bytes may hold personal data and stay out of logs.
+        // The bytes may hold personal data.
         f.debug_struct("Payload")
             .field("content_type", &self.content_type)
             .field("bytes", &self.bytes.len())
@@ -47,11 +47,10 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A payload format, such as [`Json`] (default). An event selects one with `#[domain_event(codec =
-/// …)]`.
+/// A payload format, default [`Json`], selected with `#[domain_event(codec = …)]`.
 ///
-/// A codec implements [`Encode`] for events that it writes, and [`Decode`] for events that handlers
-/// receive. Both run in the recording or handling task and must not block.
+/// [`Encode`] writes events and [`Decode`] reads them, inside the recording or handling task.
+/// Neither may block.
 ///
 /// ```
 /// use outbox_core::payload::{Codec, CodecError, Decode, Encode};
@@ -89,14 +88,14 @@ pub trait Codec {
     /// change.
     ///
     /// Use `application/json` only for JSON with the event's serde names, by which
-    /// [`SensitiveFields`](crate::SensitiveFields) masks. JSON with other names, such as
-    /// protobuf's, is not displayed and needs its own media type.
+    /// [`SensitiveFields`](crate::SensitiveFields) masks. Other JSON, such as protobuf's, is not
+    /// displayed and needs its own media type.
     const CONTENT_TYPE: &'static str;
-    /// Further content types that [`Decode`] reads, such as of an earlier codec.
+    /// Further content types for [`Decode`].
     const ALSO_READS: &'static [&'static str] = &[];
 }
 
-/// A codec that writes events of type `T`.
+/// Writes events of type `T`.
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot write `{T}`",
     label = "does not implement `Encode<{T}>`",
@@ -107,32 +106,32 @@ pub trait Encode<T: ?Sized>: Codec {
     ///
     /// # Errors
     ///
-    /// Any reason why the value cannot be written. The save returns it and records nothing.
+    /// Any reason why the value cannot be written. The save fails and records nothing.
     fn encode(event: &T) -> Result<Vec<u8>, CodecError>;
 }
 
-/// A codec that reads events of type `T`.
+/// Reads events of type `T`.
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot read `{T}`",
     label = "does not implement `Decode<{T}>`",
     note = "`Json` and `Cbor` read what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
 )]
 pub trait Decode<T>: Codec {
-    /// Decodes the payload of a message with one of the codec's content types.
+    /// Decodes a payload with a content type of this codec.
     ///
     /// # Errors
     ///
-    /// The payload is not a `T`; the message becomes a dead letter. The text is logged, so it must
-    /// not contain payload values.
+    /// The payload is not a `T`; the message becomes a dead letter. The text is logged: no payload
+    /// values.
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
-/// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]). With the feature
+/// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]). With feature
 /// `cbor` it also reads CBOR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {}
 
-/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). Supports NaN and infinity. Also
+/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). Supports NaN and infinity; also
 /// reads JSON.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +175,7 @@ impl<T: DeserializeOwned> Decode<T> for Cbor {
     }
 }
 
-/// Whether serde reads this content type: JSON, and CBOR with the feature `cbor`.
+/// Whether serde reads this content type: JSON, and with feature `cbor` CBOR.
 #[doc(hidden)]
 #[must_use]
 pub fn is_serde(content_type: &str) -> bool {
@@ -187,7 +186,7 @@ pub fn is_serde(content_type: &str) -> bool {
     is_media_type(content_type, JSON)
 }
 
-/// Decodes a payload accepted by [`is_serde`]. The error contains no payload values.
+/// Decodes a payload accepted by [`is_serde`]. Errors contain no payload values.
 #[doc(hidden)]
 pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Result<T, String> {
     #[cfg(feature = "cbor")]
@@ -198,7 +197,7 @@ pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Re
     serde_json::from_slice(payload).map_err(|error| json_reason(&error))
 }
 
-/// Whether a content type has this media type. Case-insensitive; parameters are ignored.
+/// Compares media types: case-insensitive, without parameters.
 #[must_use]
 pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
     content_type
@@ -207,21 +206,21 @@ pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(media_type))
 }
 
-/// Why a payload cannot be decoded as the requested type.
+/// Why a payload cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// The codec of the type does not read this content type.
+    /// The codec does not read this content type.
     #[error(
         "content type is `{found}`, expected `{expected}`; give the type the codec that its producer uses, `#[domain_event(codec = …)]`, or take `RawMessage`"
     )]
     ContentType {
-        /// The message's content type.
+        /// Received content type.
         found: String,
-        /// The content type that the codec writes.
+        /// Written content type.
         expected: &'static str,
     },
-    /// The bytes do not fit the type.
+    /// Bytes of another type.
     // No `source`: serde's errors quote the payload, and causes are logged.
     #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
     Decode {
@@ -245,12 +244,12 @@ pub enum PayloadError {
         event_type: String,
         /// Its version.
         version: u32,
-        /// The Rust path of the variant that was read.
+        /// The variant read.
         read_as: &'static str,
     },
 }
 
-/// Encodes with a codec; called by the derive.
+/// Encodes with a codec.
 ///
 /// # Errors
 ///

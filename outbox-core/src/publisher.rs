@@ -1,5 +1,7 @@
-//! The broker trait for sending. Implementations: JetStream (`outbox-nats`) and memory
-//! (`outbox-testing`). Each runs `outbox_testing::conformance::publisher`.
+//! The broker trait for sending.
+//!
+//! Implementations: JetStream (`outbox-nats`) and memory (`outbox-testing`), checked by
+//! `outbox_testing::conformance::publisher`.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -13,40 +15,38 @@ use time::OffsetDateTime;
 use crate::codec;
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Sends messages to a broker and waits for the confirmation of each. Not meant for `dyn`.
+/// Sends messages and waits for confirmation of each. Not meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok` means that the stream has stored the message, now or in an earlier
-///   attempt. A weaker reply is a [`FailureClass::Unknown`].
-/// * **Same id.** The message id is the broker's deduplication id, so publishing again is harmless
-///   within the duplicate window.
+/// * **Confirmed.** `Ok`: the stream has stored the message, now or earlier. A weaker reply is
+///   [`FailureClass::Unknown`].
+/// * **Same id.** The message id is the broker's deduplication id: within the duplicate window,
+///   publishing again is harmless.
 /// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate.
 /// * **Bounded.** The future resolves within a documented time, even while disconnected.
-/// * **Cancellation.** After a drop the outcome is unknown: the message may still be stored later.
+/// * **Cancellation.** The outcome is unknown: the message may still be stored later.
 /// * **On `Err`.** Only [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
-    /// Describes from its settings where this publisher sends messages; `None` if there is no such
-    /// place. Equal exactly if two publishers send each message to the same place under the same
-    /// source.
+    /// Destination by this publisher's settings; `None` if there is none. Equal exactly if two
+    /// publishers send each message to the same place under the same source.
     fn destination(&self) -> Option<Destination>;
 
-    /// Publishes one message and waits for the confirmation.
+    /// Publishes one message and waits for its confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
 
-    /// Checks the stream, its retention and the server version. Returns warnings, each with the
-    /// action to take.
+    /// Checks stream, retention and server version. Returns warnings with actions.
     ///
     /// # Errors
     ///
     /// [`FailureClass::Configuration`] if an operator must act; another class if the check could
-    /// not be made now.
+    /// not run.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, PublishError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
 
     /// Abandons unconfirmed publishes as far as possible, by reconnecting. Called after lost
-    /// leases, so that few messages arrive late. Publishing is allowed again at once.
+    /// leases, so that few messages arrive late. Publishing may continue at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -70,22 +70,22 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
     }
 }
 
-/// Where a publisher sends messages.
+/// Where a publisher sends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The stream. At most 255 characters are stored.
+    /// The stream; 255 characters are stored.
     pub stream: String,
-    /// Distinguishes streams of the same name, such as by creation time. At most 100 characters are
-    /// stored. `None` (unknown yet) agrees with every value.
+    /// Distinguishes streams of one name, such as by creation time; 100 characters are stored.
+    /// `None` (unknown) agrees with every value.
     pub instance: Option<String>,
-    /// The subject layout: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
+    /// Subject layout `events.{aggregate}.{id}.{event}`; 255 characters are stored.
     pub subjects: String,
-    /// The `ce-source`. At most 255 characters are stored.
+    /// The `ce-source`; 255 characters are stored.
     pub source: String,
 }
 
 impl Destination {
-    /// Whether relays of one outbox may have these destinations.
+    /// Whether relays of one outbox may use both.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let differs = |(own, other): (&String, &String)| own != other;
@@ -105,10 +105,10 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Reads the contents of the stream.
+/// Reads the stream.
 pub trait StreamLog: Send + Sync + 'static {
-    /// The ids of all messages stored at `from` or later, by the broker's clock. Memory grows with
-    /// their number. Changes nothing on the stream.
+    /// Ids of all messages stored at `from` or later, by the broker's clock. Memory grows with
+    /// their number. Read-only.
     ///
     /// # Errors
     ///
@@ -119,10 +119,10 @@ pub trait StreamLog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<HashSet<MessageId>, PublishError>> + Send;
 }
 
-/// Finds single messages on the stream.
+/// Finds single messages.
 pub trait StreamSearch: StreamLog {
-    /// The stream sequence of a message; `None` if the stream does not hold it. Searches its
-    /// subject from an hour before its recording. Changes nothing on the stream.
+    /// Stream sequence of a message; `None` if missing. Searches its subject from an hour before
+    /// its recording. Read-only.
     ///
     /// # Errors
     ///
@@ -130,17 +130,17 @@ pub trait StreamSearch: StreamLog {
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
 }
 
-/// Reads the stream message by message.
+/// Reads message by message.
 pub trait StreamReader: StreamSearch {
-    /// Calls `see` with each outbox message stored at `from` or later, by the broker's clock, in
-    /// stream order, until it returns `false`. Ends at the entry that was last when reading began.
+    /// Calls `see` in stream order with each outbox message stored at `from` or later, by the
+    /// broker's clock, until `see` returns `false`. Ends at the entry that was last at the start.
     ///
-    /// * **Bounded.** Uses memory for one batch of headers.
+    /// * **Bounded.** Holds one batch of headers in memory.
     /// * **Complete.** A message stored several times is passed as often. [`StreamExtent::foreign`]
     ///   counts other entries.
-    /// * **Changes nothing.** Fails with [`FailureClass::Configuration`] if reading would remove
-    ///   messages from the stream.
-    /// * **On `Err`** or after a drop, `see` may have received a part. Start over.
+    /// * **Read-only.** Fails with [`FailureClass::Configuration`] if reading would remove messages
+    ///   from the stream.
+    /// * **On `Err`** or drop, `see` may have received a part. Start over.
     fn read(
         &self,
         from: OffsetDateTime,
@@ -148,31 +148,31 @@ pub trait StreamReader: StreamSearch {
     ) -> impl Future<Output = Result<StreamExtent, PublishError>> + Send;
 }
 
-/// A message on the stream, without its payload.
+/// A stream entry without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamedMessage {
     /// The stream sequence.
     pub stream_sequence: u64,
-    /// Time of storing, by the broker's clock.
+    /// By the broker's clock.
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
-    /// Differs from the message id in a replayed copy.
+    /// Differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// The message's aggregate.
+    /// Its aggregate.
     pub aggregate: Aggregate,
-    /// The number within the aggregate, if sequenced.
+    /// Number within the aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// Time of recording, by the writer's clock.
+    /// By the writer's clock.
     pub recorded_at: OffsetDateTime,
-    /// The recording service (`ce-source`).
+    /// Recording service (`ce-source`).
     pub source: String,
 }
 
 impl StreamedMessage {
-    /// Decodes the headers of a stream entry, if it is an outbox message.
+    /// Decodes the headers of an outbox message.
     #[must_use]
     pub fn decode(
         stream_sequence: u64,
@@ -199,20 +199,20 @@ impl StreamedMessage {
 pub struct StreamExtent {
     /// Lowest stream sequence; 0 if nothing was ever stored.
     pub first_stream_sequence: u64,
-    /// Time at which that entry was stored, if any.
+    /// When it was stored.
     pub first_stored_at: Option<OffsetDateTime>,
     /// Highest stream sequence assigned.
     pub last_stream_sequence: u64,
-    /// Entries read that are not outbox messages.
+    /// Other entries read.
     pub foreign: u64,
 }
 
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The stream sequence of the message.
+    /// The stream sequence.
     pub stream_sequence: u64,
-    /// Whether the broker already had the message.
+    /// Already stored earlier.
     pub duplicate: bool,
 }
 
@@ -230,7 +230,7 @@ pub enum FailureClass {
     Configuration,
     /// Can never be stored: dead-letter it at once.
     Permanent,
-    /// No stream captures the subject, and nothing was sent. Back off; counts an attempt.
+    /// No stream captures the subject; nothing was sent. Back off; counts an attempt.
     Uncaptured,
     /// An unclassified rejection. Back off; counts an attempt, so that retries end.
     Unclassified,
@@ -248,14 +248,14 @@ impl FailureClass {
         Self::Unclassified,
     ];
 
-    /// The class of a stored [`PublishError`] text.
+    /// Class of a stored [`PublishError`].
     #[must_use]
     pub fn of_stored(text: &str) -> Option<Self> {
         let (class, _) = text.split_once(": ")?;
         Self::ALL.into_iter().find(|known| known.as_str() == class)
     }
 
-    /// The class as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -270,7 +270,7 @@ impl FailureClass {
     }
 }
 
-/// Why a broker did not confirm a message. The text begins with the class.
+/// Why a message was not confirmed. The text begins with the class.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {context}", class.as_str())]
 pub struct PublishError {
@@ -280,7 +280,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error. `context` in lower case: what happened, and what an operator can do.
+    /// `context` in lower case: what happened, and what to do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,
@@ -289,14 +289,14 @@ impl PublishError {
         }
     }
 
-    /// Adds the cause.
+    /// Adds a cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The class of the failure.
+    /// The failure class.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         self.class

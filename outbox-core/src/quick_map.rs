@@ -1,7 +1,7 @@
-//! Fast hash maps and sets for several lookups per message.
+//! Fast hash maps and sets.
 //!
-//! The hash is not cryptographic. Use the standard maps if an attacker chooses the keys and can
-//! measure response times.
+//! Not cryptographic: use the standard maps if an attacker chooses the keys and can measure
+//! response times.
 
 use std::collections::{HashMap, HashSet};
 

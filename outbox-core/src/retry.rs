@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Exponential back-off between two bounds.
+/// Exponential back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Minimum nominal delay.
@@ -12,8 +12,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before try number `failures + 1`: random, between half and all of `min *
-    /// 2^(failures - 1)`, which is at most `max`.
+    /// The delay before try `failures + 1`: random, between half and all of `min * 2^(failures -
+    /// 1)`, at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

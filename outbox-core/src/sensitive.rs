@@ -12,15 +12,15 @@ use crate::catalogue::CatalogueEntry;
 use crate::message::Message;
 use crate::payload::{from_serde, is_serde};
 
-/// Replaces the value of a sensitive field.
+/// Replaces sensitive values.
 pub const MASK: &str = "***";
 
-/// The sensitive fields of event types.
+/// Sensitive fields by event type.
 ///
-/// A field with `#[domain_event(sensitive)]` is masked with its whole value, and so is every other
-/// field of the payload with the same name, at any depth, ignoring case, `_` and `-`. The fields of
-/// all versions of an event type are masked in each version. A program masks only fields that its
-/// own types mark: a consumer with its own type for an event must mark its fields too.
+/// A field with `#[domain_event(sensitive)]` is masked with its whole value. So is every field of
+/// the payload with its name, at any depth, ignoring case, `_` and `-`, in each version of the
+/// event type. A program masks only fields that its own types mark: a consumer with its own type
+/// for an event must mark its fields too.
 ///
 /// ```
 /// use outbox_core::{DomainEvent, MaskedPayload, SensitiveFields};
@@ -50,12 +50,12 @@ pub struct SensitiveFields {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Of all versions, in the form of [`plain`].
+    /// Of all versions, by [`plain`].
     fields: BTreeSet<String>,
 }
 
 impl SensitiveFields {
-    /// No event types: all payloads are hidden.
+    /// Hides all payloads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -74,8 +74,8 @@ impl SensitiveFields {
         all
     }
 
-    /// Adds an event type without a Rust type, with its sensitive payload fields. Without names,
-    /// the whole payload is shown.
+    /// Adds an event type with its sensitive payload fields. Without fields, the whole payload is
+    /// shown.
     #[must_use]
     pub fn with_event(mut self, event_type: impl Into<String>, version: u32, fields: &[&str]) -> Self {
         self.add(event_type.into(), version, fields);
@@ -88,7 +88,7 @@ impl SensitiveFields {
         known.fields.extend(fields.iter().map(|field| plain(field)));
     }
 
-    /// The payload of a message for display.
+    /// For a message.
     #[must_use]
     pub fn mask_message(&self, message: &Message) -> MaskedPayload {
         let Message {
@@ -101,8 +101,8 @@ impl SensitiveFields {
         self.mask(event_type, *event_version, content_type, payload)
     }
 
-    /// A payload for display, as JSON: keys sorted, integers beyond 64 bits with reduced precision.
-    /// With the feature `cbor`, also CBOR.
+    /// A payload as JSON: keys sorted, integers beyond 64 bits with reduced precision. With feature
+    /// `cbor`, also CBOR.
     #[must_use]
     pub fn mask(&self, event_type: &str, version: u32, content_type: &str, payload: &[u8]) -> MaskedPayload {
         let bytes = payload.len();
@@ -165,20 +165,20 @@ fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     was_met
 }
 
-/// A payload for display. `Display` writes it on one line.
+/// A payload for display, on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaskedPayload {
-    /// JSON, with [`MASK`] for the values of sensitive fields.
+    /// JSON with [`MASK`].
     Json(String),
-    /// Hidden: event type or version is unknown.
+    /// Unknown event type or version.
     UnknownEvent {
-        /// Size of the payload.
+        /// Payload size.
         bytes: usize,
     },
-    /// Hidden: the payload is damaged or uses a custom codec.
+    /// Damaged, or with a custom codec.
     Unreadable {
-        /// Size of the payload.
+        /// Payload size.
         bytes: usize,
     },
 }
@@ -224,7 +224,6 @@ mod tests {
                 r#"{"buyer":{"name":"a"},"email":null}"#,
                 r#"{"buyer":"***","email":"***"}"#,
             ),
-            // Enum representations, and values in lists.
             (r#"{"Placed":{"email":"a"}}"#, r#"{"Placed":{"email":"***"}}"#),
             (
                 r#"{"t":"Placed","email":["a"]}"#,
@@ -234,14 +233,11 @@ mod tests {
                 r#"{"lines":[{"email":"a"},1]}"#,
                 r#"{"lines":[{"email":"***"},1]}"#,
             ),
-            // The same name with escapes, and duplicate names.
             (r#"{"em\u0061il":"a","email":"b"}"#, r#"{"email":"***"}"#),
-            // Other spellings.
             (
                 r#"{"E-Mail":"a","e_mail":"b","emails":1}"#,
                 r#"{"E-Mail":"***","e_mail":"***","emails":1}"#,
             ),
-            // The name in another version.
             (r#"{"mail":"a"}"#, r#"{"mail":"***"}"#),
         ] {
             check("order.placed", 2, json, payload, expected);
@@ -254,11 +250,9 @@ mod tests {
     fn what_cannot_be_masked_field_by_field_is_not_shown() {
         let json = "application/json";
         let unreadable = "*** (8 bytes that cannot be shown field by field)";
-        // Damaged, fields without names, no field, other codecs.
         for payload in [r#"{"email""#, r#"["a", 1]"#, r#""abcdef""#, "12345678"] {
             check("order.placed", 1, json, payload, unreadable);
         }
-        // Fields without names in a variant.
         for (payload, bytes) in [
             (r#"{"Placed":[7,"a"]}"#, "18"),
             (r#"{"t":"P","c":[7,"a"]}"#, "21"),

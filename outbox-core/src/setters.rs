@@ -1,7 +1,6 @@
 //! The macro for setters of settings, used by all crates.
 
-/// Generates methods that set one field and return `self`. The documentation of a setter without
-/// its own name links to its field.
+/// Generates methods that set one field and return `self`.
 ///
 /// | form | generates |
 /// |---|---|

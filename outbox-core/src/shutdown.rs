@@ -8,12 +8,11 @@ pub use tokio_util::sync::CancellationToken;
 /// pass clones to [`Relay::run`](crate::Relay::run) and the inbox. A second signal cancels
 /// [`hurry`].
 ///
-/// If the signal handlers cannot be installed, an error is logged and the token is never cancelled.
+/// If signal handlers cannot be installed, an error is logged and the token is never cancelled.
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // Handlers are installed before this function returns: an early signal must not end the
-    // process.
+    // Installed at once: an early signal must not end the process.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -36,9 +35,9 @@ pub fn on_signals() -> CancellationToken {
     token
 }
 
-/// The token of this process that a second ctrl-c or SIGTERM cancels. Relays and inboxes then stop
-/// waiting, within a few seconds: handlers are cancelled and rolled back, their messages return to
-/// the broker, and unconfirmed messages are published again later.
+/// This process's token for a second ctrl-c or SIGTERM. Relays and inboxes then end within a few
+/// seconds: handlers are rolled back, their messages return to the broker, and unconfirmed messages
+/// are published again later.
 ///
 /// Cancel it to force the same without a signal. Await it next to a server that is slow to stop.
 #[must_use]
@@ -90,8 +89,7 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// On one thread, so no task runs before the signal. A signal without a handler would end this
-    /// process.
+    /// On one thread, so no task runs before the signal.
     #[tokio::test]
     async fn a_signal_right_after_the_call_is_not_missed() {
         let token = on_signals();

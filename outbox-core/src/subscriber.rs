@@ -1,6 +1,7 @@
-//! The broker trait for receiving. Implementations: JetStream durable pull consumers
-//! (`outbox-nats`) and memory (`outbox-testing`). Each runs
-//! `outbox_testing::conformance::subscriber`.
+//! The broker trait for receiving.
+//!
+//! Implementations: JetStream durable pull consumers (`outbox-nats`) and memory (`outbox-testing`),
+//! checked by `outbox_testing::conformance::subscriber`.
 
 use std::error::Error;
 use std::fmt;
@@ -17,8 +18,7 @@ use crate::message::Message;
 ///
 /// # Contract
 ///
-/// * **Durable.** A consumer is identified by its name. Its unacknowledged messages go to the next
-///   process.
+/// * **Durable.** The name identifies a consumer. Unacknowledged messages go to the next process.
 /// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]; an existing one keeps
 ///   its position.
 /// * **At least once.** A delivery not acknowledged within `ack_wait` is redelivered with a higher
@@ -27,18 +27,17 @@ use crate::message::Message;
 ///   every message of the requested aggregate types; event types with a fixed subject only if in
 ///   [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]), also every
 ///   message of its event type or aggregate type on default subjects, or every message of the
-///   stream. Other messages may arrive too, because old servers filter by one subject only; the
-///   inbox skips them.
-/// * **Several processes** may subscribe under one name, with different requests. Each delivery
-///   goes to one process.
+///   stream. Old servers filter by one subject, so other messages may arrive; the inbox skips them.
+/// * **Several processes** may subscribe under one name, with different requests; each delivery
+///   goes to one.
 /// * **Requested.** An event type or selection stays requested once any process has subscribed to
-///   it: the durable state on the broker stores this. Any process can check a message with
-///   [`Delivery::is_asked_for`]. Holds for messages first delivered after `subscribe` has returned.
+///   it, by durable state on the broker; see [`Delivery::is_asked_for`]. Holds for messages first
+///   delivered after `subscribe` has returned.
 pub trait Subscriber: Send + Sync + 'static {
     /// The subscription type.
     type Subscription: Subscription;
 
-    /// Subscribes a consumer; creates or checks its durable state on the broker.
+    /// Subscribes a consumer; creates or checks its durable state.
     ///
     /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
     ///   [`SubscriberError::Configuration`], an operator or developer must act.
@@ -47,61 +46,58 @@ pub trait Subscriber: Send + Sync + 'static {
         consumer: &ConsumerSpec,
     ) -> impl Future<Output = Result<Self::Subscription, SubscriberError>> + Send;
 
-    /// Returns the stream properties that an inbox depends on, as one snapshot. Changes nothing and
-    /// needs no consumer. On `Err` as [`Self::subscribe`].
+    /// Stream properties, as one snapshot. Read-only; needs no consumer. On `Err` as
+    /// [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
-    /// Returns the position of a consumer on the stream; `None` if there is no such consumer. The
-    /// counts are one snapshot; the age is read after them. Changes nothing and needs no
-    /// subscription. On `Err` as [`Self::subscribe`].
+    /// Position of a consumer; `None` if there is no such consumer. Counts are one snapshot, the
+    /// age is read later. Read-only; needs no subscription. On `Err` as [`Self::subscribe`].
     fn standing(
         &self,
         consumer: &str,
     ) -> impl Future<Output = Result<Option<ConsumerStanding>, SubscriberError>> + Send;
 
-    /// Whether a message belongs on the subject on which it arrived: brokers grant publishing by
-    /// subject, but a sender may write any headers. Does no I/O and does not block.
+    /// Whether a message belongs on its subject: brokers grant publishing by subject, but a sender
+    /// may write any headers. No I/O; does not block.
     ///
     /// * True for the subject on which a relay publishes the message, in every supported layout.
-    /// * False for the default subjects and fixed subjects of other aggregate types.
-    /// * `fixed` lists the fixed subjects of the event type; `None` if the event type is unknown.
-    ///   Then only default subjects of other aggregate types are foreign.
+    /// * False for default and fixed subjects of other aggregate types.
+    /// * `fixed` lists the event type's fixed subjects; `None` (unknown event type): only default
+    ///   subjects of other aggregate types are foreign.
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
-/// The position of a consumer on its stream. May include unrequested messages until the inbox has
-/// skipped them.
+/// Position of a consumer. May include unrequested messages until the inbox has skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
-    /// Messages not delivered yet.
+    /// Not delivered yet.
     pub undelivered: u64,
-    /// Messages delivered and not acknowledged.
+    /// Delivered, not acknowledged.
     pub unacknowledged: u64,
-    /// Maximum number of unacknowledged messages; `None` if unbounded.
+    /// Maximum unacknowledged; `None`: unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// Age of the oldest undelivered or unacknowledged message on the stream; `None` if there is
-    /// none, or if not reported.
+    /// Age of the oldest undelivered or unacknowledged message, if any and reported.
     pub oldest_age: Option<Duration>,
     /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
-    /// Whether a process is requesting messages now.
+    /// A process is requesting messages.
     pub is_receiving: bool,
 }
 
 /// The properties of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Age at which the broker deletes messages (JetStream: `max_age`), if any.
+    /// Age at which messages are deleted (JetStream: `max_age`).
     pub retention: Option<Duration>,
-    /// How the broker deletes messages otherwise.
+    /// Other deletion.
     pub policy: StreamPolicy,
-    /// Time within which the broker drops a second message with the same id; `None`: forever.
+    /// Time within which a second message with the same id is dropped; `None`: forever.
     pub duplicate_window: Option<Duration>,
-    /// Stream sequence of the oldest message, if any.
+    /// Of the oldest message.
     pub first_stream_sequence: Option<u64>,
     /// The last assigned stream sequence; 0 if none.
     pub last_stream_sequence: u64,
-    /// Number of messages on the stream.
+    /// Messages on the stream.
     pub messages: u64,
 }
 
@@ -109,48 +105,47 @@ pub struct StreamFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
-    /// Deletes by age, number or size only.
+    /// By age, number or size only.
     Limits,
-    /// By limits, and when all consumers have acknowledged a message. A later consumer misses it.
+    /// Also once all consumers have acknowledged. A later consumer misses messages.
     Interest,
-    /// By limits, and when one consumer has acknowledged a message. Other consumers miss it.
+    /// Also once one consumer has acknowledged. Other consumers miss messages.
     WorkQueue,
 }
 
-/// Where a new consumer starts in the stream. Applies when the first subscription creates the
-/// durable state, also after it was deleted: with [`Self::New`] the consumer then misses messages.
+/// Where a new consumer starts, also one recreated after deletion: with [`Self::New`] it misses
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// At the oldest message on the stream.
+    /// The oldest message.
     #[default]
     Beginning,
     /// After the last message at the first subscription.
     New,
-    /// At the first message stored at this time or later, by the broker's clock; a future time
-    /// equals [`Self::New`].
+    /// Stored at this time or later, by the broker's clock; a future time equals [`Self::New`].
     Time(OffsetDateTime),
 }
 
-/// The settings of a consumer.
+/// Settings of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
     /// Stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
-    /// Event types with handlers, and selections of further event types.
+    /// Handled event types and selections.
     pub events: Vec<&'static EventDescriptor>,
     /// Time until an unacknowledged delivery is redelivered.
     pub ack_wait: Duration,
     /// Whether every event of the aggregate types of `events` is requested.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
-    /// subject, which are only counted. Otherwise empty.
+    /// subject, only counted. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
-    /// Maximum number of unacknowledged deliveries over all processes.
+    /// Maximum unacknowledged deliveries of all processes.
     pub in_flight_max: usize,
-    /// Maximum number of prefetched deliveries.
+    /// Maximum prefetched deliveries.
     pub prefetch: usize,
-    /// Start position of a new consumer.
+    /// For a new consumer.
     pub start_at: StartAt,
 }
 
@@ -161,84 +156,80 @@ pub trait Subscription: Send + 'static {
 
     /// Waits for the next delivery.
     ///
-    /// * **Cancel-safe.** Dropping the future loses no delivery; at worst it is redelivered after
-    ///   `ack_wait`.
+    /// * **Cancel-safe.** A delivery lost with the future is redelivered after `ack_wait`.
     /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
     ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Number of undelivered and unacknowledged messages.
+    /// Undelivered and unacknowledged messages.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
-    /// Stops receiving. Returns prefetched deliveries in delivery order, which the caller must
-    /// release for redelivery.
+    /// Stops receiving. Returns prefetched deliveries in order; the caller must release them for
+    /// redelivery.
     ///
-    /// * **Complete.** Waits for deliveries on their way. Afterwards new messages go to other
-    ///   processes.
-    /// * **Final.** [`next`](Self::next) must not be called again. Deliveries can still be
-    ///   answered.
-    /// * **Bounded.** Takes a few seconds at most. If the broker is down, missing deliveries are
-    ///   redelivered after `ack_wait`.
+    /// * **Complete.** Waits for deliveries on their way. Later messages go to other processes.
+    /// * **Final.** No further [`next`](Self::next). Deliveries can still be answered.
+    /// * **Bounded.** A few seconds. Missing deliveries are redelivered after `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
-    /// Waits until the broker has received all earlier answers to deliveries, for a few seconds at
-    /// most. On `Err`, messages with lost answers are redelivered after `ack_wait`.
+    /// Waits a few seconds at most until the broker has received all answers. On `Err`, messages
+    /// with lost answers are redelivered after `ack_wait`.
     fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
-/// One delivery of a message. Answer it at most once, with [`ack`](Self::ack) or
-/// [`retry_after`](Self::retry_after); unanswered, it is redelivered after `ack_wait`. The broker
-/// does not confirm answers: the inbox row absorbs the redelivery after a lost acknowledgement.
+/// A delivery. Answer at most once, with [`ack`](Self::ack) or [`retry_after`](Self::retry_after);
+/// unanswered, it is redelivered after `ack_wait`. Answers are not confirmed: the inbox row absorbs
+/// redelivery.
 pub trait Delivery: Send + Sync + 'static {
-    /// The message as delivered.
+    /// The message.
     fn incoming(&self) -> &Incoming;
 
-    /// Acknowledges the message, so it is not redelivered.
+    /// Acknowledges the message.
     fn ack(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Requests redelivery after `delay`.
     fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Restarts the `ack_wait` while the handler runs.
+    /// Restarts `ack_wait`.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Whether any subscription under the consumer's name, in any process, now or earlier, has
-    /// requested messages like this one. Otherwise it may be acknowledged unread.
+    /// Whether any subscription under the consumer's name, in any process, now or earlier,
+    /// requested such messages. If not, this message may be acknowledged unread.
     ///
     /// * **No stale `false`.** True if [`Subscriber::subscribe`] with the event type returned
-    ///   before the first delivery of the message. In any other case, `true` is the safe answer.
-    /// * **Cheap.** Implementations query the broker about once a second.
-    /// * **On `Err`.** The answer is unknown. Retry later, and do not acknowledge.
+    ///   before the first delivery. Otherwise `true` is the safe answer.
+    /// * **Cheap.** Queries the broker about once a second.
+    /// * **On `Err`.** Unknown. Do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
     /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not.
     /// Counts only requested or linked event types, after the consumer's start ([`StartAt`]).
     ///
-    /// * **No wrong `false`.** True if messages may be on subjects that are not searched, such as
-    ///   fixed subjects.
-    /// * **Bounded.** Takes a second at most.
-    /// * **On `Err`.** The answer is unknown. Treat it as true.
+    /// * **No wrong `false`.** True if messages may be on unsearched subjects, such as fixed
+    ///   subjects.
+    /// * **Bounded.** A second at most.
+    /// * **On `Err`.** Unknown. Treat as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
-/// A message as received from the broker, not validated.
+/// A message as received, not validated.
 #[derive(Clone, PartialEq)]
 pub struct Incoming {
-    /// The subject on which the message was published.
+    /// The published subject.
     pub subject: String,
-    /// Headers as received; names may be in any case.
+    /// As received; names in any case.
     pub headers: Vec<(String, String)>,
     /// The payload.
     pub payload: Bytes,
-    /// Number of deliveries including this one; at least 1.
+    /// Including this delivery; at least 1.
     pub delivery_count: u64,
-    /// The stream sequence of the message.
+    /// The stream sequence.
     pub stream_sequence: u64,
 }
 
 impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers may hold personal data and stay out of logs.
+        // Possible personal data.
         f.debug_struct("Incoming")
             .field("subject", &self.subject)
             .field("payload_bytes", &self.payload.len())
@@ -248,7 +239,7 @@ impl fmt::Debug for Incoming {
     }
 }
 
-/// Why a call of a subscriber failed.
+/// Why a subscriber call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
@@ -268,10 +259,10 @@ pub enum SubscriberError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The consumer cannot be set up as requested; an operator or developer must act.
+    /// The consumer cannot be set up; an operator or developer must act.
     #[error("{context}")]
     Configuration {
-        /// The problem and its repair.
+        /// Problem and repair.
         context: String,
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,

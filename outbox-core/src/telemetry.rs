@@ -6,10 +6,9 @@
 //!
 //! # Traces
 //!
-//! The relay publishes a message in its own span `publish` (level debug). OpenTelemetry requires a
-//! link from it to the trace context of the recording request
-//! ([`MessageContext`](crate::MessageContext)). `tracing` has no links to other processes, so an
-//! application with a tracer installs a function once:
+//! The relay publishes a message in a span `publish` (level debug). OpenTelemetry requires a link
+//! to the trace context of the recording request ([`MessageContext`](crate::MessageContext)).
+//! `tracing` has no such links, so an application with a tracer installs a function once:
 //!
 //! ```
 //! outbox_core::telemetry::link_spans(|span, traceparent, tracestate| {
@@ -26,16 +25,16 @@ use crate::message::Message;
 use crate::publisher::FailureClass;
 use crate::store::{Backlog, Relays};
 
-/// A metric of the relay or the inbox.
+/// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
+    /// The name: a histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// Label names.
     pub labels: &'static [&'static str],
-    /// The meaning in one phrase, with the values of labels other than `consumer` and `event_type`.
+    /// The meaning, with the values of labels other than `consumer` and `event_type`.
     pub description: &'static str,
 }
 
@@ -65,7 +64,7 @@ crate::__metrics! {
     PURGED = "outbox_purged_total", "counter", [], "published messages deleted after their retention";
 }
 
-/// Links a span to the trace context of a `traceparent` and `tracestate` header.
+/// Links a span to `traceparent` and `tracestate`.
 pub type LinkSpan = fn(&tracing::Span, &str, Option<&str>);
 
 static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
@@ -89,8 +88,8 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     span
 }
 
-/// Links a span to the trace that recorded a message, with the function of [`link_spans`]. Does
-/// nothing without that function, without a trace, or for a disabled span.
+/// Links a span to the trace that recorded a message, by the function of [`link_spans`]. Does
+/// nothing without function or trace, or for a disabled span.
 pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
@@ -100,7 +99,6 @@ pub fn link_span(span: &tracing::Span, message: &Message) {
     }
 }
 
-/// Metrics need shorter intervals than health.
 pub(crate) const BACKLOG_INTERVAL: Duration =
     Duration::from_secs(if cfg!(feature = "metrics") { 15 } else { 60 });
 

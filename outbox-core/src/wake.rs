@@ -1,7 +1,7 @@
 //! Wakes the relays of this process when messages are committed, here or in another process.
 //!
 //! A wake-up is only a hint: relays also poll. Hints are process-wide, because a commit has no
-//! reference to the relay of its database. Remote hints are never forwarded, so hints cannot loop.
+//! reference to its relay. Remote hints are never forwarded, so hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,7 @@ use tokio::sync::watch;
 static COMMITS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 static REMOTE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Signals the relays of this process that messages were committed. Call it after the commit, never
-/// before.
+/// Reports a commit to this process's relays. Call it after the commit, never before.
 pub fn notify() {
     if isolation::notify(Wake::Local) {
         return;
@@ -19,7 +18,7 @@ pub fn notify() {
     COMMITS.send_modify(|commits| *commits = commits.wrapping_add(1));
 }
 
-/// Signals the relays of this process that another process has committed messages.
+/// Reports another process's commit to this process's relays.
 pub fn notify_remote() {
     if isolation::notify(Wake::Remote) {
         return;
@@ -27,7 +26,7 @@ pub fn notify_remote() {
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
-/// The origin of a hint.
+/// Origin of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// [`notify`]: this process.
@@ -36,7 +35,7 @@ pub enum Wake {
     Remote,
 }
 
-/// Listens for [`notify`] and [`notify_remote`]. A notification between two waits is not missed.
+/// Listens for [`notify`] and [`notify_remote`]. Misses no notification between two waits.
 #[derive(Debug)]
 pub struct Listener {
     local: watch::Receiver<u64>,
@@ -44,7 +43,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens from now on.
+    /// Listens from now.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -53,14 +52,13 @@ impl Listener {
         }
     }
 
-    /// Waits for the next commit. Cancel-safe.
+    /// Waits for a commit. Cancel-safe.
     pub async fn notified(&mut self) {
         self.woken().await;
     }
 
-    /// As [`Self::notified`]; returns the origin of the hint.
+    /// As [`Self::notified`], with the origin.
     pub async fn woken(&mut self) -> Wake {
-        // The senders live as long as the process, or as the simulation.
         tokio::select! {
             biased;
             _ = self.local.changed() => Wake::Local,
@@ -75,21 +73,19 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only, for forwarding hints. A notification between two waits is not
-/// missed.
+/// Listens for [`notify`] only, for forwarding. Misses no notification between two waits.
 #[derive(Debug)]
 pub struct LocalListener(watch::Receiver<u64>);
 
 impl LocalListener {
-    /// Listens from now on.
+    /// Listens from now.
     #[must_use]
     pub fn new() -> Self {
         Self(COMMITS.subscribe())
     }
 
-    /// Waits for the next commit in this process. Cancel-safe.
+    /// Waits for a local commit. Cancel-safe.
     pub async fn notified(&mut self) {
-        // The sender lives as long as the process.
         let _ = self.0.changed().await;
     }
 }
@@ -113,8 +109,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Wake-ups of one thread, so that a simulation is deterministic. Each listener has its own
-/// channel, because a channel wakes its receivers in no particular order.
+/// Makes a simulation deterministic. Each listener has its own channel, because a channel wakes its
+/// receivers in no particular order.
 mod isolation {
     use std::cell::RefCell;
 
@@ -134,8 +130,8 @@ mod isolation {
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
 
-    /// Isolates this thread until the returned guard is dropped: its hints and relays reach only
-    /// each other. Keep the guard on the same thread.
+    /// Isolates this thread's hints and relays until the guard is dropped. Keep the guard on the
+    /// same thread.
     ///
     /// For tests with a paused clock: Tokio's clock may jump past a timer when another thread wakes
     /// a task.
@@ -157,7 +153,6 @@ mod isolation {
         })
     }
 
-    /// Returns false if this thread is not isolated.
     pub(super) fn notify(wake: Wake) -> bool {
         LISTENERS.with_borrow_mut(|listeners| {
             let Some(listeners) = listeners else { return false };
@@ -180,7 +175,6 @@ mod tests {
         let mut relay = Listener::new();
         let passed_on = COMMITS.subscribe();
         notify_remote();
-        // Separate channels prove that remote hints are not forwarded, whatever other tests commit.
         while relay.woken().await != Wake::Remote {}
         assert!(!passed_on.same_channel(&REMOTE.subscribe()));
         notify();

@@ -27,7 +27,7 @@ impl Diagnostics {
         self.push(syn::Error::new_spanned(at, message(wrong, fix)));
     }
 
-    /// For mistakes with a position but no tokens, such as an attribute without arguments.
+    /// Without tokens, such as an attribute without arguments.
     pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new(span, message(wrong, fix)));
     }
@@ -62,7 +62,7 @@ pub(crate) struct Expansion {
 }
 
 impl Expansion {
-    /// The code, followed by a `compile_error!` for each mistake.
+    /// Followed by a `compile_error!` for each mistake.
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut tokens = self.tokens;
         tokens.extend(self.errors.iter().map(syn::Error::to_compile_error));

@@ -8,7 +8,7 @@ use crate::names::Fault;
 /// Adding this much to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// Parses a whole number and a unit, at most 366 days.
+/// A whole number and a unit, at most 366 days.
 pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration, Fault> {
     let Some(duration) = parse(text) else {
         return Err(Fault {
@@ -25,7 +25,7 @@ pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration,
     Ok(duration)
 }
 
-/// Parses `min..max`, both above zero.
+/// `min..max`, both above zero.
 pub(crate) fn range(key: &str, text: &str, example: &str) -> Result<(Duration, Duration), Fault> {
     let fault = |wrong: String, fix: String| Err(Fault { wrong, fix });
     let Some((min, max)) = text.split_once("..") else {

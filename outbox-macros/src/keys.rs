@@ -13,7 +13,6 @@ use syn::{LitInt, LitStr, Path, Token};
 
 use crate::diagnostics::Diagnostics;
 
-/// The state of a key in an attribute.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) enum Slot<T> {
     #[default]
@@ -60,7 +59,6 @@ pub(crate) struct Written<'a> {
     diagnostics: &'a Diagnostics,
 }
 
-/// A word as a value, with the parentheses after it.
 pub(crate) struct Word {
     pub(crate) ident: Ident,
     pub(crate) arguments: Option<Group>,
@@ -95,7 +93,7 @@ pub(crate) fn read<'a>(
     all_keys
 }
 
-// Splits at commas, and before a word that follows a value, where a comma is missing.
+// Also splits before a word that follows a value, where a comma is missing.
 fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
     let mut items = Vec::new();
     let mut item = Vec::new();
@@ -131,7 +129,7 @@ impl Written<'_> {
         self.value(slot, "a string literal", "\"…\"", syn::parse2);
     }
 
-    /// `key = ["…", "…"]`, with at least one string.
+    /// `key = ["…", "…"]`, not empty.
     pub(crate) fn strings(self, slot: &mut Slot<Vec<LitStr>>) {
         let kind = "string literals in brackets, at least one";
         self.value(slot, kind, "[\"…\"]", |tokens| parse_strings.parse2(tokens));
@@ -170,7 +168,7 @@ impl Written<'_> {
         }
     }
 
-    /// `key` alone. The slot keeps the word for later errors.
+    /// `key` alone, kept for later errors.
     pub(crate) fn flag(self, slot: &mut Slot<Ident>) {
         let Some(written) = self.first(slot) else { return };
         let key = &written.key;
@@ -232,7 +230,7 @@ impl Written<'_> {
         }
     }
 
-    // `None` after reporting a repeated key; the first one counts.
+    // `None` after reporting a repeated key.
     fn first<T>(self, slot: &Slot<T>) -> Option<Self> {
         if slot.is_absent() {
             return Some(self);

@@ -1,6 +1,5 @@
-//! The macros of the transactional outbox, re-exported by the crates with their traits:
-//! [`macro@DomainEvent`] by `outbox-core`, [`macro@idempotent_handler`] by `outbox-inbox`. The keys
-//! and examples are documented there.
+//! The macros of the transactional outbox, re-exported and documented by the crates with their
+//! traits: [`macro@DomainEvent`] by `outbox-core`, [`macro@idempotent_handler`] by `outbox-inbox`.
 //!
 //! Invariant: macros generate only code that a user could write against a documented trait, without
 //! loops or decisions.

@@ -11,7 +11,6 @@ use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span};
 use syn::{Path, parse_quote};
 
-/// The crate that re-exports the others.
 const FACADE: &str = "outbox";
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +24,6 @@ impl Runtime {
         self.path_by(dependency)
     }
 
-    /// `name_of` returns a package's name in code.
     fn path_by(self, name_of: impl Fn(&str) -> Option<String>) -> Path {
         let (package, usual, module) = match self {
             Self::Core => ("outbox-core", "outbox_core", "core"),

@@ -1,28 +1,28 @@
-//! The combined health of all relays and inboxes of a process.
+//! The combined health of a process.
 
 use outbox_core::{Health, HealthCheck};
 use outbox_inbox::InboxHealthCheck;
 #[cfg(feature = "log")]
 use outbox_log::LogHealthCheck;
 
-/// The health of the relays and inboxes of a [`Runner`](crate::Runner), from
-/// [`Runner::health`](crate::Runner::health). Reading it never waits. All clones return the same
+/// The health of a [`Runner`](crate::Runner)'s relays and inboxes, from
+/// [`Runner::health`](crate::Runner::health). Reading never waits. All clones return the same
 /// health.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunnerHealth {
-    /// One per relay, in the order in which the relays were added.
+    /// In order of addition.
     pub relays: Vec<HealthCheck>,
-    /// One per log relay, in the order in which they were added.
+    /// In order of addition.
     #[cfg(feature = "log")]
     pub log_relays: Vec<LogHealthCheck>,
-    /// One per inbox, in the order in which the inboxes were added.
+    /// In order of addition.
     pub inboxes: Vec<InboxHealthCheck>,
 }
 
 impl RunnerHealth {
-    /// The current combined health: the worst of all parts ([`Health::together`]). Each reason
-    /// names its relay or inbox by number, counted from 1 in the order in which they were added.
+    /// The worst health of all parts ([`Health::together`]). Each reason names its relay or inbox
+    /// by number, counted from 1 in order of addition.
     #[must_use]
     pub fn now(&self) -> Health {
         let named = |kind| move |(index, health)| (format!("{kind} {}", index + 1), health);

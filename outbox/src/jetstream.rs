@@ -8,7 +8,6 @@ use outbox_sea_orm::SqlStore;
 use sea_orm::DatabaseConnection;
 
 /// Creates the relay and the inbox of an [`EventStream`], for tables with the default names.
-/// Implemented for [`EventStream`] only.
 ///
 /// ```no_run
 /// # use outbox::prelude::*;
@@ -23,9 +22,8 @@ use sea_orm::DatabaseConnection;
 /// # }
 /// ```
 pub trait EventStreamExt: sealed::Sealed {
-    /// A relay that publishes the messages of the outbox in `db` to this stream. Nothing is sent
-    /// until it runs. Use a separate connection pool (3 connections are enough), so that a busy
-    /// service does not delay the relay.
+    /// A relay that publishes the outbox in `db` to this stream once it runs. Use a separate
+    /// connection pool (3 connections are enough), so that a busy service does not delay the relay.
     ///
     /// Equivalent to `Relay::new(SqlStore::new(db), stream.publisher(client))`. Use that form for
     /// other table names ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or
@@ -33,8 +31,8 @@ pub trait EventStreamExt: sealed::Sealed {
     #[must_use]
     fn relay(&self, db: DatabaseConnection, client: Client) -> Relay<SqlStore, JetStreamPublisher>;
 
-    /// An inbox that receives from this stream and runs the linked handlers, with transactions in
-    /// `db`. Nothing is received until it runs.
+    /// An inbox that, once it runs, receives from this stream and runs the linked handlers, with
+    /// transactions in `db`.
     ///
     /// Equivalent to `Inbox::new(db, stream.subscriber(client))`. Use that form for subscriber
     /// settings ([`SubscriberConfig`](crate::nats::SubscriberConfig)).

@@ -1,8 +1,8 @@
-//! Records the events of a service in the transaction of the change they report, publishes them in
-//! order, and applies each event exactly once.
+//! Records events in the transaction of their change, publishes them in order, and applies each
+//! event exactly once.
 //!
-//! Depend on this crate. It re-exports the implementing crates and sets their features together.
-//! [`prelude`] holds the names that most programs import; [`migrate`] creates all tables.
+//! Depend on this crate: it re-exports the implementing crates and sets their features together.
+//! [`prelude`] holds common names; [`migrate`] creates all tables.
 //!
 //! **Guarantees**
 //!
@@ -115,18 +115,16 @@
 //! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
 //! | `testing` | a file database, an in-memory broker, a harness for handlers: module `testing` |
 //!
-//! No database is enabled by default, to avoid building unused drivers. Choose TLS and the async
-//! runtime of the database in your dependency on SeaORM, for example with its feature
-//! `runtime-tokio-rustls`.
+//! No database is enabled by default. Choose TLS and the database's async runtime in your
+//! dependency on SeaORM, for example with its feature `runtime-tokio-rustls`.
 //!
-//! The guide and the documentation of the single crates use the paths of the single crates. To
-//! convert a path, replace its first `_` by `::`: `outbox_core::Relay` is `outbox::core::Relay`.
-//! Import modules by name: `use outbox::*` would import a `core` that collides with Rust's own.
+//! The guide uses the paths of the single crates. To convert a path, replace its first `_` by `::`:
+//! `outbox_core::Relay` is `outbox::core::Relay`. Import modules by name: the `core` of `use
+//! outbox::*` collides with Rust's.
 //!
-//! The macros find this crate even if it is renamed in `Cargo.toml`. If `Cargo.toml` also names
-//! `outbox-core` or `outbox-inbox`, generated code uses that crate. If that crate is only a
-//! development or optional dependency, write `#[domain_event(crate = outbox::core)]` and
-//! `#[idempotent_handler(…, crate = outbox::inbox)]`.
+//! The macros find this crate under any name in `Cargo.toml`, but use `outbox-core` or
+//! `outbox-inbox` if named there. If these are only development or optional dependencies, write
+//! `#[domain_event(crate = outbox::core)]` and `#[idempotent_handler(…, crate = outbox::inbox)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -142,7 +140,7 @@ pub mod testing;
 pub use health::RunnerHealth;
 #[cfg(feature = "nats")]
 pub use jetstream::EventStreamExt;
-/// Any error, with a readable text: the error type of a `main`.
+/// Any error, as readable text.
 #[doc(inline)]
 pub use outbox_core::Failure;
 /// Opens a connection pool, and waits for its database.
@@ -153,20 +151,20 @@ pub use runner::{RunError, RunReport, Runner};
 pub use tables::migrations;
 pub use tables::{migrate, migrate_with};
 
-/// Events, messages, the relay, and the traits of stores and brokers.
+/// Events, messages, relay, and traits of stores and brokers.
 #[doc(inline)]
 pub use outbox_core as core;
-/// Handlers that take effect exactly once.
+/// Handlers with exactly-once effects.
 #[doc(inline)]
 pub use outbox_inbox as inbox;
 /// The log relay, and with `postgres` the transaction log of PostgreSQL.
 #[cfg(feature = "log")]
 #[doc(inline)]
 pub use outbox_log as log;
-/// JetStream: the stream, the publisher and the subscriber.
+/// JetStream: stream, publisher and subscriber.
 #[cfg(feature = "nats")]
 #[doc(inline)]
 pub use outbox_nats as nats;
-/// SeaORM models saved together with their events, and the store of the relay.
+/// SeaORM models saved with their events, and the relay's store.
 #[doc(inline)]
 pub use outbox_sea_orm as sea_orm;

@@ -1,8 +1,8 @@
 //! The names that services, relays and consumers import: `use outbox::prelude::*`.
 //!
-//! The prelude holds the macros, the extension traits, and the most common types. Free functions
-//! with short names, such as [`nats::connect`](crate::nats::connect), are left to their modules. A
-//! name that you declare or import yourself takes precedence over the prelude's.
+//! Macros, extension traits, and common types. Free functions with short names, such as
+//! [`nats::connect`](crate::nats::connect), stay in their modules. A name that you declare or
+//! import yourself takes precedence.
 
 #[cfg(feature = "nats")]
 pub use crate::jetstream::EventStreamExt;

@@ -16,7 +16,7 @@ use crate::health::RunnerHealth;
 
 type Running = Pin<Box<dyn Future<Output = Result<Report, RunError>> + Send>>;
 
-/// The relays and inboxes of a process, started and stopped together.
+/// A process's relays and inboxes, started and stopped together.
 ///
 /// ```no_run
 /// # use outbox::prelude::*;
@@ -44,17 +44,17 @@ impl std::fmt::Debug for Runner {
     }
 }
 
-/// The reports of relays and inboxes, each in the order in which they were added.
+/// Reports, in order of addition.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// One per relay and log relay.
+    /// Per relay and log relay.
     pub relays: Vec<RelayReport>,
-    /// One per [`Runner::with_inbox`].
+    /// Per inbox.
     pub inboxes: Vec<InboxReport>,
 }
 
-/// Why a [`Runner`] ended without a shutdown.
+/// Why a [`Runner`] ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -64,15 +64,15 @@ pub enum RunError {
     /// An inbox could not start, or a consumer panicked.
     #[error(transparent)]
     Inbox(#[from] InboxError),
-    /// The runner has neither a relay nor an inbox.
+    /// Neither relay nor inbox.
     #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
     Empty,
-    /// A relay or an inbox panicked, in the application's code or because of a bug in this library.
+    /// A relay or inbox panicked, in the application's code or because of a bug in this library.
     /// The panic message is on standard error.
     #[error("a relay or an inbox panicked; its text stands in the standard error")]
     Panicked,
-    /// The Tokio runtime shut down first and cancelled the task of a relay or an inbox. The effect
-    /// is a crash: nothing is lost, but leases must expire, and messages in flight are redelivered.
+    /// The Tokio runtime shut down first and cancelled a relay or inbox. Like a crash: nothing is
+    /// lost, but leases must expire, and messages in flight are redelivered.
     #[error(
         "the runtime ended before its relays and inboxes; wait for `Runner::run` before the runtime is dropped"
     )]
@@ -85,12 +85,12 @@ enum Report {
 }
 
 impl Runner {
-    /// A runner without relays and inboxes.
+    /// An empty runner.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a relay. Call it once per relay.
+    /// Adds a relay.
     pub fn with_relay<S: OutboxStore, P: Publisher>(mut self, relay: Relay<S, P>) -> Self {
         self.health.relays.push(relay.health());
         self.parts.push(Box::new(|shutdown| {
@@ -99,7 +99,7 @@ impl Runner {
         self
     }
 
-    /// Adds a log relay. Call it once per relay.
+    /// Adds a log relay.
     #[cfg(feature = "log")]
     pub fn with_log_relay<S: OutboxStore, L: outbox_core::log::MessageLog, P: Publisher>(
         mut self,
@@ -112,7 +112,7 @@ impl Runner {
         self
     }
 
-    /// Adds an inbox. Call it once per inbox.
+    /// Adds an inbox.
     pub fn with_inbox<S: Subscriber>(mut self, inbox: Inbox<S>) -> Self {
         self.health.inboxes.push(inbox.health());
         self.parts.push(Box::new(|shutdown| {
@@ -121,9 +121,8 @@ impl Runner {
         self
     }
 
-    /// The health of the relays and inboxes added so far. Call it before [`Self::run`], and read
-    /// the returned value while they run, for example in the probes of a web server as in
-    /// [`Inbox::health`].
+    /// Health of the relays and inboxes added so far. Call it before [`Self::run`], and read it
+    /// while they run, for example in the probes of a web server as in [`Inbox::health`].
     #[must_use]
     pub fn health(&self) -> RunnerHealth {
         self.health.clone()
@@ -137,8 +136,8 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. After the first failure
-    /// the others shut down: their reports are lost, and their own failures are logged.
+    /// The first failure of a relay or inbox, or [`RunError::Empty`]. After the first failure the
+    /// others shut down: their reports are lost, and their own failures are logged.
     ///
     /// # Cancellation
     ///
@@ -148,8 +147,8 @@ impl Runner {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// Like [`Self::run`], but runs until `shutdown` is cancelled. If it ends for another reason,
-    /// it cancels `shutdown` itself, so that a concurrent server ends too:
+    /// As [`Self::run`], until `shutdown` is cancelled. If it ends for another reason, it cancels
+    /// `shutdown`, so that a concurrent server ends too:
     ///
     /// ```no_run
     /// # async fn run(runner: outbox::Runner, server: impl Future<Output = std::io::Result<()>>) -> Result<(), Box<dyn std::error::Error>> {
@@ -170,7 +169,7 @@ impl Runner {
     ///
     /// As [`Self::run`].
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RunReport, RunError> {
-        // The guard cancels `shutdown` even if this future is dropped.
+        // Cancels `shutdown` even if this future is dropped.
         let _ends = shutdown.clone().drop_guard();
         if self.parts.is_empty() {
             return Err(RunError::Empty);

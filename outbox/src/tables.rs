@@ -10,26 +10,26 @@ use sea_orm_migration::MigrationTrait;
 /// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start:
 /// existing tables and rows stay.
 ///
-/// Several processes may call it at once. One process migrates under a database lock while the
-/// others wait. The tables `outbox_migrations` and `inbox_migrations` record the applied
-/// migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use
-/// `migrations` (feature `migrator`) instead, but not both in one database.
+/// Several processes may call it at once: one migrates under a database lock while the others wait.
+/// The tables `outbox_migrations` and `inbox_migrations` record the applied migrations, not
+/// `seaql_migrations`. A service with a SeaORM migrator can use `migrations` (feature `migrator`)
+/// instead, but not both in one database.
 ///
 /// # Errors
 ///
-/// The database's error. The outbox is migrated before the inbox, so the outbox may be complete
-/// when the inbox fails. On PostgreSQL and SQLite the failed part changes nothing; on MySQL some of
-/// its tables may remain. Calling again continues in every case.
+/// The database's error. The outbox is migrated first, so it may be complete when the inbox fails.
+/// On PostgreSQL and SQLite the failed part changes nothing; on MySQL some of its tables may
+/// remain. Calling again continues in every case.
 ///
 /// # Cancellation
 ///
-/// Dropping the future does not stop the current part: it runs to its end in its own task. The
-/// other part may not begin. Calling again continues.
+/// Dropping the future does not stop the current part, which has its own task. The other part may
+/// not begin. Calling again continues.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }
 
-/// Like [`migrate`], with other table names.
+/// As [`migrate`], with other table names.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 }
 
 /// The migrations of outbox and inbox, for the application's own migrator, which records them in
-/// `seaql_migrations`. Needs the feature `migrator`.
+/// `seaql_migrations` (feature `migrator`).
 ///
 /// They depend on no other migrations. Their names start with `outbox_` and `inbox_`.
 ///

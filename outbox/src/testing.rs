@@ -1,9 +1,8 @@
-//! Support for the tests and examples of a service: a database per test, an in-memory broker, and a
+//! Support for a service's tests and examples: a database per test, an in-memory broker, and a
 //! harness for handlers.
 //!
-//! Tests can read and compare recorded, published and handled messages. Only the broker is
-//! simulated: tables, statements, relay and inbox are the production code. Needs the feature
-//! `testing`, and `sqlite` for [`TestDatabase`].
+//! Only the broker is simulated: tables, statements, relay and inbox are the production code. Needs
+//! feature `testing`, and `sqlite` for [`TestDatabase`].
 
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
@@ -19,11 +18,10 @@ mod database {
     use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbErr};
     use tempfile::TempDir;
 
-    /// A SQLite database in its own temporary file, with the tables of outbox and inbox. Dropping
-    /// the value deletes the file.
+    /// A SQLite database in its own temporary file, with all tables. Dropping the value deletes the
+    /// file.
     ///
-    /// It is a file because each connection to `sqlite::memory:` opens a separate database: a relay
-    /// with its own pool would find no tables there.
+    /// A file, because each connection to `sqlite::memory:` opens a separate database.
     ///
     /// ```
     /// # use outbox::testing::TestDatabase;
@@ -48,11 +46,10 @@ mod database {
             Self::create_with(&TableNames::new()).await
         }
 
-        /// As [`Self::create`], with other table names. SQLite has no schemas, so a service with a
+        /// As [`Self::create`], with other table names. SQLite has no schemas: a service with a
         /// schema uses only its prefix in tests.
         ///
-        /// The default tables are then missing, as in the service: recording in a plain SeaORM
-        /// transaction is rejected there too.
+        /// The default tables are missing, so recording in a plain SeaORM transaction is rejected.
         ///
         /// ```standalone_crate
         /// # use serde::{Deserialize, Serialize};
@@ -91,8 +88,7 @@ mod database {
                 folder: tempfile::tempdir().map_err(no_folder)?,
             };
             let db = database.connect().await?;
-            // The setting persists in the file. With it, readers and the writer do not wait for
-            // each other.
+            // Persists in the file; readers and the writer do not wait for each other.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
             crate::migrate_with(&db, names).await?;
             db.close().await?;

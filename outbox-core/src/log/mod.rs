@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 
-/// A position in the log, increasing from commit to commit.
+/// Log position, increasing by commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
@@ -18,11 +18,10 @@ pub struct Position(pub u64);
 /// # Contract
 ///
 /// * Each logged, committed message comes once per reading, unless the stored position has passed
-///   it. Messages of one transaction come together in recording order, transactions in commit
-///   order.
+///   it: transactions in commit order, each in recording order.
 /// * A reading without further messages returns its position ([`LogEvent::Idle`]), at its start and
 ///   after unrelated writes.
-/// * **Cancel-safe.** Dropping a future never leaves a transaction open or a write half done.
+/// * **Cancel-safe.** A dropped future leaves no open transaction and no half write.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait MessageLog: Send + Sync + 'static {
     /// The reader type.
@@ -33,67 +32,64 @@ pub trait MessageLog: Send + Sync + 'static {
 
     /// Starts reading after the stored position. `None` if another relay reads.
     ///
-    /// A log that was lost, replaced, or belongs to another server is recreated. The table then
-    /// adopts every logged message that the old log may not have delivered: messages may come
-    /// twice, but none is lost.
+    /// A lost, replaced or foreign log is recreated. The table adopts every logged message that the
+    /// old log may not have delivered: messages may come twice, but none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Returns a log position after everything committed before this call. A running reading
-    /// reaches it without further messages.
+    /// A log position after everything committed before this call. A running reading reaches it
+    /// without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads the table before log messages are published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
     /// Moves logged messages that the stored position has not passed to the table, as pending.
-    /// Others are unchanged.
     ///
-    /// Returns the messages that are now in the table or certainly deleted. A message that is not
-    /// visible in the table yet is not returned; the caller retries.
+    /// Returns the messages that are now in the table or certainly deleted. For other messages,
+    /// which the table does not show yet, the caller retries.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
-    /// position has passed. Retention counts from the original recording. Does not purge
-    /// deduplication keys.
+    /// position has passed. Retention counts from the original recording. Keeps deduplication keys.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses).
+    /// As [`OutboxStore::pauses`](crate::OutboxStore::pauses).
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 }
 
-/// A reading of the log. Dropping it frees the log for other relays.
+/// A reading. Dropping it frees the log for other relays.
 pub trait LogReader: Send + 'static {
     /// The next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, then frees that part of the log. Fails
-    /// if another reading has begun.
+    /// Stores that everything up to `position` is decided, and frees the log up to there. Fails if
+    /// another reading has begun.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Disk space that the database keeps for the log.
+    /// Disk space kept for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
     /// No message after this position was adopted before this reading, except by a replaced reader
-    /// that is still running.
+    /// that still runs.
     fn adopted_to(&self) -> Position;
 
-    /// Ends the reading, so that another relay can start at once.
+    /// Frees the log at once.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogEvent {
-    /// A message; the [`Commit`](Self::Commit) of its transaction follows.
+    /// A message; its [`Commit`](Self::Commit) follows.
     Message(LoggedMessage),
     /// The end of a transaction. Reading continues after this position.
     Commit(Position),
-    /// No messages are left up to this position.
+    /// No messages up to this position.
     Idle(Position),
 }
 
 impl LogEvent {
-    /// The size of its payload in bytes.
+    /// Payload bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         match self {
@@ -106,23 +102,23 @@ impl LogEvent {
 /// A message of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
-    /// The message id, readable even if the rest is not.
+    /// The id, even of an unreadable row.
     pub id: MessageId,
     /// As fetched from the table: no attempts or failures, `waited` false, `age` zero.
     pub row: FetchedRow,
-    /// The number of its transaction, for the log's own use.
+    /// Transaction number, for the log.
     pub transaction: u64,
     /// A stored position from here on has passed the message: at most the end of its transaction,
-    /// and after the ends of earlier ones.
+    /// and after the ends of earlier transactions.
     pub passed_from: Position,
-    /// Time of recording, by the database's clock.
+    /// By the database's clock.
     pub created_at: OffsetDateTime,
-    /// End of its delay; `None` if not delayed.
+    /// End of its delay.
     pub available_at: Option<OffsetDateTime>,
 }
 
 impl LoggedMessage {
-    /// The size of its payload in bytes.
+    /// Payload bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         self.row
@@ -131,7 +127,7 @@ impl LoggedMessage {
             .map_or(0, |message| message.payload.len())
     }
 
-    /// The key for calls of [`MessageLog`].
+    /// Key for [`MessageLog`].
     #[must_use]
     pub fn logged(&self) -> Logged {
         Logged {
@@ -142,10 +138,10 @@ impl LoggedMessage {
     }
 }
 
-/// The key of a message read from the log.
+/// Key of a logged message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Logged {
-    /// The message id in the table.
+    /// The message id.
     pub id: MessageId,
     /// As [`LoggedMessage::transaction`].
     pub transaction: u64,
@@ -153,16 +149,16 @@ pub struct Logged {
     pub passed_from: Position,
 }
 
-/// Disk space that the database keeps for a log.
+/// Disk space kept for a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retained {
-    /// Bytes kept for this reader.
+    /// Bytes kept.
     pub bytes: u64,
-    /// Bytes that may still be written before the database drops the log; `None` if never.
+    /// Bytes until the database drops the log; `None`: never.
     pub safe: Option<u64>,
 }
 
-/// The arguments of [`MessageLog::look`].
+/// Arguments of [`MessageLog::look`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LookRequest<'a> {
     /// Aggregates that may have earlier messages in the table.
@@ -171,17 +167,16 @@ pub struct LookRequest<'a> {
     pub messages: &'a [Logged],
 }
 
-/// The answer to a [`LookRequest`], as one snapshot.
+/// Answer to a [`LookRequest`], as one snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
     /// Requested aggregates that are blocked or have a pending message.
     pub first: Vec<Aggregate>,
-    /// Whether any aggregate is blocked or any message is pending.
+    /// Any aggregate is blocked or any message pending.
     pub any: bool,
-    /// Whether more than [`PENDING_MAX`] messages are pending, so that their aggregates are
-    /// unknown.
+    /// More than [`PENDING_MAX`] messages are pending; their aggregates are unknown.
     pub is_flooded: bool,
-    /// Requested messages that are still logged.
+    /// Requested, still logged messages.
     pub logged: Vec<MessageId>,
     /// Requested messages that are probably not visible in the table yet.
     pub unseen: Vec<MessageId>,

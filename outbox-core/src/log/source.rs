@@ -6,7 +6,7 @@
 //!
 //! The table relay:
 //!
-//! * registers both relays as one, with the worse fitness of both;
+//! * registers both relays as one, with the worse fitness;
 //! * checks the destinations of other relays;
 //! * retries, blocks, pauses and dead-letters messages;
 //! * reports the gauges of leases, pauses and backlog.
@@ -16,7 +16,7 @@
 //! * has no registration; its store calls [`SecondSource::announce`];
 //! * gets no lease before [`SecondSource::agrees_within`];
 //! * settles a message as published, or with [`Verdict::Waits`]: the table then adopts it;
-//! * reports the counters of publishes only;
+//! * reports only the counters of publishes;
 //! * publishes nothing after [`SecondSource::interrupt`] until a renewal proves its leases.
 
 use std::mem;
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use crate::store::{Fitness, RelayMode, RelayTrouble, Verdict};
 
-/// The state shared by the relays of table and source. Clones share it.
+/// State shared by both relays and all clones.
 #[derive(Debug, Clone, Default)]
 pub struct SecondSource(Arc<State>);
 
@@ -54,7 +54,7 @@ impl SecondSource {
         matches!(timeout(bound, agreed).await, Ok(Ok(_)))
     }
 
-    /// Reports that reading the source was interrupted: another relay may read it from now on.
+    /// Reports an interrupted reading: another relay may read the source from now on.
     pub fn interrupt(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }
@@ -76,14 +76,11 @@ impl SecondSource {
     }
 }
 
-/// The messages that a relay publishes.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Part {
-    /// All messages of the outbox.
     #[default]
     Whole,
     Table(SecondSource),
-    /// The messages of the second source.
     Source(SecondSource),
 }
 
@@ -117,7 +114,6 @@ impl Part {
         }
     }
 
-    /// Number of interrupted readings of the source.
     pub(crate) fn interruptions(&self) -> u64 {
         match self {
             Self::Source(source) => source.0.interruptions.load(Ordering::Acquire),
@@ -125,7 +121,6 @@ impl Part {
         }
     }
 
-    /// The verdict to record on an unpublished message.
     pub(crate) fn verdict(&self, verdict: Verdict) -> Verdict {
         match self {
             Self::Source(_) => Verdict::Waits,

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// Number of partitions, and so of useful relays. Frozen, because rows store their partition.
+/// Number of partitions, the maximum of useful relays. Frozen: rows store their partition.
 pub const PARTITIONS: u16 = 64;
 
-/// The ordering key of a message: type and id of its aggregate.
+/// The ordering key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Aggregate {
-    /// Type of the aggregate, for example `order`.
+    /// Aggregate type (`order`).
     pub aggregate_type: String,
-    /// The aggregate's id as text.
+    /// The id, as text.
     pub id: String,
 }
 
@@ -24,7 +24,7 @@ impl Aggregate {
     }
 
     /// The partition, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a zero byte and `id`,
-    /// folded and reduced. Frozen, because rows store it.
+    /// folded and reduced. Frozen: rows store it.
     #[must_use]
     pub fn partition(&self) -> u16 {
         let bytes = self.aggregate_type.bytes().chain([0]).chain(self.id.bytes());

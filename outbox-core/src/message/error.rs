@@ -3,24 +3,24 @@
 use crate::headers::HeaderError;
 use crate::payload::CodecError;
 
-/// Why an event cannot be recorded. Nothing was written; the caller decides whether to roll back.
+/// Why an event cannot be recorded. Nothing was written; the caller may roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// The event's codec rejected the value.
+    /// The codec rejected the value.
     #[error("event `{event_type}` cannot be encoded")]
     Encode {
         /// The event type.
         event_type: String,
-        /// The codec's error; serde's for JSON.
+        /// The codec's error.
         source: CodecError,
     },
-    /// An aggregate type or event name is malformed. The derive rejects such names at compile time.
+    /// A malformed aggregate type or event name. The derive rejects such names at compile time.
     #[error("{what} `{name}` is malformed; use `[a-z][a-z0-9_-]*`, at most 64 bytes")]
     Name {
         /// Which name.
         what: &'static str,
-        /// The name, with special characters escaped.
+        /// The escaped name.
         name: String,
     },
     /// The version is 0.
@@ -29,7 +29,7 @@ pub enum EventError {
         /// The event type.
         event_type: String,
     },
-    /// The aggregate id or deduplication key is empty, too long, or contains NUL.
+    /// Aggregate id or deduplication key is empty, too long, or contains NUL.
     #[error("{what} of event `{event_type}` {reason}; use 1 to 255 characters without NUL")]
     Key {
         /// Which key.
@@ -39,15 +39,15 @@ pub enum EventError {
         /// The problem.
         reason: &'static str,
     },
-    /// The subject override is invalid. The derive rejects such subjects at compile time.
+    /// Invalid subject. The derive rejects such subjects at compile time.
     #[error("subject `{subject}` {reason}; use dot-separated tokens without wildcards, at most 255 bytes")]
     Subject {
-        /// The subject, with special characters escaped.
+        /// The escaped subject.
         subject: String,
         /// The problem.
         reason: &'static str,
     },
-    /// The payload or the headers exceed their limit.
+    /// Payload or headers are too large.
     #[error(
         "{what} of event `{event_type}` has {size_bytes} bytes, the limit is {limit_bytes}; store the data elsewhere and send a reference, or raise the limit together with the broker's `max_payload`"
     )]
@@ -56,9 +56,9 @@ pub enum EventError {
         what: &'static str,
         /// The event type.
         event_type: String,
-        /// Actual size in bytes.
+        /// Size in bytes.
         size_bytes: usize,
-        /// The limit in bytes, from [`Limits`](crate::Limits).
+        /// Limit in bytes, from [`Limits`](crate::Limits).
         limit_bytes: usize,
     },
     /// A header was rejected.

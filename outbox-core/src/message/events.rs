@@ -5,8 +5,7 @@ use super::limits::Limits;
 use super::new::NewMessage;
 use crate::event::DomainEvent;
 
-/// A value that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a
-/// delay.
+/// A [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "cannot be recorded",
@@ -45,7 +44,7 @@ impl IntoMessage for NewMessage {
 /// assert_eq!(events.len(), 2);
 /// ```
 ///
-/// If an event cannot be encoded, the save returns its error.
+/// If encoding fails, the save returns its error.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
@@ -61,7 +60,7 @@ impl Events {
         self.0.push(event.into_message());
     }
 
-    /// Adds an event and returns the collection.
+    /// Adds an event.
     #[must_use]
     pub fn with(mut self, event: impl IntoMessage) -> Self {
         self.push(event);
@@ -79,13 +78,13 @@ impl Events {
         self.0.len()
     }
 
-    /// Whether there are no events.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Event types in order, for log lines; an encoding error is shown as text.
+    /// Event types for log lines; encoding errors as text.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         self.0
@@ -97,7 +96,7 @@ impl Events {
             .collect()
     }
 
-    /// Returns the messages after checking each.
+    /// Checks and returns the messages.
     ///
     /// # Errors
     ///
@@ -114,7 +113,7 @@ impl Events {
     }
 }
 
-/// Values that can be recorded together: arrays, vectors, options, and [`Events`] for mixed types.
+/// Values recorded together: arrays, vectors, options, and [`Events`] for mixed types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a collection of events",
     label = "expected an array, a `Vec`, an `Option` or `Events`",

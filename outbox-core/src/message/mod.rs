@@ -1,4 +1,4 @@
-//! Messages: the stored and sent envelopes of events.
+//! Messages: stored and sent envelopes of events.
 //!
 //! A service records a [`NewMessage`]; with sequence and time from the store it becomes a
 //! [`Message`].
@@ -28,18 +28,18 @@ pub use new::NewMessage;
 /// Content type of JSON payloads.
 pub const JSON: &str = "application/json";
 
-/// The id of a message: a UUID v7, unique across services, and the broker's deduplication id.
+/// Message id: UUID v7, unique across services; the broker's deduplication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A new id. Ids sort roughly by time, only to keep indexes compact.
+    /// A new id. Roughly ordered by time, only for compact indexes.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// The id as a UUID.
+    /// The UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
@@ -58,13 +58,13 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The id of an event, by which consumers deduplicate: the id of its first message. A replayed copy
-/// is another message.
+/// Event id: the id of its first message, by which consumers deduplicate. A replayed copy is
+/// another message with the same event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// The id as a UUID.
+    /// The UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
@@ -89,24 +89,24 @@ impl fmt::Display for EventId {
     }
 }
 
-/// A stored message, as relays publish it and consumers receive it.
+/// A stored message.
 #[derive(Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
-    /// The event id; differs from the message id in a replayed copy.
+    /// Differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// The aggregate of the message.
+    /// Its aggregate.
     pub aggregate: Aggregate,
-    /// The number within the aggregate, from 1 without gaps; `None` if unsequenced.
+    /// Number within the aggregate, from 1 without gaps; `None` if unsequenced.
     pub sequence: Option<u64>,
-    /// The event type: `aggregate.name`.
+    /// Type `aggregate.name`.
     pub event_type: String,
-    /// Version of the payload's shape.
+    /// Payload version.
     pub event_version: u32,
-    /// A fixed subject that replaces the default one.
+    /// Fixed subject, if any.
     pub subject: Option<String>,
-    /// Content type of the payload.
+    /// Payload media type.
     pub content_type: String,
     /// The encoded event.
     pub payload: Bytes,
@@ -118,7 +118,7 @@ pub struct Message {
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers may hold personal data and stay out of logs.
+        // Possible personal data.
         f.debug_struct("Message")
             .field("id", &self.id)
             .field("event_id", &self.event_id)
@@ -135,7 +135,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    /// The event type without the aggregate type.
+    /// Without the aggregate type.
     #[must_use]
     pub fn event_name(&self) -> &str {
         self.event_type

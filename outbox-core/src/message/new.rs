@@ -1,7 +1,7 @@
-//! A message to be recorded: an encoded event without a sequence number.
+//! A message to be recorded: an encoded event without sequence.
 //!
-//! Invariant: every database and broker accepts a message that passes [`NewMessage::check`].
-//! Recording rejects any other message.
+//! Invariant: recording rejects what fails [`NewMessage::check`]; every database and broker accepts
+//! the rest.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::context::MessageContext;
 use crate::event::DomainEvent;
 use crate::headers::Headers;
 
-/// An encoded event with its id, names and headers, not stored yet.
+/// An encoded event, not stored yet.
 #[derive(Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,
@@ -32,7 +32,7 @@ pub struct NewMessage {
 
 impl fmt::Debug for NewMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload, headers and key may hold personal data and stay out of logs.
+        // Possible personal data.
         f.debug_struct("NewMessage")
             .field("id", &self.id)
             .field("aggregate", &self.aggregate)
@@ -89,19 +89,18 @@ impl NewMessage {
         Ok(self)
     }
 
-    /// Delays the message until a time. Later messages of the same aggregate wait behind it.
+    /// Delays the message. Later messages of the same aggregate wait behind it.
     #[must_use]
     pub fn available_at(mut self, time: OffsetDateTime) -> Self {
         self.available_at = Some(time);
         self
     }
 
-    /// Checks everything that could prevent storing or publishing. Stores call it before they
-    /// write.
+    /// Checks everything that could prevent storing or publishing. Stores call it before writing.
     ///
     /// # Errors
     ///
-    /// An [`EventError`] with the problem and its remedy.
+    /// An [`EventError`] with the problem and its repair.
     pub fn check(&self, limits: &Limits) -> Result<(), EventError> {
         check_name("aggregate type", &self.aggregate.aggregate_type)?;
         check_name("event name", &self.event_name)?;
@@ -139,7 +138,7 @@ impl NewMessage {
         Ok(())
     }
 
-    /// The stored message, with sequence and time from the store.
+    /// With sequence and time from the store.
     #[must_use]
     pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
         Message {
@@ -163,37 +162,37 @@ impl NewMessage {
         self.id
     }
 
-    /// The aggregate of the message.
+    /// Its aggregate.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.aggregate
     }
 
-    /// The event type: `aggregate.name`.
+    /// Type `aggregate.name`.
     #[must_use]
     pub fn event_type(&self) -> String {
         format!("{}.{}", self.aggregate.aggregate_type, self.event_name)
     }
 
-    /// Version of the payload's shape.
+    /// Payload version.
     #[must_use]
     pub fn event_version(&self) -> u32 {
         self.event_version
     }
 
-    /// The fixed subject, if the event type has one.
+    /// Fixed subject, if any.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
 
-    /// Whether the message gets a sequence number within its aggregate.
+    /// Numbered within its aggregate.
     #[must_use]
     pub fn is_sequenced(&self) -> bool {
         self.sequenced
     }
 
-    /// Content type of [`Self::payload`].
+    /// Payload media type.
     #[must_use]
     pub fn content_type(&self) -> &'static str {
         self.content_type
@@ -211,14 +210,13 @@ impl NewMessage {
         &self.headers
     }
 
-    /// The business key that must not be recorded twice, compared byte by byte across all event
-    /// types.
+    /// Business key that must not be recorded twice, compared byte by byte across event types.
     #[must_use]
     pub fn dedup_key(&self) -> Option<&str> {
         self.dedup_key.as_deref()
     }
 
-    /// The earliest time of publishing, if the message is delayed.
+    /// End of its delay.
     #[must_use]
     pub fn delayed_until(&self) -> Option<OffsetDateTime> {
         self.available_at

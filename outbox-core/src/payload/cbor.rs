@@ -12,7 +12,7 @@ use super::CodecError;
 /// Content type of CBOR.
 pub const CBOR: &str = "application/cbor";
 
-/// Maximum nesting, as in serde_json: the parser is recursive.
+/// As in serde_json: the parser is recursive.
 const DEPTH_MAX: usize = 128;
 
 pub(super) fn to_vec<T: Serialize + ?Sized>(event: &T) -> Result<Vec<u8>, CodecError> {

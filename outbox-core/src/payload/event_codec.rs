@@ -6,8 +6,8 @@ use super::{Codec, Decode, PayloadError, is_media_type};
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 
-/// An event type with its codec, implemented by `#[derive(DomainEvent)]`. Manually, and only for
-/// events that handlers receive:
+/// An event type with its codec, implemented by `#[derive(DomainEvent)]`. Manually, only for
+/// handlers:
 ///
 /// ```
 /// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
@@ -29,7 +29,7 @@ use crate::message::Message;
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait EventCodec: DomainEvent + Sized {
-    /// The codec used by [`DomainEvent::encode`].
+    /// Used by [`DomainEvent::encode`].
     type Codec: Codec;
 }
 
@@ -67,8 +67,7 @@ where
     }
 }
 
-/// Compares Rust paths, because a manual implementation may have several events with the same
-/// payload.
+/// Compares Rust paths: a manual implementation may have several events with one payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

@@ -6,22 +6,22 @@ use serde::{Serialize, ser};
 
 use super::CodecError;
 
-/// A value contains NaN or infinity, which JSON cannot express.
+/// NaN or infinity, which JSON cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the number at `{path}` is NaN or infinite, which JSON cannot express; leave the field out, or use an `Option`"
 )]
 pub struct NotFinite {
-    /// Path of the number without payload values: field and variant names, `[2]` for the third
-    /// element, `{0}` for the first map entry, `.` for the whole value.
+    /// Path without payload values: field and variant names, `[2]` for the third element, `{0}` for
+    /// the first map entry, `.` for the whole value.
     pub path: String,
 }
 
-/// Writes JSON. Rejects NaN and infinity.
+/// Writes JSON without NaN and infinity.
 ///
 /// # Errors
 ///
-/// [`NotFinite`], or the error of serde_json.
+/// [`NotFinite`], or serde_json's error.
 #[doc(hidden)]
 pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     let bytes = serde_json::to_vec(value)?;
@@ -40,9 +40,9 @@ pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> 
 
 #[derive(Debug)]
 enum Stop {
-    /// The path of the number, innermost part first.
+    /// Innermost part first.
     NotFinite(Vec<String>),
-    /// The value cannot be written; serde_json reports the error.
+    /// serde_json reports the error.
     Unwritable,
 }
 
@@ -75,7 +75,6 @@ fn field(name: &str) -> String {
 
 struct Finite;
 
-/// The parts of a sequence, struct or map checked so far.
 #[derive(Default)]
 struct Parts {
     variant: Option<&'static str>,
@@ -291,8 +290,7 @@ macro_rules! fields {
 
 fields!(SerializeStruct, SerializeStructVariant);
 
-/// serde_json rejects keys that are not finite. Keys may be personal data and are not part of a
-/// path.
+/// serde_json rejects keys that are not finite. Keys may be personal data and are not in paths.
 impl ser::SerializeMap for Parts {
     type Ok = ();
     type Error = Stop;

@@ -6,7 +6,6 @@
 pub fn json_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if error.classify() != serde_json::error::Category::Data {
-        // Fixed texts.
         return text;
     }
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -14,7 +13,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         Some(text) => (text, place.as_str()),
         None => (text.as_str(), ""),
     };
-    // These contain only the type's own names; all others may quote values.
+    // Only the type's own names; other texts may quote values.
     let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {
@@ -38,7 +37,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     format!("{reason},{place}").trim_end_matches(',').to_owned()
 }
 
-/// Problems as serde names them.
+/// In serde's words.
 const WRONG: &[&str] = &[
     "invalid type",
     "invalid value",
@@ -51,7 +50,7 @@ fn is_of_value(what: &str) -> bool {
     matches!(what, "invalid type" | "invalid value")
 }
 
-/// Kinds of unexpected values as serde names them.
+/// In serde's words.
 const FOUND: &[&str] = &[
     "string",
     "integer",

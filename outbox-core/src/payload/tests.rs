@@ -52,7 +52,6 @@ impl<C: Encode<Self> + Send + Sync + 'static> EventCodec for Measured<C> {
     type Codec = C;
 }
 
-/// A custom codec: the sensor is the aggregate, the payload contains only the values.
 #[derive(Debug, PartialEq)]
 enum Floats {}
 

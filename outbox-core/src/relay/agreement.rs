@@ -14,7 +14,7 @@ use crate::store::{Announcement, LiveRelay, OwnerId};
 pub struct Disagreement {
     /// The new relay.
     pub owner: OwnerId,
-    /// Its name, as [`LiveRelay::name`].
+    /// As [`LiveRelay::name`].
     pub name: Option<String>,
     /// Its destination.
     pub destination: Destination,

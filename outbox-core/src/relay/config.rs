@@ -8,18 +8,18 @@ use super::RelayError;
 use crate::retry::Backoff;
 use crate::store::LEASE_TTL_MAX;
 
-/// What happens to the aggregate of a dead letter.
+/// What a dead letter does to its aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PoisonPolicy {
-    /// Later messages of the aggregate wait until an operator retries or skips the dead letter.
+    /// Later messages wait until an operator retries or skips the dead letter.
     #[default]
     HaltAggregate,
     /// Later messages are published: consumers see a gap in the sequence.
     Continue,
 }
 
-/// How failures of one event type are handled.
+/// Failure handling of an event type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
@@ -41,12 +41,12 @@ impl Default for EventPolicy {
     }
 }
 
-/// What happens to published messages.
+/// Retention of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// Kept for this time, at least an hour, for audits, replays and reconciling.
+    /// At least an hour, for audits, replays and reconciling.
     KeepFor(Duration),
-    /// Kept until an operator deletes them.
+    /// Until an operator deletes them.
     Keep,
     /// Deleted at once: fastest, but no audits, replays or reconciling.
     Delete,
@@ -61,7 +61,7 @@ impl Retention {
     }
 }
 
-/// Settings of a relay. The default suits most services.
+/// Settings of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayConfig {
@@ -71,46 +71,45 @@ pub struct RelayConfig {
     /// Payload bytes in memory. The relay fetches while less than half is in use; one fetch ends
     /// after this many bytes. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
-    /// Maximum interval between polls while idle: the latency of commits in other processes.
-    /// Delayed messages and back-offs are polled at least every fifth interval. More than 0,
-    /// default 1 s.
+    /// Maximum interval between idle polls: the latency of commits in other processes. Delayed
+    /// messages and back-offs are polled at least every fifth interval. More than 0, default 1 s.
     pub poll_max: Duration,
-    /// Policy of event types without their own policy.
+    /// For other event types.
     pub policy: EventPolicy,
-    /// Policies by event type (`order.placed`). Default: none.
+    /// By event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// Retention of published messages. Default 7 days.
+    /// Of published messages. Default 7 days.
     pub retention: Retention,
-    /// Retention of deduplication keys, from their recording. Must exceed the time in which a save
-    /// may be repeated. At least an hour, default 7 days.
+    /// Retention of deduplication keys, from recording. Must exceed the time in which a save may be
+    /// repeated. At least an hour, default 7 days.
     pub dedup_key_retention: Duration,
     /// How long due messages stay unconfirmed, or the database fails, until
     /// [`Health::Stuck`](crate::Health::Stuck). Default 5 min.
     pub stuck_after: Duration,
-    /// Whether the relay starts although a live relay of the outbox has another destination or
-    /// source. Messages then go to the destination of the relay that owns their partition. Only for
-    /// a move without a pause: set it on the new relays, then stop the old ones. Default false.
+    /// Start although a live relay of the outbox has another destination or source. Messages then
+    /// go to the destination of the relay that owns their partition. Only for a move without a
+    /// pause: set it on the new relays, then stop the old ones. Default false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]
     pub batch: NonZeroU32,
-    /// Maximum number of unconfirmed messages.
+    /// Maximum unconfirmed messages.
     #[doc(hidden)]
     pub window: usize,
-    /// Minimum interval between polls while idle, at most `poll_max`.
+    /// Minimum interval between idle polls, at most `poll_max`.
     #[doc(hidden)]
     pub poll_min: Duration,
     /// Timeout of database calls, which closes the connection. Lease renewals: a third of
     /// `lease_ttl` at most; purging and counting: six times this.
     #[doc(hidden)]
     pub store_timeout: Duration,
-    /// Pause while the broker or the database is down.
+    /// While broker or database is down.
     #[doc(hidden)]
     pub backoff: Backoff,
     /// How long a shutdown waits for confirmations, at most until the leases expire.
     #[doc(hidden)]
     pub shutdown_timeout: Duration,
-    /// Seed of the jitter. Default: random.
+    /// Jitter seed; default random.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }
@@ -194,7 +193,7 @@ impl RelayConfig {
         seed: Option<u64>,
     }
 
-    /// Sets the policy of one event type (`order.placed`).
+    /// Policy of one event type (`order.placed`).
     #[must_use]
     pub fn event_policy(mut self, event_type: impl Into<String>, policy: EventPolicy) -> Self {
         self.policies.insert(event_type.into(), policy);

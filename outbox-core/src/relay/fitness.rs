@@ -5,8 +5,8 @@
 //!
 //! A relay without partitions recovers by a probe, which only reads, and a trial, at the earliest
 //! `lease_ttl` after the handover. The trial ends with the first delivery (recovered), the first
-//! failure that no message caused (ailing), or after `lease_ttl + store_timeout`: ailing if the
-//! broker rejected every message, otherwise recovered.
+//! failure not caused by a message (ailing), or after `lease_ttl + store_timeout`: ailing only if
+//! the broker rejected every message.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{Fitness, Relays};
 
-/// Maximum pause between probes. Must be short enough that health keeps the failure in between.
+/// Short enough that health keeps the failure in between.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum pause between failed trials. A failing trial delays its messages.
+/// A failing trial delays its messages.
 const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Checkup {
     patience: Duration,
-    /// Maximum duration of a trial without messages: longer than a failure takes to show.
+    /// Longer than a failure takes to show.
     trial: Duration,
     state: State,
     proved_at: Option<Instant>,
@@ -73,7 +73,7 @@ impl Checkup {
         self.state == State::Ailing
     }
 
-    /// While no relay is ailing, probes are not needed, and old results do not count.
+    /// Without ailing relays, old results do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -81,8 +81,7 @@ impl Checkup {
         }
     }
 
-    /// Half of the lease duration; the other half is the time until an ailing relay reads the
-    /// success.
+    /// Half a lease; an ailing relay needs the rest to read the success.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
@@ -99,12 +98,12 @@ impl Checkup {
                 self.sicken(rng);
                 true
             }
-            // Its own messages flow, and no other probe might follow the failed one.
+            // Its own messages flow, and no other probe might follow the failed probe.
             (State::Ailing, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
             }
-            // There was no message to try. Other relays may keep messages until a relay is fit.
+            // No message to try: other relays may keep them until a relay is fit.
             (State::Trying, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
@@ -166,8 +165,8 @@ impl Checkup {
     }
 
     /// Probes serve to recover, to show ailing relays that this relay works, and to detect a
-    /// recreated stream. An ailing relay with partitions probes only if its own messages have shown
-    /// nothing since `failed_at` for four times `patience`.
+    /// recreated stream. An ailing relay with partitions probes only after four times `patience`
+    /// without news since `failed_at`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,

@@ -40,7 +40,7 @@ pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use engine::{Engine, Mode};
 use suspension::Clocks;
 
-/// Drains an outbox to a broker.
+/// Publishes an outbox to a broker.
 ///
 /// ```
 /// # use outbox_core::Relay;
@@ -65,62 +65,62 @@ pub struct Relay<S, P> {
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// A dead letter, as passed to [`Relay::on_dead_letter`].
+/// Argument of [`Relay::on_dead_letter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadMessage {
     /// The row id.
     pub row_id: i64,
-    /// The message id; `None` if unreadable.
+    /// `None` if unreadable.
     pub id: Option<MessageId>,
-    /// The event type; `None` if unreadable.
+    /// `None` if unreadable.
     pub event_type: Option<String>,
-    /// The aggregate.
+    /// Its aggregate.
     pub aggregate: Aggregate,
-    /// The error that caused it.
+    /// The cause.
     pub error: String,
     /// Whether the aggregate is halted until the message is retried or skipped.
     pub halts: bool,
 }
 
-/// Counts of one run.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
-    /// Messages confirmed by the broker and settled.
+    /// Confirmed and settled messages.
     pub published: u64,
-    /// Published messages that the broker already had.
+    /// Already stored by the broker.
     pub duplicates: u64,
-    /// Failed publishes that will be retried.
+    /// Failed publishes, to be retried.
     pub failed: u64,
-    /// Dead letters; a message counts each time it becomes one.
+    /// Dead letters; a message counts each time it becomes a dead letter.
     pub dead_letters: u64,
 }
 
-/// Why a relay cannot start or ended with an error.
+/// Why a relay ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// The event types linked into this program conflict.
+    /// Conflicting event types.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The configuration is invalid.
+    /// Invalid configuration.
     #[error("relay configuration: {0}")]
     Config(String),
-    /// The database failed. [`Relay::run`] returns this only if the database is not set up.
+    /// The database failed. From [`Relay::run`]: the database is not set up.
     #[error("outbox store failed")]
     Store(#[from] StoreError),
-    /// A live relay of the same outbox has another destination or source.
+    /// A live relay of the outbox has another destination or source.
     #[error(transparent)]
     OtherDestination(Box<Disagreement>),
-    /// The broker rejected a message or did not answer. [`Relay::run`] returns this only if the
-    /// stream is not set up.
+    /// The broker rejected a message or did not answer. From [`Relay::run`]: the stream is not set
+    /// up.
     #[error("broker did not take the messages: {0}")]
     Broker(String),
 }
 
 impl<S: OutboxStore, P: Publisher> Relay<S, P> {
-    /// A relay with the default configuration.
+    /// With the default configuration.
     pub fn new(store: S, publisher: P) -> Self {
         let config = RelayConfig::default();
         Self {
@@ -134,14 +134,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Makes this the relay of the table, next to a second source.
+    /// Table relay, with a second source.
     #[must_use]
     pub fn with_source(mut self, source: SecondSource) -> Self {
         self.part = Part::Table(source);
         self
     }
 
-    /// Makes this the relay of a second source. `health` replaces [`Self::health`].
+    /// Relay of a second source. `health` replaces [`Self::health`].
     #[must_use]
     pub fn as_source(mut self, source: SecondSource, health: HealthCheck) -> Self {
         self.part = Part::Source(source);
@@ -149,7 +149,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Replaces the configuration.
+    /// Sets the configuration.
     #[must_use]
     pub fn with_config(mut self, config: RelayConfig) -> Self {
         self.health = HealthCheck::of(&config);
@@ -158,15 +158,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Calls `hook` for each recorded dead letter. It must not block; a panic is logged. A crash or
-    /// a lost lease can skip the call, so use it for alerts only
-    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
+    /// lost lease can skip the call ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
         self
     }
 
-    /// Replaces the wall clock, for tests: `lead` returns its lead over Tokio's clock.
+    /// For tests: `lead` returns the wall clock's lead over Tokio's clock.
     #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
@@ -174,19 +173,19 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// The health of this relay, readable from any thread. Call it before [`Self::run`].
+    /// Health of this relay, for any thread. Call it before [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
     }
 
-    /// Drains until `shutdown` is cancelled. Then waits for messages in flight for at most
+    /// Publishes until `shutdown` is cancelled. Then waits for messages in flight for at most
     /// [`RelayConfig::shutdown_timeout`], settles them and releases the leases. A hanging database
     /// or broker adds at most four seconds.
     ///
-    /// Any number of relays share the partitions evenly. After a failure of database or broker the
-    /// relay backs off and continues. Dropping the future is like a crash: no message is lost, the
-    /// leases must expire, and messages in flight are published again.
+    /// Relays share the partitions evenly. After a failure of database or broker the relay backs
+    /// off and continues. Dropping the future is like a crash: no message is lost, leases must
+    /// expire, and messages in flight are published again.
     ///
     /// # Errors
     ///
@@ -222,13 +221,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes everything that is due now and returns; for tests and jobs. Acquires free
-    /// partitions until the end, and leaves partitions of other relays alone.
+    /// Publishes everything that is due now and returns; for tests and jobs. Takes free partitions,
+    /// never partitions of other relays.
     ///
     /// # Errors
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure:
-    /// settled messages stay settled, the others stay pending. For a single rejected verdict
+    /// settled messages stay settled, the others pending. For a single rejected verdict
     /// ([`StoreError::Refused`]), after all other messages are published.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
@@ -359,7 +358,7 @@ struct Unchecked {
 }
 
 impl RelayReport {
-    /// The sum of two reports.
+    /// Sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

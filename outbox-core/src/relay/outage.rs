@@ -44,8 +44,7 @@ impl Outage {
     }
 }
 
-/// Without [`Activity::Keeping`]: a relay that cannot renew its leases loses them, and has nothing
-/// to hand over.
+/// A relay that cannot renew its leases has nothing to hand over.
 pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 #[derive(Debug, Default)]
@@ -53,8 +52,7 @@ pub(super) struct StoreOutage {
     failures: [u32; Activity::COUNT],
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
-    /// Nothing is settled before this time, and nothing is sent until the given verdicts are
-    /// recorded.
+    /// Nothing is sent until the given verdicts are recorded.
     pub(super) settle_after: Option<Instant>,
 }
 

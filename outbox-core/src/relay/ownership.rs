@@ -1,9 +1,8 @@
 //! The partitions that this relay owns, and until when it may rely on its leases.
 //!
-//! Invariants: the relay relies on a lease for a shorter time than the store grants it, counted by
-//! its monotonic clock from before the request. A suspension of the machine ends it, see
-//! [`suspension`](super::suspension). A surplus partition is released only when no message of it is
-//! in flight.
+//! Invariants: the relay trusts a lease for a shorter time than granted, counted by its monotonic
+//! clock from before the request, and not past a [`suspension`](super::suspension). A surplus
+//! partition is released only without messages in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,10 +15,10 @@ use super::share::{Share, share};
 use super::suspension::Clocks;
 use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
-/// While there are other relays or foreign partitions: a stopped relay is replaced within a second.
+/// While there are other relays or foreign partitions.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// Maximum wait for the release of held messages, because the renewal takes effect only afterwards.
+/// Bounds the release of held messages, which delays a renewal.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -34,9 +33,9 @@ pub(super) struct Ownership {
     known: Known,
     renew_at: Instant,
     search_at: Instant,
-    /// A lease may have been lost since the last renewal was requested: its result proves nothing.
+    /// A lease may be lost since the last renewal began: its result proves nothing.
     in_doubt: bool,
-    /// Nothing is sent until a renewal requested from now on proves the leases.
+    /// Nothing is sent until a later renewal proves the leases.
     is_void: bool,
 }
 
@@ -44,11 +43,10 @@ pub(super) struct Ownership {
 struct Terms {
     owner: OwnerId,
     ttl: Duration,
-    /// Timeout of store calls: at most a third of `ttl`, which leaves time for another try.
+    /// At most a third of `ttl`: time for another try.
     bound: Duration,
     /// Otherwise the relay keeps all free partitions until it ends.
     shares: bool,
-    /// As [`RelayConfig::allow_other_destination`].
     allows_others: bool,
 }
 
@@ -69,7 +67,7 @@ struct Known {
 pub(super) struct Deadlines {
     /// No publish starts after this.
     pub(super) start: Instant,
-    /// No publish is awaited after this; its outcome is unknown.
+    /// No publish is awaited after this.
     pub(super) confirm: Instant,
 }
 
@@ -167,7 +165,7 @@ impl Ownership {
     fn slept(&self) -> Duration {
         let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
-        // Smaller differences are clock drift, and the deadlines leave room for them.
+        // Smaller differences are clock drift, covered by the deadlines.
         if slept > self.terms.ttl / 20 {
             slept
         } else {
@@ -179,7 +177,6 @@ impl Ownership {
         self.granted.at + self.terms.ttl.saturating_sub(self.slept()) <= Instant::now()
     }
 
-    /// Returns the duration of a newly detected suspension.
     pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
         let slept = self.slept();
         if self.leases.is_empty() || slept <= self.noticed {
@@ -209,8 +206,8 @@ impl Ownership {
         self.in_doubt = true;
     }
 
-    /// As [`Self::doubt`], and nothing is sent until a renewal proves the leases. Repeated calls
-    /// renew no more often than the search interval.
+    /// Nothing is sent until a renewal proves the leases. Repeated calls renew no more often than
+    /// the search interval.
     pub(super) fn distrust(&mut self) {
         self.doubt();
         self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
@@ -365,8 +362,7 @@ impl Renewal {
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not an error of the renewal: without its result, the relay would keep its leases
-                // but send nothing.
+                // Not an error of the renewal: without its result, the relay would send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }

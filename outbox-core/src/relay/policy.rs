@@ -1,8 +1,7 @@
 //! The consequences of a failure: who waits, how long, and when a message is dead-lettered.
 //!
 //! Invariant: only a failure proven to be caused by the message uses attempts. A silent broker
-//! pauses the relay, and nothing is recorded. A rejected message blocks its aggregate, never only
-//! its row.
+//! pauses the relay; nothing is recorded. A rejected message blocks its aggregate.
 
 use std::time::Duration;
 
@@ -15,9 +14,8 @@ use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
 const TRIALS_SILENT: usize = 16;
-/// While the broker rejects: more, because publishable messages may wait behind rejected ones.
+/// Publishable messages may wait behind rejected messages.
 const TRIALS_REFUSING: usize = 256;
-/// When the rejected messages were rejected before.
 const TRIALS_REFUSING_AGAIN: usize = 64;
 const REFUSALS_MAX: u32 = 16;
 const REFUSING_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -79,7 +77,6 @@ fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
 pub(super) struct Breaker {
     backoff: Backoff,
     silences: u32,
-    /// Nothing was confirmed since [`try_again`](Self::try_again).
     tries: bool,
     refusals: u32,
     repeated: u32,
@@ -121,8 +118,7 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// While the state of the broker is unknown, a failure that no message caused counts as
-    /// silence.
+    /// While the broker's state is unknown, a failure not caused by a message counts as silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
@@ -152,7 +148,6 @@ impl Breaker {
         Some(self.pause(self.backoff.delay(self.silences, rng)))
     }
 
-    /// `again`: the message was rejected before.
     pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         self.refusals = self.refusals.saturating_add(1);

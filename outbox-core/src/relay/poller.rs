@@ -1,8 +1,7 @@
 //! Decides which query is due: for pending or for waiting messages.
 //!
-//! Invariants: idle polls become rarer down to the configured interval, which bounds the cost of a
-//! lost wake-up. Vain wake-ups, such as commits to other outboxes, cause no more polls than
-//! `poll_min` allows.
+//! Invariants: idle polls become rarer down to the configured interval, the cost of a lost wake-up.
+//! Vain wake-ups, such as commits to other outboxes, cause no more polls than `poll_min` allows.
 
 use std::mem;
 use std::time::Duration;
@@ -12,10 +11,9 @@ use tokio::time::Instant;
 use super::config::RelayConfig;
 use crate::telemetry;
 
-/// Idle polls for waiting messages are this many times rarer than for pending ones.
 const WAITING_IDLE_FACTOR: u32 = 5;
 
-/// After this many vain wake-ups in a row, wake-ups are collected for `poll_min`.
+/// After so many vain wake-ups, `poll_min` applies.
 const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -26,7 +24,6 @@ pub(super) struct Poller {
     pending_idle: Duration,
     waiting_at: Instant,
     waiting_idle: Duration,
-    /// A commit was reported since the last poll for pending messages.
     woken: bool,
     by_wake: bool,
     vain: u32,

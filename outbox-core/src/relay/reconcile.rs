@@ -2,7 +2,7 @@
 //! stream.
 //!
 //! Invariant: a republished message keeps its id, so repeating is harmless: the broker drops stored
-//! messages, and consumers recognize handled ones.
+//! messages, and consumers recognize handled messages.
 //!
 //! Not guaranteed:
 //!
@@ -28,28 +28,27 @@ const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The messages to compare.
+/// Messages to compare, by time of recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Start, inclusive, by time of recording. Uses about 50 bytes of memory per message on the
-    /// stream since then.
+    /// Start, inclusive. Uses about 50 bytes of memory per message on the stream since then.
     pub from: OffsetDateTime,
-    /// End, exclusive, by time of recording.
+    /// End, exclusive.
     pub until: OffsetDateTime,
 }
 
-/// The result of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconciled {
-    /// Published messages of the outbox that were searched on the stream.
+    /// Published messages searched on the stream.
     pub compared: u64,
     /// Compared messages that were missing.
     pub missing: u64,
-    /// Missing messages that the broker has stored now.
+    /// Now stored by the broker.
     pub published: u64,
-    /// Missing messages that the broker dropped as duplicates: published meanwhile, or deleted from
-    /// the stream within the duplicate window.
+    /// Dropped as duplicates: published meanwhile, or deleted from the stream within the duplicate
+    /// window.
     pub dropped: u64,
 }
 
@@ -57,7 +56,7 @@ pub struct Reconciled {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// The span begins before the retention of the consumers, so messages could be handled twice.
+    /// The span begins before the retention of the consumers: messages could be handled twice.
     /// Nothing was read or published.
     #[error(
         "the span begins at {}, but consumers remember what they handled since {} only, and what is older would take effect a second \
@@ -67,7 +66,7 @@ pub enum ReconcileError {
     Forgotten {
         /// [`Span::from`].
         from: OffsetDateTime,
-        /// The earliest allowed start of the span.
+        /// Earliest allowed start.
         remembered: OffsetDateTime,
     },
     /// The stream could not be read.
@@ -76,22 +75,22 @@ pub enum ReconcileError {
     /// The database failed, or took more than a minute for 1,000 messages ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
-        /// Progress before the failure.
+        /// Progress until then.
         so_far: Reconciled,
         /// The cause.
         source: StoreError,
     },
-    /// The broker did not accept a message.
+    /// The broker rejected a message.
     #[error("the broker did not take a message that was lost, after {so_far:?}")]
     Publish {
-        /// Progress before the failure.
+        /// Progress until then.
         so_far: Reconciled,
         /// The cause.
         source: PublishError,
     },
 }
 
-/// Counts missing messages, and publishes nothing.
+/// Counts missing messages without publishing.
 ///
 /// # Errors
 ///
@@ -127,7 +126,7 @@ pub async fn missing_with_progress(
 ///
 /// `consumers_remember` is the shortest retention of all consumers (`InboxConfig::retention`,
 /// default 15 days). Consumers handle older messages a second time, so the span may not begin
-/// earlier. [`Duration::MAX`] sets no bound, for consumers with strategy `sequence`.
+/// earlier. [`Duration::MAX`]: no bound, for consumers with strategy `sequence`.
 ///
 /// # Errors
 ///
@@ -211,8 +210,8 @@ struct Pages<'a, S> {
 
 impl<'a, S: OutboxAdmin> Pages<'a, S> {
     async fn start(store: &'a S, log: &impl StreamLog, span: Span) -> Result<Self, ReconcileError> {
-        // The stream is read before the outbox: a message published in between looks missing, and
-        // the broker drops its copy.
+        // The stream first: a message published in between looks missing, and the broker drops its
+        // copy.
         let on_stream = log
             .message_ids(span.from - CLOCK_SLACK)
             .await

@@ -12,10 +12,8 @@ pub(super) struct Share {
     pub(super) keeps: usize,
 }
 
-/// The share of one live relay, rounded up.
-///
-/// An ailing relay hands over only to fit relays: any other relay may be waiting for the same
-/// broker. If no relay is fit, all partitions stay. A relay in a trial gets its share.
+/// An ailing relay hands over only to fit relays: any other may be waiting for the same broker. A
+/// relay in a trial gets its share.
 pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
@@ -29,7 +27,7 @@ pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let (takes, keeps) = match own {
         _ if !shares => (all, all),
         Fitness::Ailing if relays.fit > 0 => (0, 0),
-        // Free partitions go to relays that are not ailing, if there are any.
+        // Free partitions go to relays that are not ailing, if any.
         Fitness::Ailing if able > 0 => (0, staying),
         Fitness::Ailing => (among(relays.alive()), staying),
         _ if relays.fit > 0 => (among(able), among(able)),

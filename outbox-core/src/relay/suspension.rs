@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use time::Duration;
 
-/// The lead of the wall clock over the monotonic clock. Only differences are meaningful.
+/// Lead of the wall clock over the monotonic clock; only differences are meaningful.
 #[derive(Clone)]
 pub(super) struct Clocks(Arc<dyn Fn() -> Duration + Send + Sync>);
 
@@ -24,7 +24,7 @@ impl Clocks {
 }
 
 impl Default for Clocks {
-    /// The machine's monotonic clock, not Tokio's, which tests pause.
+    /// Not Tokio's clock, which tests pause.
     fn default() -> Self {
         let (wall, monotonic) = (SystemTime::now(), Instant::now());
         Self::new(move || {

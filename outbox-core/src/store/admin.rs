@@ -1,4 +1,4 @@
-//! Lists for operators: messages and blocked aggregates. Authorization is up to the application.
+//! Lists for operators: messages and blocked aggregates. The application authorizes callers.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages and blocked aggregates.
+/// Lists for operators.
 pub trait OutboxAdmin: OutboxStore {
     /// Lists at most `limit` messages, oldest first, after [`Selection::after`].
     fn list(
@@ -18,7 +18,7 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` messages in the order of [`PageFrom`], through an index. Ignores
+    /// Lists at most `limit` messages in the order of [`PageFrom`], by index. Ignores
     /// [`Selection::after`].
     fn page(
         &self,
@@ -33,13 +33,12 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least
-    /// `idle_for` and have no pending message, waiting message or dead letter. Returns their
-    /// number. Processes 1,000 aggregates per transaction; after an error, call again.
+    /// Forgets the last sequence of aggregates of one type without pending messages, waiting
+    /// messages and dead letters, and without a recording for `idle_for`. Returns their number.
+    /// Processes 1,000 aggregates per transaction; after an error, call again.
     ///
-    /// For aggregates that end, because the outbox keeps a small row per aggregate forever. See the
-    /// price of [`forget_as`](super::OutboxAudit::forget_as): choose `idle_for` above the retention
-    /// of messages and the lag of consumers.
+    /// For aggregates that end: the outbox keeps a row per aggregate forever. Choose `idle_for`
+    /// above message retention and consumer lag, see [`forget_as`](super::OutboxAudit::forget_as).
     fn forget_idle(
         &self,
         aggregate_type: &str,
@@ -48,7 +47,7 @@ pub trait OutboxAdmin: OutboxStore {
 
     /// Reads at most `limit` published messages, recorded from `recorded_from` (inclusive) to
     /// `recorded_until` (exclusive), with ids above `after`, in id order. Includes logged messages
-    /// that the stored log position has passed; leaves out unreadable rows.
+    /// up to the stored log position; leaves out unreadable rows.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -58,24 +57,23 @@ pub trait OutboxAdmin: OutboxStore {
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
 
-/// The status of a message in the outbox.
+/// Status in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {
-    /// Will be published as soon as possible.
+    /// To be published soon.
     Pending,
-    /// Set aside until its aggregate or its own time is due.
+    /// Set aside until its time or its aggregate is due.
     Waiting,
     /// On the stream.
     Published,
     /// A dead letter.
     Dead,
-    /// Recorded for a log relay ([`log`](crate::log)); published once its position has passed the
-    /// message.
+    /// Recorded for a log relay ([`log`](crate::log)), which publishes it.
     Logged,
 }
 
 impl MessageStatus {
-    /// The status as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,27 +86,26 @@ impl MessageStatus {
     }
 }
 
-/// A filter on messages; the default selects all.
-///
-/// Except for dead letters, give a time span: messages are found by time of recording.
+/// A filter on messages; the default selects all. Except for dead letters, give a time span:
+/// messages are found by time of recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
-    /// Only the message with this id.
+    /// The message id.
     pub id: Option<MessageId>,
-    /// Only messages of this status.
+    /// The status.
     pub status: Option<MessageStatus>,
-    /// Only messages of this aggregate type.
+    /// The aggregate type.
     pub aggregate_type: Option<String>,
-    /// Only messages of this aggregate id.
+    /// The aggregate id.
     pub aggregate_id: Option<String>,
-    /// Only messages of this event type (`order.placed`).
+    /// The event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Recorded at this time or later.
+    /// Recorded since then.
     pub recorded_from: Option<OffsetDateTime>,
-    /// Recorded before this time.
+    /// Recorded before then.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only larger row ids.
+    /// Larger row ids.
     pub after: Option<i64>,
 }
 
@@ -117,15 +114,15 @@ pub struct Selection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageFrom {
-    /// The newest messages, newest first.
+    /// From the newest message.
     Newest,
-    /// Messages before this place, newest first.
+    /// Before this place, newest first.
     Before(Place),
     /// Larger ids, in id order.
     After(MessageId),
 }
 
-/// The place of a message in a list.
+/// Place in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The row id.
@@ -135,7 +132,7 @@ pub struct Place {
 }
 
 impl PageFrom {
-    /// Whether a page with this status is in row id order.
+    /// Whether the page is in row id order.
     #[must_use]
     pub fn is_by_row_id(self, status: Option<MessageStatus>) -> bool {
         let has_index = matches!(
@@ -168,14 +165,14 @@ impl Selection {
         }
     }
 
-    /// Only messages of this status.
+    /// Selects a status.
     #[must_use]
     pub fn status(mut self, status: MessageStatus) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// Only messages of this aggregate.
+    /// Selects an aggregate.
     #[must_use]
     pub fn aggregate(mut self, aggregate: &Aggregate) -> Self {
         self.aggregate_type = Some(aggregate.aggregate_type.clone());
@@ -183,35 +180,35 @@ impl Selection {
         self
     }
 
-    /// Only messages of this aggregate type.
+    /// Selects an aggregate type.
     #[must_use]
     pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
         self.aggregate_type = Some(aggregate_type.into());
         self
     }
 
-    /// Only messages of this event type (`order.placed`).
+    /// Selects an event type (`order.placed`).
     #[must_use]
     pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
         self.event_type = Some(event_type.into());
         self
     }
 
-    /// Recorded at this time or later.
+    /// Recorded since then.
     #[must_use]
     pub fn recorded_from(mut self, time: OffsetDateTime) -> Self {
         self.recorded_from = Some(time);
         self
     }
 
-    /// Recorded before this time.
+    /// Recorded before then.
     #[must_use]
     pub fn recorded_until(mut self, time: OffsetDateTime) -> Self {
         self.recorded_until = Some(time);
         self
     }
 
-    /// Only larger row ids, such as after the last of a page.
+    /// Larger row ids.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -219,41 +216,41 @@ impl Selection {
     }
 }
 
-/// A stored message, for operators.
+/// A message for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     /// The row id.
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// Differs from the message id in a replayed copy.
+    /// Differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// The message's aggregate.
+    /// Its aggregate.
     pub aggregate: Aggregate,
-    /// The number within the aggregate, if sequenced.
+    /// Number within the aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// The message's status.
+    /// Its status.
     pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// The last error, if any.
+    /// The last error.
     pub error: Option<String>,
-    /// Whether it halts its aggregate until retried or skipped.
+    /// Halts its aggregate until retried or skipped.
     pub halts: bool,
     /// Time of recording.
     pub created_at: OffsetDateTime,
-    /// Time of publishing; `None` if not published.
+    /// Time of publishing.
     pub published_at: Option<OffsetDateTime>,
 }
 
-/// The result of forgetting aggregates.
+/// Result of forgetting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forgotten {
-    /// Number of messages deleted.
+    /// Messages deleted.
     pub messages: u64,
     /// Unchanged aggregates: halted, or with unpublished messages.
     pub left: Vec<Aggregate>,
@@ -264,41 +261,41 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Row id of the halting dead letter, if halted.
+    /// The halting dead letter.
     pub halted_by: Option<i64>,
-    /// Time until the block ends; zero if ended, `None` if halted.
+    /// Time left; zero if ended, `None` if halted.
     pub blocked_for: Option<Duration>,
 }
 
 /// Counts of unpublished messages, up to [`BACKLOG_COUNT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Unpublished messages without dead letters.
+    /// Without dead letters.
     pub pending: u64,
     /// As `pending`, but above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
-    /// range of pending ones.
+    /// range of pending messages.
     pub pending_estimate: u64,
-    /// Messages in `pending` that wait.
+    /// Waiting part of `pending`.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
     /// Halted aggregates.
     pub halted_aggregates: u64,
-    /// Aggregates with a current block, including halted ones.
+    /// Including halted aggregates.
     pub blocked_aggregates: u64,
     /// Time since the oldest message became due: its recording, or its own time. Excludes delayed
-    /// messages, messages behind them, and paused or halted aggregates. `None` if no message is
-    /// due. Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// messages, messages behind them, and paused or halted aggregates. `None` if nothing is due.
+    /// Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 
 impl Backlog {
-    /// Whether `pending` is below the bound.
+    /// Below the bound.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.pending < BACKLOG_COUNT_MAX
     }
 }
 
-/// Maximum count in a backlog: index scans of about 10 ms.
+/// Maximum count: index scans of about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

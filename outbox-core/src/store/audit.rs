@@ -16,10 +16,10 @@ use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
 
-/// Maximum number of messages stored per operation.
+/// Maximum stored messages per operation.
 pub const OPERATION_MESSAGES_MAX: usize = 1_000;
 
-/// Maximum length of actor and reason, in characters.
+/// Maximum characters of actor and reason.
 pub const INTENT_CHARS_MAX: usize = 1_000;
 
 /// Makes changes as operations, and reads stored operations.
@@ -29,23 +29,22 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 /// * **One transaction** per batch: change, count and position. An operation is stored with its
 ///   first change.
 /// * **Resumable.** [`advance`](Self::advance) continues at the stored position, in any process.
-///   Each batch compares and moves the position, so concurrent callers take no message twice.
-/// * **Counted once.** Of several operations on a dead letter, the one that changes it counts it.
-/// * **Bounded.** A replay takes no row recorded after its start, and so none of its own copies.
+///   Concurrent callers take no message twice.
+/// * **Counted once.** Only the operation that changes a dead letter counts it.
+/// * **Bounded.** A replay takes no row recorded after its start, hence no copy of its own.
 /// * **On `Err`.** Committed batches stay; the outcome of the last is unknown. Call again to
 ///   continue.
-/// * **Setup.** Without the table of operations, a change fails with [`StoreError::Setup`] and
-///   changes nothing.
+/// * **Setup.** Without the table of operations, [`StoreError::Setup`] and no change.
 ///
-/// Operations are kept until an operator deletes them.
+/// Operations are kept until deleted.
 pub trait OutboxAudit: OutboxReader {
     /// Processes at most `at_most` messages of a retry, skip or replay, in row id order, in
     /// transactions of at most 1,000. Returns the new state; call again until
-    /// [`Operation::is_finished`]. A stored position and count take precedence over `operation`.
+    /// [`Operation::is_finished`]. A stored position and count override `operation`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] for an operation of another kind. Otherwise see the contract.
+    /// [`StoreError::Setup`] for an operation of another kind.
     fn advance(
         &self,
         operation: &Operation,
@@ -60,20 +59,20 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes everything about these aggregates, for the erasure of personal data: published
-    /// messages, dead letters that halt nothing, their deduplication keys, and the last sequence.
-    /// At most 1,000 aggregates per call, in one transaction that reads all messages once.
+    /// Erases aggregates' personal data: published messages, dead letters that halt nothing, their
+    /// deduplication keys, and the last sequence. At most 1,000 aggregates per call, in one
+    /// transaction that reads all messages once.
     ///
-    /// Skips aggregates that are halted or have pending or waiting messages. If all are skipped, no
-    /// operation is stored. Copies on the stream and in the tables of consumers stay. Deduplication
-    /// keys of messages deleted earlier expire by themselves.
+    /// Skips aggregates that are halted or have pending or waiting messages; if all are skipped, no
+    /// operation is stored. Copies on the stream and in tables of consumers stay. Deduplication
+    /// keys of messages deleted earlier expire.
     ///
     /// # Price
     ///
     /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
     /// strategy `sequence` silently skips messages below its highest number** until it has
-    /// forgotten the aggregate too. In the strong mode of JetStream, such messages cost a search on
-    /// their subject. So forget only aggregates that do not come back.
+    /// forgotten the aggregate too. In JetStream's strong mode, such messages cost a search on
+    /// their subject. So forget only aggregates that have ended.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
@@ -81,16 +80,15 @@ pub trait OutboxAudit: OutboxReader {
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
     /// Starts or replaces a [`Pause`](super::Pause) of this scope. Returns false and changes
-    /// nothing if the operation is stored already, so repeating the call does not restart an ended
-    /// pause.
+    /// nothing if the operation is already stored: repeating does not restart an ended pause.
     fn pause_as(
         &self,
         request: &PauseRequest,
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
-    /// false and stores nothing if there is no such pause, or if the operation is stored already.
+    /// Ends the pause of this aggregate type (`None`: of all messages). Returns false and stores
+    /// nothing without such a pause, or if the operation is already stored.
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
     /// messages, at the latest with a relay's next renewal.
     fn unpause_as(
@@ -103,7 +101,7 @@ pub trait OutboxAudit: OutboxReader {
     /// Idempotent.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Finishes an operation of [`write_down`](Self::write_down), with its number of changed items.
+    /// Finishes an operation of [`write_down`](Self::write_down), with its number of changes.
     /// Idempotent.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -114,21 +112,21 @@ pub trait OutboxAudit: OutboxReader {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<Operation>, StoreError>> + Send;
 
-    /// Reads an operation; `None` if it has changed nothing.
+    /// Reads an operation; `None` if it changed nothing.
     fn operation(
         &self,
         id: OperationId,
     ) -> impl Future<Output = Result<Option<Operation>, StoreError>> + Send;
 
-    /// Reads the state of the first [`OPERATION_MESSAGES_MAX`] messages of a retry or skip, or
-    /// copies of a replay.
+    /// Reads the first [`OPERATION_MESSAGES_MAX`] messages of a retry or skip, or copies of a
+    /// replay.
     fn messages_of(
         &self,
         id: OperationId,
     ) -> impl Future<Output = Result<OperationMessages, StoreError>> + Send;
 }
 
-/// The id of an operation: a UUID v7.
+/// Operation id: UUID v7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(Uuid);
 
@@ -139,7 +137,7 @@ impl OperationId {
         Self(Uuid::now_v7())
     }
 
-    /// The id as a UUID.
+    /// The UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
@@ -158,18 +156,18 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// Actor and reason of a change.
+/// Actor and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// A user or a program; at most [`INTENT_CHARS_MAX`] characters.
+    /// A user or program; at most [`INTENT_CHARS_MAX`] characters.
     pub actor: String,
     /// The reason; at most [`INTENT_CHARS_MAX`] characters.
     pub reason: Option<String>,
 }
 
 impl Intent {
-    /// An intent without a reason.
+    /// Without a reason.
     #[must_use]
     pub fn of(actor: impl AsRef<str>) -> Self {
         Self {
@@ -178,7 +176,7 @@ impl Intent {
         }
     }
 
-    /// Sets the reason; an empty text is no reason.
+    /// Sets the reason; empty: none.
     #[must_use]
     pub fn because(mut self, reason: impl AsRef<str>) -> Self {
         self.reason = Some(stored(reason.as_ref())).filter(|reason| !reason.is_empty());
@@ -201,37 +199,37 @@ pub enum OperationKind {
     Retry,
     /// Aggregates continue without their halting dead letters, which can still be retried.
     Skip,
-    /// Copies of published messages or dead letters are published, with a new message id but the
-    /// same event id, sequence and time. A logged message counts as published once the stored log
-    /// position has passed it.
+    /// Publishes copies of published messages or dead letters, with a new message id but the same
+    /// event id, sequence and time. Logged messages up to the stored log position count as
+    /// published.
     Replay,
-    /// The back-off of an aggregate ends.
+    /// Ends a back-off.
     Resume,
-    /// Messages of aggregates are deleted.
+    /// Deletes aggregates' messages.
     Forget,
-    /// Publishing is paused.
+    /// Pauses publishing.
     Pause,
-    /// Publishing continues.
+    /// Continues publishing.
     Unpause,
-    /// Lost messages are published again.
+    /// Republishes lost messages.
     Reconcile,
-    /// The database log is set up.
+    /// Sets up the database log.
     InitLog,
-    /// The database log is removed.
+    /// Removes the database log.
     DropLog,
-    /// Consumers' dead letters are scheduled for retry.
+    /// Schedules retries of consumers' dead letters.
     RetryLetters,
-    /// Scheduled retries are cancelled.
+    /// Cancels scheduled retries.
     CancelRetry,
-    /// Consumers' dead letters are deleted.
+    /// Deletes consumers' dead letters.
     DiscardLetters,
-    /// An aggregate's dead letters are erased.
+    /// Erases an aggregate's dead letters.
     EraseLetters,
-    /// A consumer is paused.
+    /// Pauses a consumer.
     PauseConsumer,
-    /// The pause of a consumer ends.
+    /// Resumes a consumer.
     ResumeConsumer,
-    /// Unknown to this version.
+    /// From another version.
     Other(String),
 }
 
@@ -255,7 +253,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The kind as a stored word.
+    /// The stored word.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -279,7 +277,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether [`OutboxAudit::advance`] processes this kind.
+    /// Whether [`OutboxAudit::advance`] processes it.
     #[must_use]
     pub fn takes_messages(&self) -> bool {
         matches!(self, Self::Retry | Self::Skip | Self::Replay)
@@ -305,26 +303,26 @@ impl fmt::Display for OperationKind {
 pub struct Operation {
     /// The id.
     pub id: OperationId,
-    /// The kind of change.
+    /// Kind of change.
     pub kind: OperationKind,
     /// Actor and reason.
     pub intent: Intent,
-    /// The items to process.
+    /// Items to process.
     pub scope: OperationScope,
-    /// The last row id processed; `None` if none.
+    /// Last row id processed.
     pub position: Option<i64>,
-    /// For a started replay: its last row id.
+    /// Last row id of a started replay.
     pub until: Option<i64>,
-    /// Number of changed items.
+    /// Items changed.
     pub changed: u64,
-    /// Start, by the store's clock, if stored.
+    /// By the store's clock.
     pub started_at: Option<OffsetDateTime>,
-    /// End time; `None` while it runs.
+    /// `None` while it runs.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Operation {
-    /// A new operation, not stored yet.
+    /// Not stored yet.
     #[must_use]
     pub fn new(kind: OperationKind, scope: OperationScope, intent: Intent) -> Self {
         Self {
@@ -340,13 +338,13 @@ impl Operation {
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Nothing left to do.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished_at.is_some()
     }
 
-    /// Number of messages that it may still change, if bounded.
+    /// Messages that may still change, if bounded.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -358,28 +356,28 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Started at this time or later.
+    /// Started since then.
     pub since: Option<OffsetDateTime>,
     /// Of this actor.
     pub actor: Option<String>,
     /// Of this kind.
     pub kind: Option<OperationKind>,
-    /// With a smaller id, such as before the last of a page.
+    /// With smaller ids, for paging.
     pub before: Option<OperationId>,
 }
 
-/// The messages of an operation.
+/// Messages of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationMessages {
     /// Number of messages.
     pub named: u64,
-    /// Messages still in the outbox, by row id.
+    /// Still in the outbox, by row id.
     pub messages: Vec<StoredMessage>,
 }
 
 impl OperationMessages {
-    /// The messages found for an operation.
+    /// From found messages.
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

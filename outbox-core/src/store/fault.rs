@@ -9,36 +9,34 @@ use crate::message::{
     KEY_CHARS_MAX, Message, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
 };
 
-/// Maximum size of a column of [`KEY_CHARS_MAX`] characters.
+/// Bytes of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why a stored row cannot be published. The relay makes it a dead letter.
+/// Why a stored row cannot be published; it becomes a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// A value that this library never writes.
+    /// Never written by this library.
     #[error("{0}")]
     Damaged(String),
-    /// A header with a malformed or reserved name (`Nats-Rollup`, `ce-id`), or with CR, LF or NUL
-    /// in its value.
+    /// A malformed or reserved header name (`Nats-Rollup`, `ce-id`), or CR, LF or NUL in a value.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// A column is larger than a relay loads. The database sent no value, or only the beginning of
-    /// a name.
+    /// Larger than a relay loads. The database sent no value, or only the beginning of a name.
     #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
         column: &'static str,
-        /// Size in bytes of the column, or of the sent part.
+        /// Bytes of the column, or of the sent part.
         size_bytes: u64,
-        /// Maximum size in bytes: [`ROW_PAYLOAD_BYTES_MAX`], [`ROW_HEADERS_BYTES_MAX`], or the
-        /// bound of a recorded name.
+        /// Bytes allowed: [`ROW_PAYLOAD_BYTES_MAX`], [`ROW_HEADERS_BYTES_MAX`], or the bound of a
+        /// recorded name.
         limit_bytes: u64,
     },
 }
 
 impl RowFault {
-    /// Checks the sizes of payload and headers in bytes before a store loads them.
+    /// Checks sizes in bytes before a store loads payload and headers.
     ///
     /// # Errors
     ///
@@ -95,14 +93,14 @@ impl From<String> for RowFault {
 }
 
 impl Headers {
-    /// Parses the headers of a stored row. Names become lower case.
+    /// Parses stored headers. Names become lower case.
     ///
     /// # Errors
     ///
-    /// [`RowFault::Damaged`] if the bytes are not a JSON object of strings. [`RowFault::Header`] if
-    /// a header may not be sent.
+    /// [`RowFault::Damaged`] if not a JSON object of strings. [`RowFault::Header`] if a header may
+    /// not be sent.
     pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
-        // The error text of serde_json quotes the value, which may be large or personal data.
+        // serde_json's error quotes values: possible personal data.
         let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
             RowFault::Damaged(format!(
                 "headers are not a JSON object of texts (line {}, column {})",

@@ -1,55 +1,54 @@
-//! Pauses: an operator stops publishing of all messages, or of all aggregates of one type.
+//! Pauses: an operator stops publishing of all messages, or of one aggregate type.
 //!
 //! * **In force within a third of a lease.** A relay reads the pauses before each lease renewal
 //!   (default 5 s) and before it acquires its first partition. If it cannot, it renews nothing, and
 //!   stops sending after half of `RelayConfig::lease_ttl`.
 //! * **Sent messages complete**: they are confirmed and settled.
-//! * **No message is lost.** A pause counts no attempt and no failure, and keeps order.
-//! * **Valid for all relays**, including later ones, until an operator ends it or it expires by the
-//!   store's clock.
+//! * **No message is lost.** A pause counts no attempt or failure, and keeps order.
+//! * **Valid for all relays**, including later relays, until an operator ends it or it expires by
+//!   the store's clock.
 //!
-//! Invariant: paused messages are set aside when relays meet them
-//! ([`Verdict::Paused`](super::Verdict::Paused)), and an ended pause is removed only with the last
-//! message it holds. So after a crash, every held message still has a pause that releases it.
+//! Invariant: relays set paused messages aside ([`Verdict::Paused`](super::Verdict::Paused)), and
+//! an ended pause is removed only with the last message it holds. So no crash leaves a held message
+//! without its pause.
 
 use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// Wait of a message whose pause ended before the relay read that.
+/// Wait of a message after an unread end of its pause.
 pub const UNPAUSED_WAIT: Duration = Duration::from_secs(1);
 
-/// The pause that an operator requests.
+/// A requested pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PauseRequest {
-    /// The paused aggregate type; `None` for all messages.
+    /// `None` for all messages.
     pub aggregate_type: Option<String>,
-    /// The reason; bounded by [`storable_error`](super::storable_error).
+    /// Bounded by [`storable_error`](super::storable_error).
     pub reason: String,
-    /// The actor; bounded in the same way.
+    /// The actor; bounded likewise.
     pub by: String,
-    /// Duration by the store's clock, at most a century; `None`: until an operator ends it.
+    /// By the store's clock, at most a century; `None`: until an operator ends it.
     pub lasts: Option<Duration>,
 }
 
 /// A stored pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// The paused aggregate type; `None` for all messages.
+    /// `None` for all messages.
     pub aggregate_type: Option<String>,
     /// The reason.
     pub reason: String,
     /// The actor.
     pub by: String,
-    /// Start, by the store's clock.
+    /// By the store's clock.
     pub since: OffsetDateTime,
-    /// Time until it expires; zero: ended, its messages are being released. `None`: until an
-    /// operator ends it.
+    /// Time left; zero: ended, its messages are being released. `None`: until an operator ends it.
     pub ends_in: Option<Duration>,
 }
 
 impl Pause {
-    /// Whether the pause is in force.
+    /// Still in force.
     #[must_use]
     pub fn stands(&self) -> bool {
         self.ends_in != Some(Duration::ZERO)

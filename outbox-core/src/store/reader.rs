@@ -1,6 +1,6 @@
-//! Reads single facts of an outbox, for finding out why a message does not arrive.
+//! Reads single facts of an outbox, to diagnose a missing message.
 //!
-//! Invariant: takes no locks and works with read-only rights.
+//! Invariant: takes no locks and works with read-only privileges.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -11,15 +11,15 @@ use time::OffsetDateTime;
 use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads single facts, each from its own snapshot.
+/// Each fact from its own snapshot.
 pub trait OutboxReader: OutboxAdmin {
-    /// Reads a message with its payload, if stored.
+    /// Reads a message with its payload.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
 
     /// Reads at most `limit` messages of any status without payloads, in id order, with ids above
     /// `after`, recorded from `recorded_from` (inclusive) to `recorded_until` (exclusive). A page
-    /// below `limit` is the last. Copies have the recording time of their original, and are left
-    /// out if their ids are more than a day outside the span.
+    /// below `limit` is the last. Copies have the recording time of their original; copies with ids
+    /// more than a day outside the span are left out.
     fn recorded_between(
         &self,
         recorded_from: OffsetDateTime,
@@ -28,19 +28,19 @@ pub trait OutboxReader: OutboxAdmin {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Searches published and logged messages, newest first, within a bounded number of reads.
+    /// Searches published and logged messages, newest first, with bounded reads.
     fn search_published(
         &self,
         search: &PublishedSearch,
     ) -> impl Future<Output = Result<PublishedFound, StoreError>> + Send;
 
-    /// Reads the head row of an aggregate; `None` without sequenced events.
+    /// Reads an aggregate's head row; `None` without sequenced events.
     fn head(
         &self,
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<AggregateHead>, StoreError>> + Send;
 
-    /// Reads the block of an aggregate, if any.
+    /// Reads an aggregate's block.
     fn block(
         &self,
         aggregate: &Aggregate,
@@ -53,18 +53,18 @@ pub trait OutboxReader: OutboxAdmin {
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
-/// A message with all its stored data.
+/// All stored data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundMessage {
-    /// The message as listed.
+    /// As listed.
     pub stored: StoredMessage,
-    /// Time until it may be published; if unsequenced, including its back-off.
+    /// Time until due; if unsequenced, including its back-off.
     pub delayed_for: Option<Duration>,
-    /// The message, or why it cannot be published.
+    /// The message, or its fault.
     pub message: Result<Message, RowFault>,
 }
 
-/// The head row of an aggregate.
+/// An aggregate's head row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregateHead {
     /// Its last sequence.
@@ -76,18 +76,18 @@ pub struct AggregateHead {
 /// A partition and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionOwner {
-    /// The partition, in `0..PARTITIONS`.
+    /// In `0..PARTITIONS`.
     pub partition: u16,
     /// Number of acquisitions.
     pub epoch: i64,
-    /// The relay with a live lease.
+    /// With a live lease.
     pub owner: Option<OwnerId>,
-    /// The relay with an expired, unreleased lease: it crashed, is suspended, or cannot reach the
-    /// database. Cleared by the next acquisition.
+    /// Has an expired, unreleased lease: crashed, suspended, or cut off from the database. Cleared
+    /// by the next acquisition.
     pub last_owner: Option<OwnerId>,
-    /// Time until the lease expires; zero without an owner.
+    /// Zero without an owner.
     pub expires_in: Duration,
-    /// The store's clock was set back: the lease ends later than
+    /// The store's clock was set back: the lease ends more than
     /// [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now and counts as expired.
     pub is_ahead: bool,
 }
@@ -95,34 +95,33 @@ pub struct PartitionOwner {
 /// Criteria of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSearch {
-    /// Only messages of this aggregate.
+    /// Of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Ids created at this time or later, by the writers' clocks (for a copy: its replay). Ids
-    /// without time always match.
+    /// Ids created since then, by the writers' clocks (for a copy: its replay). Ids without time
+    /// always match.
     pub from: Option<OffsetDateTime>,
-    /// Ids created before this time.
+    /// Ids created before then.
     pub until: Option<OffsetDateTime>,
-    /// Maximum number of messages to read.
+    /// Maximum reads.
     pub looked_at_max: NonZeroU32,
-    /// Maximum number of messages to return.
+    /// Maximum results.
     pub limit: NonZeroU32,
 }
 
-/// The result of a search.
+/// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedFound {
-    /// Matching messages, highest id first.
+    /// Highest id first.
     pub messages: Vec<FoundPublished>,
-    /// If `looked_at_max` was reached: messages with ids of this millisecond or earlier may not
-    /// have been read.
+    /// If `looked_at_max` was reached: ids of this millisecond or earlier may be unread.
     pub looked_from: Option<OffsetDateTime>,
 }
 
 /// A published message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundPublished {
-    /// The message as listed.
+    /// As listed.
     pub stored: StoredMessage,
-    /// The id of the causing event or request, if readable.
+    /// The causing event or request, if readable.
     pub causation_id: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! The registry of relays: announcements for other relays and for operators.
 //!
-//! Invariant: a registration is a statement of its relay, not a proof.
+//! Invariant: a registration is a relay's own statement, not a proof.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::publisher::{Destination, FailureClass};
 use crate::relay::Retention;
 
-/// The identity of a relay, new at each start.
+/// Relay identity, new at each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(Uuid);
 
@@ -22,14 +22,14 @@ impl OwnerId {
         Self(Uuid::now_v7())
     }
 
-    /// The identity as a UUID.
+    /// The UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }
 }
 
-/// Restores a stored identity.
+/// Restores an identity.
 impl From<Uuid> for OwnerId {
     fn from(id: Uuid) -> Self {
         Self(id)
@@ -42,25 +42,25 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// How well a relay works, by its own announcement.
+/// Health by a relay's own announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fitness {
-    /// Its publisher has succeeded within half a lease duration.
+    /// Published successfully within half a lease duration.
     Fit,
     /// Nothing to publish, so no proof.
     #[default]
     Unproven,
-    /// The relay was ailing and is retrying.
+    /// Was ailing and is retrying.
     Trying,
     /// For a full lease duration, it could not reach the broker, fetch or settle.
     Ailing,
 }
 
 impl Fitness {
-    /// All values, by number.
+    /// By number.
     pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
 
-    /// The value as a short lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -71,30 +71,30 @@ impl Fitness {
         }
     }
 
-    /// The stored number of this value.
+    /// The stored number.
     #[must_use]
     pub fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// Number of live relays by fitness.
+/// Live relays by fitness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Relays {
-    /// Relays that announced [`Fitness::Fit`].
+    /// Announced [`Fitness::Fit`].
     pub fit: u32,
-    /// Relays that announced [`Fitness::Unproven`].
+    /// Announced [`Fitness::Unproven`].
     pub unproven: u32,
-    /// Relays that announced [`Fitness::Trying`].
+    /// Announced [`Fitness::Trying`].
     pub trying: u32,
-    /// Relays that announced [`Fitness::Ailing`].
+    /// Announced [`Fitness::Ailing`].
     pub ailing: u32,
-    /// Relays with another [`Destination`] than the caller.
+    /// With another [`Destination`] than the caller.
     pub disagreeing: u32,
 }
 
 impl Relays {
-    /// Adds relays that announced this fitness.
+    /// Adds relays.
     pub fn count(&mut self, fitness: Fitness, relays: u32) {
         let counted = match fitness {
             Fitness::Fit => &mut self.fit,
@@ -105,7 +105,7 @@ impl Relays {
         *counted = counted.saturating_add(relays);
     }
 
-    /// Number of live relays of any fitness.
+    /// Of any fitness.
     #[must_use]
     pub fn alive(&self) -> u32 {
         let all = [self.fit, self.unproven, self.trying, self.ailing];
@@ -113,7 +113,7 @@ impl Relays {
     }
 }
 
-/// The source of a relay's messages.
+/// Source of a relay's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayMode {
     /// Polls the table.
@@ -124,7 +124,7 @@ pub enum RelayMode {
 }
 
 impl RelayMode {
-    /// The mode as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -134,22 +134,22 @@ impl RelayMode {
     }
 }
 
-/// The settings that a relay registers. Only [`Destination::instance`] may change while it runs.
+/// Settings that a relay registers. Only [`Destination::instance`] may change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {
-    /// The source of the messages.
+    /// Source of messages.
     pub mode: RelayMode,
-    /// Destination and source, if stated.
+    /// Destination, if stated.
     pub destination: Option<Destination>,
-    /// Retention of published messages, if stated.
+    /// Of published messages, if stated.
     pub retention: Option<Retention>,
-    /// Version of `outbox-core`, if stated.
+    /// `outbox-core`'s, if stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// A registration of this version of `outbox-core`.
+    /// Of this `outbox-core`.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Registration {
         }
     }
 
-    /// Replaces the version, for stores.
+    /// Replaces the version.
     #[must_use]
     pub fn of_version(mut self, version: Option<String>) -> Self {
         self.version = version;
@@ -168,18 +168,18 @@ impl Registration {
     }
 }
 
-/// The component that causes a failure.
+/// The failing component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
     /// Fetching, settling or renewing fails.
     Database,
-    /// The broker confirms no message.
+    /// Confirms no message.
     Broker(FailureClass),
 }
 
 impl TroubleClass {
-    /// The class as a stored word: `database`, or the broker's failure class.
+    /// The stored word: `database`, or the broker's failure class.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -188,7 +188,7 @@ impl TroubleClass {
         }
     }
 
-    /// Parses a stored word; `None` if unknown.
+    /// Parses a stored word.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let broker = FailureClass::ALL.into_iter().map(Self::Broker);
@@ -203,24 +203,24 @@ impl TroubleClass {
 pub struct RelayTrouble {
     /// The failed component.
     pub class: TroubleClass,
-    /// The last error, passed through [`storable_error`](super::storable_error) by stores.
+    /// The last error, stored by [`storable_error`](super::storable_error).
     pub error: String,
-    /// Duration when announced or read.
+    /// When announced or read.
     pub failing_for: Duration,
 }
 
-/// The announcement with each lease renewal.
+/// Sent with each renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
-    /// How well the relay works.
+    /// Current health.
     pub fitness: Fitness,
-    /// The settings of the relay.
+    /// The relay's settings.
     pub registration: Arc<Registration>,
-    /// The current failure, if any.
+    /// Current failure.
     pub trouble: Option<RelayTrouble>,
 }
 
-/// An announcement without a registration.
+/// Without a registration.
 impl From<Fitness> for Announcement {
     fn from(fitness: Fitness) -> Self {
         Self {
@@ -233,32 +233,31 @@ impl From<Fitness> for Announcement {
 /// A live relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRelay {
-    /// The identity, new at each start.
+    /// New at each start.
     pub owner: OwnerId,
-    /// The configured name, by default host and process id; not unique. `None` if the store keeps
-    /// no names.
+    /// Configured name, default host and process id; not unique. `None` if not stored.
     pub name: Option<String>,
-    /// The fitness that the relay announced.
+    /// Announced fitness.
     pub fitness: Fitness,
-    /// Time until it counts as dead without a new announcement.
+    /// Time until it counts as dead.
     pub expires_in: Duration,
-    /// The settings of the relay.
+    /// The relay's settings.
     pub registration: Registration,
-    /// The failure in the last announcement, if any.
+    /// Last announced failure.
     pub trouble: Option<RelayTrouble>,
 }
 
-/// A relay with an expired announcement: crashed, suspended, or unable to write.
+/// Its announcement expired: crashed, suspended, or unable to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredRelay {
     /// The identity.
     pub owner: OwnerId,
     /// As [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Time since the announcement expired.
+    /// Since then.
     pub expired_for: Duration,
-    /// The settings of the relay.
+    /// The relay's settings.
     pub registration: Registration,
-    /// The failure in the last announcement, if any.
+    /// Last announced failure.
     pub trouble: Option<RelayTrouble>,
 }

@@ -4,30 +4,30 @@
 
 use std::fmt;
 
-/// A condition that an operator has to change.
+/// For an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupProblem {
     /// The kind of the condition.
     pub kind: SetupKind,
-    /// The observation, for people.
+    /// Observation, for people.
     pub seen: String,
-    /// The repair, often a statement.
+    /// Repair, often a statement.
     pub repair: String,
 }
 
-/// The kind of a [`SetupProblem`].
+/// Kind of [`SetupProblem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupKind {
-    /// The server rejects user, password or database.
+    /// User, password or database rejected.
     Login,
-    /// No trusted TLS connection is possible.
+    /// No trusted TLS connection.
     Tls,
-    /// Server version or engine is not supported.
+    /// Unsupported server version or engine.
     Version,
     /// A table, column or row is missing.
     Tables,
-    /// The lease table lacks rows for some partitions.
+    /// Lease rows are missing.
     Leases,
     /// The login lacks privileges.
     Rights,
@@ -37,16 +37,16 @@ pub enum SetupKind {
     Setting,
     /// A polling relay gets no new messages, because they go to the log.
     LeftToLog,
-    /// The log is not set up.
+    /// No database log.
     LogMissing,
     /// A replication slot waits for open transactions.
     OpenTransactions,
-    /// The call does not fit the operation.
+    /// Wrong operation for the call.
     Operation,
 }
 
 impl SetupProblem {
-    /// A problem of this kind.
+    /// A new problem.
     pub fn new(kind: SetupKind, seen: impl Into<String>, repair: impl Into<String>) -> Self {
         Self {
             kind,

@@ -40,7 +40,6 @@ fn two_types_for_one_event_are_refused_with_both_places() {
     }
     static FIRST: EventDescriptor = descriptor("a::Placed", "a.rs", 7);
     static SECOND: EventDescriptor = descriptor("b::OrderPlaced", "b.rs", 3);
-    // The order of entries depends on the linker.
     for order in [[&FIRST, &SECOND], [&SECOND, &FIRST]] {
         let error = Catalogue::from_descriptors(order).unwrap_err();
         let CatalogueError::Duplicate { first, second } = &error else {

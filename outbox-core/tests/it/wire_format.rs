@@ -33,7 +33,6 @@ fn the_vectors_of_the_wire_format_are_current() {
     );
 }
 
-/// Uses the file like an implementation in another language.
 #[test]
 fn the_codec_agrees_with_the_vectors_of_the_wire_format() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
@@ -167,7 +166,6 @@ fn messages() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// The plain message with one header removed or replaced.
 fn refused() -> Vec<Value> {
     let (_, plain) = messages().remove(0);
     let headers: BTreeMap<_, _> = encode(&plain, SOURCE).received().0.into_iter().collect();

@@ -66,7 +66,6 @@ impl Place {
         }
     }
 
-    /// The legal place of a misplaced key.
     fn home_of(self, key: &str) -> &'static str {
         let in_enum = matches!(self, Place::Enum | Place::Variant | Place::VariantField);
         match key {
@@ -123,7 +122,7 @@ impl Keys {
         true
     }
 
-    // An unreadable key may be the missing one, and one message is enough.
+    // One message is enough.
     fn excuse_missing(&mut self) {
         excuse(&mut self.aggregate);
         excuse(&mut self.name);

@@ -133,7 +133,7 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     } else {
         ident.unraw().to_string()
     };
-    // The span gives the line of the struct or variant instead of the derive.
+    // The line of the struct or variant instead of the derive.
     let line = quote_spanned!(event.ident.span()=> ::core::line!());
     quote! {
         #crate_path::EventDescriptor {

@@ -1,4 +1,4 @@
-//! The derive's data: the item as declared, and the events that it describes once all rules hold.
+//! The item as declared, and the events that it describes once all rules hold.
 
 use proc_macro2::Ident;
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
@@ -41,12 +41,10 @@ pub(super) struct EventType {
     pub(super) crate_path: Path,
     pub(super) codec: Option<Path>,
     pub(super) is_enum: bool,
-    /// In source order.
     pub(super) events: Vec<Event>,
 }
 
 pub(super) struct Event {
-    /// The struct or the variant.
     pub(super) ident: Ident,
     pub(super) aggregate: LitStr,
     pub(super) name: LitStr,

@@ -37,7 +37,6 @@ impl SerdeKeys {
             .iter()
             .filter(|attribute| attribute.path().is_ident("serde"))
         {
-            // serde's derive reports unreadable keys.
             let _ = attribute.parse_nested_meta(|meta| keys.take(&meta));
         }
         keys
@@ -77,8 +76,7 @@ impl SerdeKeys {
         self.values(key, side).next()
     }
 
-    /// All values of a key: serde accepts each name of `rename(deserialize = "a", deserialize =
-    /// "b")`.
+    /// serde accepts each name of `rename(deserialize = "a", deserialize = "b")`.
     fn values(&self, key: &str, side: Side) -> impl Iterator<Item = &str> {
         self.0
             .iter()
@@ -87,7 +85,6 @@ impl SerdeKeys {
     }
 }
 
-/// The places around a field, innermost first.
 pub(super) struct Places<'a> {
     pub(super) field: &'a SerdeKeys,
     pub(super) variant: Option<&'a SerdeKeys>,
@@ -171,7 +168,6 @@ impl Places<'_> {
     }
 }
 
-/// As serde converts field names.
 fn in_case(case: Option<&str>, field: &str) -> String {
     let pascal = || -> String {
         let words = field.split('_').map(|word| {

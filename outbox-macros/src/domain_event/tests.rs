@@ -10,7 +10,6 @@ use crate::diagnostics::Diagnostics;
 
 mod sensitive;
 
-/// Compares the reported mistakes, without the suggested fixes.
 #[track_caller]
 fn check(item: TokenStream, expected: &[&str]) {
     let errors = derive(item).errors;

@@ -17,7 +17,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Returns `None` only if a mistake has been reported.
+/// `None` only after a reported mistake.
 pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
     check_item(declaration, diagnostics);
     let candidates = Candidate::of(declaration);
@@ -41,13 +41,10 @@ pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> 
 }
 
 struct Candidate<'a> {
-    /// The name in error messages.
     path: String,
     ident: &'a Ident,
     keys: &'a Keys,
-    /// For a variant: the keys of its enum.
     outer: Option<&'a Keys>,
-    /// Serde's keys of the type, and of a variant.
     serde: (&'a SerdeKeys, Option<&'a SerdeKeys>),
     fields: &'a [FieldDeclaration],
 }
@@ -85,7 +82,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// The value from the nearest place, or `Faulty` if the key is wrong in any place.
+    /// `Faulty` if the key is wrong in any place.
     fn slot<T>(&self, of: fn(&Keys) -> &Slot<T>) -> Slot<&'a T> {
         iter::once(self.keys)
             .chain(self.outer)
@@ -126,7 +123,6 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// The field with a key that at most one field may have.
     fn key_field(
         &self,
         key: &str,
@@ -191,8 +187,7 @@ impl<'a> Candidate<'a> {
             if self.outer.is_some() { "variant" } else { "type" },
         );
         let name = names::suggestion(&self.ident.to_string()).unwrap_or_else(|| "…".to_owned());
-        // A struct `OrderPlaced` of the aggregate `order` gets the name `placed`, because the event
-        // type is `order.placed`.
+        // A struct `OrderPlaced` of the aggregate `order` gets the name `placed`.
         let prefix = aggregate.map(|aggregate| aggregate.value() + "_");
         let name = prefix
             .and_then(|prefix| name.strip_prefix(&prefix))
@@ -267,7 +262,6 @@ fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
     }
 }
 
-/// Rejects values that a database or broker would not accept.
 fn check_values(keys: &Keys, diagnostics: &Diagnostics) {
     check_text(
         &keys.aggregate,

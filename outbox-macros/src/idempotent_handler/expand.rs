@@ -13,7 +13,7 @@ use syn::spanned::Spanned;
 
 use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
 
-/// The output does not contain the function itself.
+/// Without the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
         ident,
@@ -35,7 +35,6 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
             quote!(&[#(#patterns),*])
         }
     };
-    // The first argument needs only the message.
     let others = || arguments.iter().skip(1);
     let requires =
         others().map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::REQUIRES));
@@ -177,7 +176,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
     let order = order.map(|word| {
-        // The words in the attribute are the variants' names in lower case.
+        // Words in the attribute are lower-case variants.
         let word = word.to_string();
         let (first, rest) = word.split_at(1);
         let variant = format_ident!("{}{rest}", first.to_uppercase());

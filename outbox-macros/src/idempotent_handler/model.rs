@@ -1,4 +1,4 @@
-//! The attribute's data: the function as declared, and the handler once all rules hold.
+//! The function as declared, and the handler once all rules hold.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Declaration {
     pub(super) function: Function,
 }
 
-/// Without its body, which the macro does not parse and may be unfinished.
+/// Without its body, which is not parsed and may be unfinished.
 pub(super) struct Function {
     pub(super) attributes: Vec<Attribute>,
     pub(super) visibility: Visibility,
@@ -25,13 +25,11 @@ pub(super) struct Function {
 pub(super) struct Handler<'a> {
     pub(super) ident: &'a Ident,
     pub(super) visibility: &'a Visibility,
-    /// The `cfg` attributes of the function, repeated on generated items.
+    /// Repeated on generated items.
     pub(super) conditions: Vec<&'a Attribute>,
     pub(super) consumer: &'a LitStr,
     pub(super) crate_path: Path,
-    /// Patterns of undecoded messages, instead of an event.
     pub(super) messages: Option<Vec<Pattern>>,
-    /// The first argument.
     pub(super) event: &'a Type,
     /// Including the event.
     pub(super) arguments: Vec<&'a Type>,
@@ -39,14 +37,13 @@ pub(super) struct Handler<'a> {
     pub(super) options: Options<'a>,
 }
 
-/// Only written options: the runtime's defaults apply to the others.
+/// The runtime's defaults apply to other options.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
     pub(super) order: Option<&'a Ident>,
     pub(super) batch: Option<u32>,
     pub(super) attempts: Option<u32>,
-    /// Minimum and maximum delay.
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) timeout: Option<Duration>,
 }

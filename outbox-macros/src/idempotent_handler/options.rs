@@ -142,7 +142,7 @@ fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
 
 fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     if let Some(tokens) = arguments(word) {
-        // A single word is a field. A function is written `self::function`.
+        // A function is written `self::function`.
         let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
         if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
             return Some(Strategy::Key(key));
@@ -178,7 +178,7 @@ fn arguments(word: &Word) -> Option<TokenStream> {
     (!tokens.is_empty()).then_some(tokens)
 }
 
-// Reports at the tokens in the parentheses, or at the word if there are none.
+// At the tokens in the parentheses, or at the word without tokens.
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);

@@ -11,7 +11,6 @@ use super::model::{Declaration, Strategy};
 use super::{attribute, validate};
 use crate::diagnostics::Diagnostics;
 
-/// Compares the reported mistakes, without the suggested fixes.
 #[track_caller]
 fn check(arguments: TokenStream, item: TokenStream, expected: &[&str]) {
     let expansion = attribute(arguments, item.clone());

@@ -12,7 +12,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Returns `None` only if a mistake has been reported.
+/// `None` only after a reported mistake.
 pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Option<Handler<'a>> {
     let Declaration { keys, function } = declaration;
     let signature = &function.signature;

@@ -1,4 +1,4 @@
-//! Tests of the crate as its users see it: no test imports a single crate.
+//! Tests of the facade: no test imports a single crate.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod end_to_end;

@@ -1,5 +1,5 @@
-//! Alerts and board in docs/monitoring: they use metrics that exist, the alerts lead to paragraphs that exist and fire when they should, and Prometheus can
-//! read each expression of the board.
+//! Tests of `docs/monitoring`: alerts and dashboard use existing metrics, alerts link to existing
+//! paragraphs and fire when they should, and Prometheus can read each expression.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
 use outbox::log::telemetry::METRICS as LOG;
 use outbox::testing::backend_url;
 
-/// What Prometheus adds to the name of a histogram.
+/// Suffixes of a histogram in Prometheus.
 const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];
 
 fn repository() -> PathBuf {
@@ -25,14 +25,13 @@ fn alerts() -> String {
     fs::read_to_string(repository().join("docs/monitoring/alerts.yml")).unwrap()
 }
 
-/// The values of a key, one per line of the file.
+/// One value per line of the file.
 fn values_of<'a>(key: &'a str, file: &'a str) -> impl Iterator<Item = &'a str> {
     file.lines()
         .filter_map(move |line| line.trim_start_matches([' ', '-']).strip_prefix(key))
         .map(str::trim)
 }
 
-/// The names of metrics in an expression.
 fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
     expression
         .split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
@@ -47,7 +46,6 @@ fn is_known(name: &str) -> bool {
     })
 }
 
-/// The anchor that a heading has on a page.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     text.chars()
@@ -68,7 +66,6 @@ fn alerts_use_metrics_that_exist() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The expressions of all panels of the board for Grafana.
 fn expressions_of_the_board() -> Vec<String> {
     let file = fs::read_to_string(repository().join("docs/monitoring/grafana.json")).unwrap();
     let board: serde_json::Value = serde_json::from_str(&file).unwrap();
@@ -136,7 +133,7 @@ fn alerts_lead_to_paragraphs_that_exist() {
     assert_eq!(alerts, values_of("alert:", &file).count());
 }
 
-/// A program may have several outboxes. A rule that adds them up is silent while one of them works.
+/// A program may have several outboxes. A rule that sums them is silent while one works.
 #[test]
 fn alerts_of_the_outbox_group_by_outbox() {
     let file = alerts();
@@ -158,7 +155,6 @@ fn alerts_of_the_outbox_group_by_outbox() {
     assert!(ungrouped.is_empty(), "{ungrouped:?}");
 }
 
-/// A number with a comma between its thousands.
 fn with_commas(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),

@@ -1,7 +1,8 @@
-//! The macros in users' crates: with this crate alone, with this crate under another name, and with the single crates.
+//! Tests of the macros in users' crates: with this crate alone, with this crate under another name,
+//! and with the single crates.
 //!
-//! The tests of this package cannot show that, because they depend on the single crates. So the test writes a workspace of three crates into the
-//! target folder and checks it there, with the dependency versions of this workspace.
+//! This package depends on the single crates. So the test checks a workspace of three crates,
+//! written into the target folder, with the dependency versions of this workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::Command;
 
 use outbox::testing::without_package;
 
-/// Uses every name that generated code can refer to: each kind of event, and handlers with options that need types of their own.
+/// Uses every name in generated code.
 const BODY: &str = r#"
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -79,7 +80,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// The target folder, whose builds are reused, and in it the folder of the workspace.
+/// The target folder, with reused builds, and the workspace's folder in it.
 fn folders() -> (PathBuf, PathBuf) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     (
@@ -88,7 +89,7 @@ fn folders() -> (PathBuf, PathBuf) {
     )
 }
 
-/// The profiles of this workspace. With the same ones, what clippy has checked here is not checked again there.
+/// With the same profiles, clippy's earlier results are reused.
 fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, profiles) = manifest.split_once("[profile.dev]").unwrap();
@@ -96,7 +97,8 @@ fn profiles() -> String {
     format!("[profile.dev]{profiles}")
 }
 
-/// A call of cargo as one would type it, since it shares the target folder with such calls.
+/// Without the variables of this cargo, because the call shares the target folder with calls from a
+/// shell.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     without_package(&mut cargo);
@@ -105,7 +107,7 @@ fn cargo() -> Command {
 
 fn write(path: &Path, text: &str) {
     let text = text.replace("{root}", &root().display().to_string());
-    // An unchanged file is not rewritten, so that it is not built again.
+    // An unchanged file is not built again.
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return;
     }

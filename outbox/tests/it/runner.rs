@@ -1,4 +1,4 @@
-//! Relays and inboxes that run together.
+//! Tests of relays and inboxes that run together.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::end_to_end;
 
-/// Longer than any step of a test takes. A test that waits this long has failed.
+/// Longer than any step takes.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Fails a run that does not end, which would otherwise hang the test.
+/// Fails a run that would otherwise hang the test.
 async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
     let run = tokio::spawn(tokio::time::timeout(SOON, run));
     run.await.unwrap().unwrap()
@@ -29,7 +29,6 @@ async fn nothing_to_run_is_an_error() {
     assert!(matches!(error, RunError::Empty), "{error:?}");
 }
 
-/// A publisher that panics, as an application's own driver may.
 #[derive(Debug)]
 struct Panics(MemoryPublisher);
 
@@ -85,7 +84,6 @@ async fn they_stop_together() {
     assert_eq!((published, handled), (vec![1], vec![1]));
 }
 
-/// Otherwise the service would go on with half of its parts.
 #[tokio::test]
 async fn the_error_of_one_stops_the_others() {
     let (db, without_tables, broker) = (database().await, database().await, MemoryBroker::new());
@@ -106,7 +104,7 @@ async fn the_error_of_one_stops_the_others() {
     assert!(matches!(error, RunError::Inbox(_)), "{error:?}");
 }
 
-/// A runtime that is dropped first cancels its tasks. The error must not call that a panic.
+/// A dropped runtime cancels its tasks. The error must not report a panic.
 #[test]
 fn a_runtime_that_ends_first_is_no_panic() {
     let (outer, inner) = (runtime(), runtime());
@@ -132,7 +130,6 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// One probe covers everything that a process runs.
 #[tokio::test]
 async fn health_tells_of_relays_and_inboxes_together() {
     let (db, broker, shutdown) = (database().await, MemoryBroker::new(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The tables of both crates in one database.
+//! Tests of the tables of both crates in one database.
 
 use outbox::sea_orm::TableNames;
 use outbox::testing::backend_url;
@@ -7,7 +7,6 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// A service with a migrator of its own.
 struct Migrator;
 
 impl MigratorTrait for Migrator {
@@ -16,16 +15,15 @@ impl MigratorTrait for Migrator {
     }
 }
 
-/// An empty database or an empty schema.
 struct Empty {
     db: DatabaseConnection,
-    /// The statement that drops it in the end, and the connection for it.
+    /// The statement that drops it, and the connection for the statement.
     made: Option<(DatabaseConnection, String)>,
     _folder: Option<TempDir>,
 }
 
 impl Empty {
-    /// One on SQLite, and one each on PostgreSQL and MariaDB if their environment variables are set.
+    /// SQLite, and PostgreSQL and MariaDB if their environment variables are set.
     async fn all() -> Vec<Self> {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?mode=rwc", folder.path().join("shop.db").display());
@@ -64,7 +62,7 @@ impl Empty {
         row.try_get("", "n").unwrap()
     }
 
-    /// Checks one table of each crate, with its initial rows.
+    /// One table of each crate, with its initial rows.
     async fn check_tables(&self) {
         assert_eq!(self.count("outbox_leases").await, 64);
         assert_eq!(self.count("outbox_messages").await, 0);
@@ -143,7 +141,6 @@ async fn the_tables_can_have_other_names() {
     }
 }
 
-/// A process that stops while it creates the tables leaves a state that a repeated call can complete.
 #[tokio::test]
 async fn a_dropped_call_can_be_repeated() {
     for test in Empty::all().await {

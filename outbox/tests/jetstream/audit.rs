@@ -1,4 +1,5 @@
-//! Handlers of messages as they are: wildcards over event types and aggregate types, unknown types, and what is no message of an outbox.
+//! Tests of undecoded messages: wildcards over event and aggregate types, unknown event types, and
+//! entries that are not outbox messages.
 
 use outbox::core::{Message, NewMessage, Publisher as _};
 use outbox::inbox::{DeadLetterSelection, DeadLetters, RawMessage, Router};
@@ -31,7 +32,6 @@ struct ReminderSent {
     reminder: u32,
 }
 
-/// What an audit would keep: everything by which the message can be sent on.
 fn line(message: &RawMessage) -> String {
     let payload = String::from_utf8_lossy(&message.payload);
     format!(
@@ -50,7 +50,7 @@ async fn keep_all(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     note(&tx, "audit", &line(&message)).await
 }
 
-/// An event type of another program, on the default subject of its type.
+/// An event type of another program, on its default subject.
 fn disputed() -> Message {
     let known = NewMessage::from_event(&InvoicePaid { invoice: 1 }).unwrap();
     Message {
@@ -60,7 +60,7 @@ fn disputed() -> Message {
     }
 }
 
-/// Two things that no outbox has written: one on a subject that both wildcards ask for, one on a subject that only `*` takes.
+/// One subject matches both wildcards, the other only `*`.
 async fn publish_foreign(place: &Place) {
     let jetstream = jetstream::new(place.client.clone());
     let prefix = place.stream.name();
@@ -118,7 +118,6 @@ async fn wildcards_take_every_message_once(nats: &'static str) {
             "{of_consumer:?}"
         );
     }
-    // The server sends what the wildcard selects, and nothing else.
     let filter = async |consumer| place.durable(consumer).await.unwrap().config.filter_subject;
     let name = place.stream.name();
     assert_eq!(filter("invoice_audit").await, format!("{name}.invoice.*.*"));

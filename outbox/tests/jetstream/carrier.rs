@@ -1,4 +1,4 @@
-//! Settings of a consumer, pauses, and handlers that say *not yet*.
+//! Tests of consumer settings, pauses, and handlers that defer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,11 @@ use uuid::Uuid;
 
 use crate::place::{SOON, is_paused};
 
-/// The inbox says that work goes on three times in it, so a busy machine may stand still for two thirds of it.
+/// The inbox reports progress three times within it, so a busy machine may stall for two thirds.
 const ACK_WAIT: Duration = Duration::from_secs(15);
 
-/// Parcel 1 is not ready for longer than `ack_wait`, and long enough for a process, which looks once a second, to see the pause before.
+/// Longer than `ack_wait`, and long enough for the process, which polls pauses once a second, to
+/// read the pause first.
 const NOT_READY: Duration = Duration::from_secs(17);
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -28,12 +29,10 @@ struct ParcelPacked {
     parcel: u32,
 }
 
-/// A carrier that is asked for each parcel.
 #[derive(Debug, Default)]
 struct Carrier {
     asked: Mutex<Vec<u32>>,
     running: AtomicU32,
-    /// The largest number of requests at a time.
     most: AtomicU32,
 }
 
@@ -72,7 +71,8 @@ async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
     tx.commit().await.unwrap();
 }
 
-/// Each message is delivered once, although the one that is not ready and the one that comes during the pause wait for longer than `ack_wait`.
+/// Each message is delivered once, although a deferred message and a paused message wait longer
+/// than `ack_wait`.
 async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
     let Some(url) = backend_url(variable) else {
         return;
@@ -108,7 +108,7 @@ async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
     eventually("the pause", async || is_paused(&health, "carrier")).await;
     pack(&db, [100]).await;
     relay.drain().await.unwrap();
-    // Parcel 1 is ready, and the broker has not heard of it for longer than `ack_wait` but for progress.
+    // Only progress reports have kept parcel 1 from redelivery for longer than `ack_wait`.
     tokio::time::sleep(NOT_READY).await;
     assert_eq!((carrier.asked(1), carrier.asked(100)), (1, 0));
     pauses.resume("carrier").await.unwrap();

@@ -1,4 +1,4 @@
-//! Consumers on a real JetStream.
+//! Tests of consumers on a JetStream server.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod place;

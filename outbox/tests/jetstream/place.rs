@@ -1,4 +1,4 @@
-//! A stream and a database for one test: a real server each.
+//! A stream and a database for one test, on real servers.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use sea_orm::{
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// Longer than any step of a test takes. A test that waits this long has failed.
+/// Longer than any step takes.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_URL";
 pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_URL";
 
-/// A stream and a schema of a test's own. Effects are rows of the table `noted`, which has no unique key.
+/// Effects are rows of the table `noted`, which has no unique key.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) stream: EventStream,
     pub(crate) db: DatabaseConnection,
-    /// As another process would connect.
+    /// Another process's connection.
     relay_db: DatabaseConnection,
     /// Removes the schema.
     server: DatabaseConnection,
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` if one of the servers is missing, and the test is skipped.
+    /// `None` if a server is missing: the test is skipped.
     pub(crate) async fn open(nats: &'static str) -> Option<Self> {
         let (nats, url) = (backend_url(nats)?, backend_url("OUTBOX_TEST_POSTGRES_URL")?);
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
@@ -59,7 +59,6 @@ impl Place {
         })
     }
 
-    /// Records events in one transaction, and has them published.
     pub(crate) async fn publish<E: DomainEvent>(&self, events: impl IntoIterator<Item = E>) {
         let tx = self.db.begin().await.unwrap();
         let events: Vec<_> = events.into_iter().collect();
@@ -69,7 +68,6 @@ impl Place {
         relay.drain().await.unwrap();
     }
 
-    /// The effects of a consumer, sorted.
     pub(crate) async fn noted(&self, consumer: &str) -> Vec<String> {
         let sql = format!("SELECT what FROM noted WHERE consumer = '{consumer}' ORDER BY what");
         let statement = Statement::from_string(self.db.get_database_backend(), sql);
@@ -82,12 +80,12 @@ impl Place {
         jetstream.get_stream(self.stream.name()).await.unwrap()
     }
 
-    /// The durable of a consumer.
     pub(crate) async fn durable(&self, consumer: &str) -> Option<Info> {
         self.stream_on_server().await.consumer_info(consumer).await.ok()
     }
 
-    /// Waits until a consumer has answered for all that is on the stream, of which it was given so much since it was made.
+    /// Waits until a consumer has acknowledged every message on the stream, after so many
+    /// deliveries.
     pub(crate) async fn until_acknowledged(&self, consumer: &str, deliveries: u64) {
         eventually("the last acknowledgement", async || {
             self.durable(consumer).await.is_some_and(|info| {
@@ -117,14 +115,12 @@ async fn pool(url: String, schema: Option<&str>) -> DatabaseConnection {
     Database::connect(options).await.unwrap()
 }
 
-/// Writes an effect.
 pub(crate) async fn note(tx: &Tx<'_>, consumer: &str, what: &str) -> Result<(), HandlerError> {
     let sql = format!("INSERT INTO noted (consumer, what) VALUES ('{consumer}', '{what}')");
     tx.execute_unprepared(&sql).await?;
     Ok(())
 }
 
-/// An inbox that runs until it is stopped.
 pub(crate) struct Process {
     shutdown: CancellationToken,
     run: JoinHandle<InboxReport>,

@@ -22,17 +22,14 @@ use crate::telemetry;
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// While other aggregates may starve, a longer lane continues from the store.
 const LANE_MAX: usize = 512;
-/// Delay before that, because each such message costs two more writes. Bounds the extra wait of
-/// other aggregates.
+/// Delay before that, because each such message costs two more writes.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
 const LANE_KEPT: usize = 128;
 
 #[derive(Default)]
 pub(super) struct Fetch {
     row_size: RowSize,
-    /// Incremented by a reset.
     generation: u64,
-    /// Since when memory has been full of messages behind a few sent messages.
     crowded_since: Option<Instant>,
 }
 
@@ -40,7 +37,6 @@ pub(super) struct Asked {
     query: Query,
     number: u64,
     generation: u64,
-    /// Nothing was in flight when the fetch began.
     alone: bool,
     leases: Vec<Lease>,
     limit: (NonZeroU32, usize),
@@ -176,7 +172,7 @@ impl Fetch {
     }
 
     /// Every message in memory waits behind a sent message. If much of the window is free
-    /// (`starves`), the longest lane continues from the store, to make room for other aggregates.
+    /// (`starves`), the longest lane makes room for other aggregates.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -209,14 +205,12 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// A database sends all requested rows, even if memory is full, so the number follows from the
-/// sizes of earlier messages.
+/// A database sends all requested rows, so the number follows from earlier sizes.
 #[derive(Debug, Default)]
 struct RowSize {
-    /// Mean payload of the last fetch, or three quarters of the previous value if more.
+    /// Mean of the last fetch, or three quarters of the previous value if more.
     bytes: Option<usize>,
-    /// Extra rows per query, because as many can neither be sent nor set aside and must not hide
-    /// later rows.
+    /// Rows that can neither be sent nor set aside must not hide later rows.
     past: [u32; 2],
 }
 

@@ -1,7 +1,7 @@
 //! Renews leases, shares partitions, hands over from an ailing relay, and probes.
 //!
-//! Invariants: no partition is released while a message of it is in flight. An ailing relay drops
-//! the broker's connection before it releases partitions, so few messages arrive late. A probe only
+//! Invariants: no partition is released with a message in flight. An ailing relay drops the
+//! broker's connection before it releases partitions, so few messages arrive late. A probe only
 //! reads.
 
 use std::error::Error;
@@ -24,14 +24,12 @@ use crate::{describe, telemetry};
 pub(super) struct Leases {
     registration: Arc<Registration>,
     pub(super) hands_over: bool,
-    /// Ended pauses still hold messages in the store.
     pub(super) releases: bool,
     interruptions: u64,
     disagrees_since: Option<Instant>,
 }
 
 pub(super) struct Renewed {
-    /// The result shows which leases are still owned.
     pub(super) proves: bool,
     pub(super) leaves: bool,
     pub(super) lost: Vec<u16>,
@@ -169,8 +167,7 @@ impl Leases {
             && since.elapsed() < shared.config.lease_ttl * 2
     }
 
-    /// A drain ends with the first failure, and only after all messages of ended pauses are
-    /// released.
+    /// A drain ends with the first failure, and only after ended pauses are released.
     fn pauses_finished(
         &mut self,
         shared: &mut Shared<'_>,
@@ -220,7 +217,7 @@ impl Leases {
         }
     }
 
-    /// Never for a drain, which ends with the first failure.
+    /// A drain ends with the first failure.
     pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
         if shared.mode == Mode::Drain {
             return false;

@@ -1,6 +1,6 @@
-//! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal. Each
-//! part ([`leases`], [`fetch`], [`publish`], [`settle`], [`upkeep`]) decides in `step` what is due,
-//! without I/O.
+//! One run of a relay: a loop that overlaps fetching, publishing, settling and lease renewal. The
+//! parts ([`leases`], [`fetch`], [`publish`], [`settle`], [`upkeep`]) decide without I/O which step
+//! is due.
 //!
 //! Invariants: rows fetched before a reset are dropped, and every store call has a timeout. Nothing
 //! is spawned, so a dropped run equals a crash: rows stay pending or waiting, and the next owner
@@ -40,12 +40,12 @@ use crate::store::{OutboxStore, Relays, StoreError};
 use crate::{describe, telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// Delay before lanes left out of a fetch are fetched again.
+/// Delay of lanes left out of a fetch.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const PUBLISHES_PER_TURN: usize = 32;
-/// How long a shutdown waits for the last settlement, after the last confirmation.
+/// Bound of a shutdown's last settlement, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// How long a shutdown waits for the release of leases and the end of the connection.
+/// Bound of releasing leases and closing the connection.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -327,8 +327,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             self.upkeep.forget(&self.shared);
         }
         if renewed.leaves {
-            // If a partition came back before the running fetch ends, the successors of its dropped
-            // rows would look due.
+            // If a partition came back during the fetch, the successors of its dropped rows would
+            // look due.
             self.fetch.forget();
         }
         if self.leases.hands_over {
@@ -360,7 +360,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// The leases may have expired with messages in flight, or a shutdown has waited long enough.
+    /// The leases may have expired, or a shutdown has waited long enough.
     async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {

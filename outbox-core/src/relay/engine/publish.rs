@@ -47,8 +47,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
 }
 
 impl Publish {
-    /// If messages run out before the window is full, returns whether less than half of it is in
-    /// use.
+    /// Returns whether messages ran out with less than half of the window in use.
     pub(super) fn step(
         shared: &mut Shared<'_>,
         on_their_way: usize,

@@ -4,9 +4,9 @@
 //!
 //! * Unrecorded verdicts are kept, and nothing is sent meanwhile. After [`REFUSALS_MAX`] rejections
 //!   in a row the store counts as failing.
-//! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects all verdicts of a
-//!   partition, but returns only a count. After a rejection, the others are reported once a renewal
-//!   proves their lease; a crash before that leaves them unreported.
+//! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects a partition's
+//!   verdicts together, but returns only a count. After a rejection, the others are reported once a
+//!   renewal proves their lease, or never after a crash.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,7 +108,6 @@ impl<'a> Settle<'a> {
         Ok(())
     }
 
-    /// A crash leaves the messages of the settlement unchanged.
     fn refused(&mut self, shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
         let nothing_is_taken = self.refusals >= REFUSALS_MAX;
         let (backoff, rng) = (shared.config.backoff, &mut shared.rng);
@@ -132,7 +131,7 @@ impl<'a> Settle<'a> {
         if nothing_is_taken && !is_retry {
             return failed(shared, error);
         }
-        // Otherwise every drain would end here and never reach the other messages.
+        // Otherwise no drain would reach the other messages.
         if shared.mode == Mode::Drain {
             self.refusal.get_or_insert(error);
         }
@@ -205,7 +204,7 @@ impl<'a> Recorder<'a> {
         let refused = verdicts.len().saturating_sub(accepted);
         let mut all = Vec::new();
         for given in verdicts {
-            // The store rejects a verdict sent without a lease.
+            // The store rejects a verdict without a lease.
             if let Some(lease) = settled.lease_of(given.settlement.partition) {
                 let recorded = of_lease(&mut all, lease);
                 recorded.published += u64::from(given.is_published());
@@ -265,8 +264,7 @@ impl<'a> Recorder<'a> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = self.hook
-            // The message is recorded already, and nothing that the hook touches is used
-            // afterwards.
+            // The message is recorded, and nothing that the hook touches is used afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");

@@ -21,7 +21,6 @@ impl Owned {
         Self(config, part, health)
     }
 
-    /// A relay that owns all partitions.
     fn shared(&self) -> Shared<'_> {
         let mut shared = Shared::new(&self.0, &self.1, &self.2, Clocks::default(), Mode::Run);
         let renewal = shared.ownership.take(0..PARTITIONS);
@@ -158,7 +157,6 @@ async fn a_silent_broker_stops_the_sending_and_records_nothing() {
     assert_eq!((publish.failed, shared.in_flight.unsettled()), (1, 1));
 }
 
-/// A verdict under a lost lease is rejected; only a renewal shows which were accepted.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_is_reported_only_if_its_lease_has_lasted() {
     let owned = Owned::new(Part::Whole);

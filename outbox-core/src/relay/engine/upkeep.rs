@@ -15,11 +15,10 @@ use crate::store::{Backlog, PurgeRequest, Purged, StoreError};
 use crate::{describe, telemetry};
 
 const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-/// Between two statements of a round: at most 20,000 messages a second.
+/// Between statements: at most 20,000 messages a second.
 const PAUSE: Duration = Duration::from_millis(50);
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The owner of this partition purges.
 pub(super) const PARTITION: u16 = 0;
 
 pub(super) struct Upkeep {

@@ -1,8 +1,7 @@
 //! Decides which message may be sent next.
 //!
-//! Invariant: at most one message of a lane is out. The next follows when it was published, or
-//! became a dead letter that does not halt its aggregate. A lane is an aggregate, or a single
-//! unsequenced message.
+//! Invariant: at most one message of a lane is out. The next follows after publishing, or after a
+//! dead letter that halts nothing. A lane is an aggregate, or a single unsequenced message.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -15,8 +14,7 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// Aggregates are identified by a hash, which saves two strings per message. After a collision two
-/// aggregates share a lane and wait for each other needlessly.
+/// A hash saves two strings per message. After a collision two aggregates share a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -40,8 +38,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// Lanes with a message that may go out, in the order they became ready. May contain closed
-    /// lanes.
+    /// In the order they became ready. May contain closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,

@@ -4,7 +4,7 @@
 //! Invariants:
 //!
 //! - A row is in flight from its fetch until the store has recorded its verdict, its release, or a
-//!   reset. So every queued or out row is in flight.
+//!   reset.
 //! - A lane closed by a verdict stays closed until the verdict is settled or dropped and all
 //!   fetches have ended that may have missed this. Rows of such fetches must wait too.
 //!
@@ -69,8 +69,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// If the row's lane was closed meanwhile, the row waits. Returns false if the store rejects
-    /// the closing verdict: the wait cannot be recorded, and the row stays as it is.
+    /// If the lane was closed meanwhile, the row waits. Returns false if the store rejects the
+    /// closing verdict: the row stays as it is.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
@@ -87,7 +87,7 @@ impl InFlight {
     }
 
     /// These messages are not in flight: a fetch that left them out would take their successors for
-    /// due. Returns the number set aside, without messages that the store refuses to set aside.
+    /// due. Returns the number set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -100,7 +100,7 @@ impl InFlight {
         count
     }
 
-    /// While true, a scan would only meet the same messages again.
+    /// A scan would meet the same messages.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
@@ -139,7 +139,7 @@ impl InFlight {
         self.close(out, verdict, None);
     }
 
-    /// The application receives `told` once the verdict is recorded.
+    /// Reports `told` once recorded.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -170,8 +170,7 @@ impl InFlight {
         });
     }
 
-    /// All but the first `keep` messages of the longest lane return to the store, if it has more
-    /// than `max`. Returns whether any did.
+    /// All but `keep` messages of a lane longer than `max` return to the store.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -211,7 +210,7 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Drops queued messages and rejected verdicts of a partition. Messages that are out stay out.
+    /// Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());
@@ -224,8 +223,8 @@ impl InFlight {
         }
     }
 
-    /// Drops all messages without a verdict, even if they are out, and all verdicts under the
-    /// leases of the `lost` partitions.
+    /// Drops all messages without a verdict, even if out, and all verdicts under the leases of the
+    /// `lost` partitions.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
         let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
@@ -265,8 +264,8 @@ impl InFlight {
         settled
     }
 
-    /// The outcome is unknown. Confirmations, and verdicts under leases still `owned`, go first
-    /// next time.
+    /// The outcome is unknown. Confirmations, and verdicts under `owned` leases, go first next
+    /// time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -281,9 +280,8 @@ impl InFlight {
         }
     }
 
-    /// The store recorded none of the verdicts. The next settlement is smaller. A verdict rejected
-    /// alone is retried after `pause(tries)`, or goes last if `nothing_is_taken`. Returns it if
-    /// still valid.
+    /// The store recorded no verdict; the next settlement is smaller. A verdict rejected alone is
+    /// retried after `pause(tries)`, or goes last if `nothing_is_taken`.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
@@ -323,8 +321,6 @@ impl InFlight {
         Some(Alone { row_id, again })
     }
 
-    /// The message stays pending in the store. Returns whether the store refused to set it aside
-    /// before.
     fn leave(&mut self, given: &Given) -> bool {
         if given.waits_in.is_some() {
             self.end(given);

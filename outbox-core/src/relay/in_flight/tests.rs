@@ -108,7 +108,6 @@ fn verdicts_that_were_not_taken_go_first() {
     assert_eq!(in_flight.begin_fetch().1, [row(1).key(), row(2).key()]);
 }
 
-/// The lease is lost before or during the settlement, and acquired again at once.
 #[test]
 fn of_a_lost_lease_only_confirmations_are_settled_later() {
     for is_on_its_way in [false, true] {
@@ -158,7 +157,6 @@ fn a_lease_that_lasts_keeps_its_verdicts() {
     assert_eq!(in_flight.taken_to_settle(), [1]);
 }
 
-/// The store rejects the verdicts on one row. Returns the settled rows, call by call.
 fn settle_but(in_flight: &mut InFlight, refused: i64) -> Vec<Vec<i64>> {
     let mut taken = Vec::new();
     while in_flight.unsettled() > 0 {
@@ -196,7 +194,6 @@ fn a_refused_verdict_is_found_and_the_others_are_settled() {
     }
 }
 
-/// Later messages neither go out nor are fetched in a loop.
 #[test]
 fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     let mut in_flight = InFlight::default();
@@ -254,7 +251,6 @@ fn rows_with_the_same_row_id_are_in_flight_apart() {
     assert_eq!(in_flight.begin_fetch().1, [later.key()]);
 }
 
-/// A random interleaving of fetches, publishes and settlements.
 struct Anything {
     rng: fastrand::Rng,
     in_flight: InFlight,

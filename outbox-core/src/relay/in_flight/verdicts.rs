@@ -4,9 +4,9 @@
 //!
 //! * A verdict is kept and goes first while its lease lasts; after that, another relay may have
 //!   decided otherwise. A confirmation is a fact and outlives the lease.
-//! * After a rejection, settlements are halved until the rejected verdict is alone. [`Refused`]
-//!   keeps it, so it blocks neither other verdicts nor the release of its partition. A lane that it
-//!   closes stays closed.
+//! * After a rejection, settlements are halved until the rejected verdict is alone. In [`Refused`]
+//!   it blocks neither other verdicts nor the release of its partition. A lane that it closes stays
+//!   closed.
 //! * A message that the store refuses to set aside stays pending until the next try.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub(super) struct Verdicts {
     since: Option<Instant>,
     settling: Settling,
     set_aside: usize,
-    /// Size of the next settlement while a rejected verdict is being isolated.
+    /// Isolates a rejected verdict.
     at_once: Option<usize>,
 }
 
@@ -139,8 +139,8 @@ impl Verdicts {
         settled
     }
 
-    /// Returns the verdict if it was alone. The next settlement then has one verdict too, because
-    /// rejected verdicts are often adjacent.
+    /// Returns the verdict if it was alone. The next settlement is as small: rejected verdicts are
+    /// often adjacent.
     pub(super) fn refused(&mut self) -> Option<Settling> {
         let sent = self.settling.verdicts.len();
         if !self.settling.is_retry {
@@ -165,8 +165,7 @@ impl Verdicts {
         self.ended(&[]);
     }
 
-    /// Confirmations, and verdicts under leases still owned, go first next time. Returns the
-    /// others, which are dropped.
+    /// As `InFlight::not_settled`. Returns the dropped verdicts.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) -> Vec<Given> {
         let mut settling = mem::take(&mut self.settling);
         let verdicts = mem::take(&mut settling.verdicts);

@@ -98,8 +98,7 @@ async fn deadlines_count_from_before_the_request() {
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
 }
 
-/// The monotonic clock stops with the machine. A wall clock that is set back or slightly fast
-/// changes nothing.
+/// The monotonic clock stops with the machine.
 #[tokio::test(start_paused = true)]
 async fn a_suspension_ends_the_belief_in_leases() {
     let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));

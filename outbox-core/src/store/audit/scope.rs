@@ -15,15 +15,15 @@ use uuid::Uuid;
 use super::super::{MessageStatus, Selection};
 use crate::message::{Aggregate, MessageId};
 
-/// The items that an operation processes.
+/// Items to process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationScope {
-    /// The messages, for operations that process messages.
+    /// For operations that process messages.
     pub selection: Selection,
-    /// Maximum number of messages.
+    /// Maximum messages.
     pub first: Option<NonZeroU64>,
-    /// Other items, depending on the kind: aggregates, consumers, dead letters.
+    /// Aggregates, consumers or dead letters.
     pub names: Vec<String>,
 }
 
@@ -37,14 +37,14 @@ impl OperationScope {
         }
     }
 
-    /// Sets the maximum number of messages.
+    /// Sets the maximum.
     #[must_use]
     pub fn first(mut self, first: Option<NonZeroU64>) -> Self {
         self.first = first;
         self
     }
 
-    /// Items with these names.
+    /// Items by name.
     #[must_use]
     pub fn names(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl OperationScope {
         Self::names(aggregates.iter().map(ToString::to_string))
     }
 
-    /// The scope as a JSON object.
+    /// A JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let selection = self.selection.clone();
@@ -83,7 +83,7 @@ impl OperationScope {
     ///
     /// # Errors
     ///
-    /// [`ScopeError`] for any other text, including new keys of a newer version.
+    /// Any other text, including keys of a newer version.
     pub fn from_json(text: &str) -> Result<Self, ScopeError> {
         // serde would read an empty array as all messages.
         let object: serde_json::Map<String, serde_json::Value> =
@@ -134,7 +134,7 @@ fn status(name: &str) -> Option<MessageStatus> {
         .find(|status| status.as_str() == name)
 }
 
-/// Why the scope of an operation cannot be read.
+/// The stored scope is unreadable.
 #[derive(Debug, thiserror::Error)]
 #[error("the scope of the operation is not what this version writes; a newer version may have written it")]
 pub struct ScopeError(#[source] serde_json::Error);

@@ -65,7 +65,6 @@ async fn another_destination_is_refused_while_its_relay_lives() {
         store.until_drained().await;
     }
     assert_eq!((here.log().len(), there.log().len()), (60, 0));
-    // It crashes, and its announcement expires.
     first.abort();
     sleep_leases(2).await;
     let second = spawn(&store, &there, destination("STAGING", "shop"), quick());
@@ -75,7 +74,6 @@ async fn another_destination_is_refused_while_its_relay_lives() {
     second.abort();
 }
 
-/// A publisher that reads in `preflight` when its stream was created.
 struct Learner {
     publisher: MemoryPublisher,
     stream: Arc<Mutex<&'static str>>,
@@ -139,7 +137,6 @@ async fn stream_created_anew_keeps_no_relay_from_starting() {
     second.abort();
 }
 
-/// Each relay lists the others before the other one has announced itself.
 #[tokio::test(start_paused = true)]
 async fn relays_that_start_together_do_not_publish_apart() {
     let store = MemoryStore::new();
@@ -177,14 +174,13 @@ async fn a_move_to_another_destination_can_be_allowed() {
     new.abort();
 }
 
-/// Its announcement has expired, and a relay with another destination has started.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_was_cut_off_does_not_begin_again() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
     // Between two renewals of the first relay, so that it does not announce itself before the
-    // second one starts.
+    // second starts.
     tokio::time::sleep(quick().lease_ttl * 11 / 10).await;
     store.age_leases(quick().lease_ttl * 2);
     let mut second = spawn(&store, &there, destination("NEW", "shop"), quick());

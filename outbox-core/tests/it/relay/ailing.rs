@@ -12,10 +12,8 @@ use tokio::time::Instant;
 use super::watched::Watched;
 use super::*;
 
-/// Enough accounts that each relay gets some.
 const ACCOUNTS: u32 = 16;
 
-/// Relays of one outbox, each with its own broker connection.
 struct Group {
     config: RelayConfig,
     store: MemoryStore,
@@ -25,12 +23,11 @@ struct Group {
     health: Vec<HealthCheck>,
     shutdown: CancellationToken,
     runs: Vec<tokio::task::JoinHandle<RelayReport>>,
-    /// Dropped last.
     _alone: wake::Isolation,
 }
 
 impl Group {
-    /// Starts the relays, and waits until each has its share of the partitions.
+    /// Waits until each relay has its share of the partitions.
     async fn of(relays: u64) -> Self {
         Self::configured(relays, quick()).await
     }
@@ -135,7 +132,6 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
         let opened_at = Instant::now();
         let mut cents = 20;
         while group.shares() != [32, 32] {
-            // The trial needs messages.
             (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
             cents += 1;
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -154,7 +150,7 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
 }
 
 /// The relay gets its last answer when a retry is already due. It must not take its partitions back
-/// at once, before the other relay acquires them.
+/// before the other relay acquires them.
 #[tokio::test(start_paused = true)]
 async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease() {
     for lease_secs in [1, 2] {
@@ -173,8 +169,7 @@ async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease
     }
 }
 
-/// The relay renews its leases but cannot fetch or settle, for example because a network drops
-/// large packets or a privilege is missing.
+/// Causes: a network that drops large packets, or a missing privilege.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
@@ -193,8 +188,7 @@ async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     }
 }
 
-/// One settlement failed, and its verdicts ended with their leases: no verdict is left to show that
-/// settling works.
+/// A failed settlement ended with its leases: no verdict is left to show that settling works.
 #[tokio::test(start_paused = true)]
 async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     let group = Group::of(2).await;
@@ -245,7 +239,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     group.end().await;
 }
 
-/// Half an hour, with and without traffic, with restarting relays. No partition may move.
+/// Half an hour, with and without traffic, with restarting relays.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_away_for_all_moves_no_partition() {
     for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {
@@ -257,7 +251,6 @@ async fn a_broker_that_is_away_for_all_moves_no_partition() {
             tokio::time::sleep(Duration::from_secs(30)).await;
             assert_eq!(group.granted(), before, "of {relays} after {} s", cents * 30);
         }
-        // A relay that starts during the outage can do no more.
         group.join(Way::Silent);
         tokio::time::sleep(Duration::from_secs(300)).await;
         if traffic > 0 {
@@ -302,7 +295,7 @@ async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_tim
     }
 }
 
-/// The relay may not publish but may probe. Each trial fails and delays its message.
+/// The relay may not publish but may probe.
 #[tokio::test(start_paused = true)]
 async fn trials_that_fail_become_rare_and_delay_a_message_once() {
     let group = Group::of(2).await;
@@ -361,7 +354,6 @@ async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
     group.end().await;
 }
 
-/// There is no other relay to hand over to.
 #[tokio::test(start_paused = true)]
 async fn a_lone_relay_keeps_its_partitions() {
     let group = Group::of(1).await;
@@ -375,7 +367,7 @@ async fn a_lone_relay_keeps_its_partitions() {
     group.end().await;
 }
 
-/// The relay that took over dies. The other relay, without partitions, must try.
+/// The relay without partitions must try.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_has_handed_over_takes_everything_back_from_one_that_died() {
     let mut group = Group::of(2).await;

@@ -33,12 +33,11 @@ async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// All work is finished while a database call is outstanding.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
-    // The messages are published shortly after the second announcement has begun.
+    // Published shortly after the second announcement has begun.
     credit(&store, 16, 1);
     let relay = Relay::new(
         Watched::slow_to_announce(&store, Duration::from_secs(2)),

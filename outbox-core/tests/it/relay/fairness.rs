@@ -25,7 +25,6 @@ async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
         .await;
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         store.until_drained().await;
-        // Two milliseconds in each direction.
         let at_best = Duration::from_millis(4 * 20_000);
         assert!(
             began.elapsed() < at_best * 5 / 4,
@@ -126,7 +125,6 @@ async fn a_small_buffer_still_drains_everything() {
     for account in 0..4_000 {
         store.record([Credited { account, cents: 1 }]).unwrap();
     }
-    // Each payload has about 30 bytes, so the budget is smaller than a batch.
     let config = quick().buffer_bytes(4_000);
     run_during(&relay_of(&store, &broker, config), store.until_drained()).await;
     Ledger::of(&store, &broker).assert_balanced();

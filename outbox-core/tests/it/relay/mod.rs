@@ -60,7 +60,6 @@ fn relay_of(
     Relay::new(store.clone(), broker.publisher()).with_config(config)
 }
 
-/// Runs the relay until `scenario` ends.
 async fn run_during(
     relay: &Relay<MemoryStore, MemoryPublisher>,
     scenario: impl Future<Output = ()>,

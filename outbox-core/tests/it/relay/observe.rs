@@ -115,7 +115,6 @@ async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
     assert_eq!((report.published, report.dead_letters), (0, 3));
 }
 
-/// A panic in the application's hook must not affect later messages.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_panics_does_not_end_the_relay() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -327,8 +326,7 @@ async fn a_publish_is_linked_to_the_trace_that_recorded_the_message() {
         assert_eq!(span.metadata().unwrap().name(), "publish");
         LINKS.lock().unwrap().push(traceparent.to_owned());
     });
-    // A global subscriber, because spans shared with other tests do not reliably reach the
-    // subscriber of one thread.
+    // Global, because spans shared with other tests do not reliably reach one thread's subscriber.
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
         .with_writer(std::io::sink)

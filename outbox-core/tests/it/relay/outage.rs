@@ -61,7 +61,7 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
     let relay = relay_of(&store, &broker, quick());
     let shutdown = CancellationToken::new();
     let outage = async {
-        // The outage begins when the first message is on the stream, so before any settlement.
+        // The outage begins before any settlement.
         while broker.publishes() == 0 {
             tokio::task::yield_now().await;
         }
@@ -127,7 +127,7 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
     assert_eq!(report.unwrap().dead_letters, 0);
 }
 
-/// No stream captures the subject of these messages, which looks like a broker outage.
+/// No stream captures the subject, which looks like a broker outage.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

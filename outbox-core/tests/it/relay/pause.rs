@@ -12,7 +12,7 @@ struct Placed {
     order: u32,
 }
 
-/// Time until a relay has read a pause: a third of the lease duration, and a store call.
+/// A third of the lease duration, and a store call.
 const KNOWN_WITHIN: Duration = Duration::from_secs(6);
 
 pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {
@@ -43,7 +43,6 @@ async fn a_pause_of_everything_sends_nothing_and_its_end_sends_all_in_order() {
         pause(&store, None, None).await;
         tokio::time::sleep(KNOWN_WITHIN).await;
         credit(&store, 3, 4);
-        // Longer than `stuck_after`.
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(broker.publishes(), 6);
         assert_eq!(count(&store, "account", Pending), 12, "no row is touched");
@@ -117,7 +116,7 @@ async fn a_pause_ends_by_itself_and_what_it_held_is_published() {
     .await;
 }
 
-/// Messages in memory wait for the broker. When it recovers, the pause must hold for them too.
+/// When the broker recovers, the pause must hold for messages in memory too.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_memory_when_a_pause_begins_is_not_sent_after_it() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -153,7 +152,6 @@ async fn a_drain_leaves_what_is_paused() {
     assert_eq!(report.published, 0);
 }
 
-/// The pauses cannot be read: the leases are not renewed, and nothing is sent.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -173,7 +171,6 @@ async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
     assert_eq!(broker.publishes(), 0);
 }
 
-/// Its last renewal, which reads the pauses, was before the pause.
 #[tokio::test(start_paused = true)]
 async fn partitions_taken_between_renewals_honour_a_new_pause() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

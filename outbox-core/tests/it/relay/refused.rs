@@ -10,7 +10,6 @@ use outbox_core::{FailureClass, MessageId, NewMessage, Relay, RelayError, StoreE
 use super::watched::Watched;
 use super::*;
 
-/// The first message of an account.
 fn first_of(store: &MemoryStore, account: u32) -> MessageId {
     let aggregate = Aggregate::new("account", account.to_string());
     let row = store.rows().into_iter().find(|row| *row.aggregate() == aggregate);
@@ -88,7 +87,7 @@ async fn a_dead_letter_that_cannot_be_stored_is_not_overtaken_and_told_once_it_i
     .await;
 }
 
-/// If no verdict can be recorded, that is an outage, and retries must back off.
+/// If no verdict can be recorded, retries must back off as in an outage.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_refuses_every_verdict_is_not_stormed() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -134,7 +133,7 @@ async fn a_partition_with_a_refused_verdict_is_given_back() {
     assert_eq!(broker.messages().len(), 64, "the broker drops the copies");
 }
 
-/// The messages of the aggregate can be neither sent nor set aside, so each scan meets them again.
+/// The messages can be neither sent nor set aside, so each scan meets them again.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -185,7 +184,6 @@ async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
     .await;
 }
 
-/// Otherwise every drain ends at the rejected verdict and never reaches delayed messages.
 #[tokio::test(start_paused = true)]
 async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -86,8 +86,6 @@ async fn a_relay_that_stops_is_succeeded_within_a_second() {
     second.await.unwrap();
 }
 
-/// The paused relay resumes after its leases have moved. It must neither settle nor publish under
-/// them.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_was_paused_past_its_lease_settles_and_sends_nothing_stale() {
     let (store, broker) = (

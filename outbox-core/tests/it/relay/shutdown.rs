@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Neither settling nor releasing the leases may exceed the time limit of the shutdown.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -38,7 +37,6 @@ async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
     );
 }
 
-/// A store behind a silent connection.
 struct Hanging(MemoryStore);
 
 macro_rules! hang {

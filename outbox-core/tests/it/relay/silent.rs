@@ -8,7 +8,7 @@ use super::pause::pause;
 use super::watched::Watched;
 use super::*;
 
-/// Calls of every relay, and the number of answered calls before a silent one.
+/// Calls of every relay, and the number of answered calls before a silent call.
 const CALLS: [(&str, usize); 12] = [
     ("preflight", 0),
     ("announce", 0),
@@ -42,7 +42,6 @@ fn watched_relay(
     Relay::new(watched.clone(), broker.publisher()).with_config(config)
 }
 
-/// Runs the relay until `scenario` ends.
 async fn run_watched(relay: &Relay<Watched, MemoryPublisher>, scenario: impl Future<Output = ()>) {
     let _alone = outbox_core::wake::isolate();
     let shutdown = CancellationToken::new();
@@ -150,8 +149,7 @@ async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
     assert_eq!(ledger.copies(), 0);
 }
 
-/// Purging and counting delay no other activity. After an unanswered purge, the relay must purge
-/// again.
+/// Purging and counting delay no other activity.
 #[tokio::test(start_paused = true)]
 async fn a_purge_that_is_never_answered_is_not_the_last() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -168,7 +166,6 @@ async fn a_purge_that_is_never_answered_is_not_the_last() {
     .await;
 }
 
-/// The leases expire, and the relay takes part again when the database answers.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

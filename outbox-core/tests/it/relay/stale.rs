@@ -9,7 +9,6 @@ use outbox_testing::Operator as _;
 use super::watched::Watched;
 use super::*;
 
-/// Settles the first message of an account as another relay that owns the partitions.
 async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) {
     let other = OwnerId::fresh();
     let leases = store.acquire(other, quick().lease_ttl, PARTITIONS).await.unwrap();
@@ -54,7 +53,6 @@ async fn a_verdict_does_not_outlive_its_lease() {
                 broker.clear_faults();
                 assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
-                // The verdicts no longer close their lanes, and the relay continues.
                 credit(&store, 4, 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 shutdown.cancel();

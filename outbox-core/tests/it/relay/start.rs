@@ -31,7 +31,6 @@ async fn impossible_configurations_are_refused_at_the_start() {
     assert!(refused(RelayConfig::default().buffer_bytes(0)).await);
 }
 
-/// An error that needs an operator ends the relay at its start; a transient error does not.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
     let run = async |class| {
@@ -51,7 +50,6 @@ async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
     assert!(run(FailureClass::Unknown).await.is_ok());
 }
 
-/// A publisher with a missing stream.
 struct NotSetUp(FailureClass);
 
 impl Publisher for NotSetUp {
@@ -81,7 +79,7 @@ async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay
     );
 }
 
-/// The relay continues, because a broker that has just started may not have loaded its streams yet.
+/// The broker may not have loaded its streams yet.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
     let (asked, told) = (Arc::new(AtomicU32::new(0)), Told::default());
@@ -113,7 +111,6 @@ async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
     assert_eq!(told.matches("the window is short").count(), 1, "{told}");
 }
 
-/// The log of a test.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<u8>>>);
 
@@ -127,8 +124,7 @@ impl Write for Told {
     }
 }
 
-/// A publisher with a broker that is first down, then without its stream, and then reports a
-/// warning.
+/// First down, then without its stream, then with a warning.
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
@@ -149,7 +145,7 @@ impl Publisher for Late {
     }
 }
 
-/// A database that is first down, and then without tables.
+/// First down, then without tables.
 struct ComesUp(AtomicU32);
 
 impl ComesUp {

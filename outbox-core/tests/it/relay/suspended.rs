@@ -8,7 +8,6 @@ use outbox_core::{OutboxStore, OwnerId};
 
 use super::*;
 
-/// The machine sleeps for an hour, and another relay takes the partitions over.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -36,7 +35,6 @@ async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed
     assert_eq!(broker.messages().len(), 8);
 }
 
-/// A wall clock that jumps costs a renewal, in either direction.
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_loses_no_lease() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

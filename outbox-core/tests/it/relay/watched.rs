@@ -13,9 +13,8 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
-    /// Call names, and the number of answered calls before a silent one.
+    /// Call names, and the number of answered calls before a silent call.
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
-    /// While true, no call is answered.
     silent_at_all: Arc<AtomicBool>,
     granted: Arc<AtomicUsize>,
     unanswered: Arc<AtomicUsize>,
@@ -23,7 +22,6 @@ pub(crate) struct Watched {
     /// their loss.
     lost: Arc<Mutex<Vec<u16>>>,
     announced: Arc<Mutex<Option<Fitness>>>,
-    /// Rows requested by each fetch.
     asked: Arc<Mutex<Vec<u32>>>,
     settlements: Arc<AtomicUsize>,
 }
@@ -58,18 +56,14 @@ impl Watched {
         self.silent.lock().unwrap().push((call, answered));
     }
 
-    /// With `true`, no call is answered until this is called with `false`.
     pub(crate) fn silence_all(&self, silent: bool) {
         self.silent_at_all.store(silent, Ordering::Relaxed);
     }
 
-    /// Number of partitions acquired through this store and its clones.
     pub(crate) fn granted(&self) -> usize {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Another relay takes these partitions before the next settlement; the next renewal reports
-    /// their loss.
     pub(crate) fn lose(&self, partitions: &[u16]) {
         self.lost.lock().unwrap().extend_from_slice(partitions);
     }
@@ -84,7 +78,6 @@ impl Watched {
         *self.announced.lock().unwrap()
     }
 
-    /// Rows requested by each fetch.
     pub(crate) fn asked(&self) -> Vec<u32> {
         self.asked.lock().unwrap().clone()
     }

@@ -26,7 +26,6 @@ async fn what_was_committed_is_published_in_order_and_settled() {
     assert_eq!(broker.log().len(), 1000);
 }
 
-/// Kills the relay at each await point in turn, and lets a successor finish the work.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     for polls in 1.. {
@@ -53,7 +52,6 @@ async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     }
 }
 
-/// Polls a future at most `polls` times while time passes; returns whether it finished.
 async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) -> bool {
     for _ in 0..polls {
         if future
@@ -79,7 +77,7 @@ async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() 
     }
 }
 
-/// The latency of a commit in this process with a relay that polls every 14 seconds.
+/// With a relay that polls every 14 seconds.
 async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(
