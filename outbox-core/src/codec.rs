@@ -295,9 +295,7 @@ pub enum DecodeError {
         header: &'static str,
     },
     /// Exceeds the limits of recording.
-    #[error(
-        "header `{header}` holds a value of {chars} characters that cannot be stored; allowed is {allowed}"
-    )]
+    #[error("header `{header}` has a value of {chars} characters that cannot be stored; allowed: {allowed}")]
     Limit {
         /// The header.
         header: &'static str,

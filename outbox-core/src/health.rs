@@ -249,13 +249,16 @@ impl HealthCheck {
             };
         };
         if turned_at.elapsed() > self.silence_max {
-            let reason = format!("the relay has not done anything for {:?}", turned_at.elapsed());
+            let reason = format!(
+                "the relay has made no progress for {:?}; restart the process",
+                turned_at.elapsed()
+            );
             return Health::Stopped { reason };
         }
         let (mut reasons, failing_since) = vitals.failures();
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
         if vitals.handed_over {
-            reasons.push("it has released its partitions until it can do its work again".to_owned());
+            reasons.push("this relay has released its partitions until it recovers".to_owned());
         } else if vitals.waiting_since.into_iter().chain(failing_since).any(is_long) {
             let reason = format!(
                 "nothing was published for {:?}, although messages may be due; {}",
@@ -266,18 +269,17 @@ impl HealthCheck {
         }
         if vitals.refused > 0 {
             reasons.push(format!(
-                "the database refuses to record what became of {} messages: {}",
+                "the database rejects the verdicts on {} messages: {}",
                 vitals.refused, vitals.refusal
             ));
         }
         reasons.extend(vitals.pauses.iter().cloned());
         if vitals.halted > 0 {
             reasons.push(match vitals.halted {
-                1 => "1 aggregate was halted by a message that cannot be published; retry or skip it"
-                    .to_owned(),
-                halted => format!(
-                    "{halted} aggregates were halted by messages that cannot be published; retry or skip them"
-                ),
+                1 => "1 aggregate is halted by a dead letter; retry or skip the dead letter".to_owned(),
+                halted => {
+                    format!("{halted} aggregates are halted by dead letters; retry or skip the dead letters")
+                }
             });
         }
         if reasons.is_empty() {
@@ -297,14 +299,17 @@ impl Vitals {
                 let last = last.map_or("never".to_owned(), |last| format!("{:?} ago", last.elapsed()));
                 let activity = activity.as_str();
                 reasons.push(format!(
-                    "database fails since {:?}: {activity}: {reason} (last success: {last})",
+                    "database has been failing for {:?}: {activity}: {reason} (last success: {last})",
                     since.elapsed()
                 ));
                 failing_since.push(*since);
             }
         }
         if let Some(Trouble { since, reason, .. }) = Trouble::lasting(&self.broker_failing) {
-            reasons.push(format!("broker fails since {:?}: {reason}", since.elapsed()));
+            reasons.push(format!(
+                "broker has been failing for {:?}: {reason}",
+                since.elapsed()
+            ));
             failing_since.push(*since);
         }
         (reasons, failing_since)
@@ -329,7 +334,7 @@ mod tests {
         check.update(|vitals| Trouble::note(&mut vitals.broker_failing, BROKER, "still no answer"));
         assert_eq!(
             check.now().to_string(),
-            "degraded: broker fails since 10s: still no answer"
+            "degraded: broker has been failing for 10s: still no answer"
         );
         check.update(|vitals| vitals.waiting_since = Some(Instant::now()));
         tokio::time::advance(Duration::from_secs(300)).await;
@@ -352,7 +357,7 @@ mod tests {
         assert!(
             stopped
                 .to_string()
-                .starts_with("stopped: the relay has not done anything"),
+                .starts_with("stopped: the relay has made no progress"),
             "{stopped}"
         );
         assert!(!stopped.is_alive() && !stopped.is_ready());

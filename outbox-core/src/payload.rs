@@ -212,7 +212,7 @@ pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
 pub enum PayloadError {
     /// The codec does not read this content type.
     #[error(
-        "content type is `{found}`, expected `{expected}`; give the type the codec that its producer uses, `#[domain_event(codec = …)]`, or take `RawMessage`"
+        "content type is `{found}`, expected `{expected}`; use the producer's codec, `#[domain_event(codec = …)]`, or take `RawMessage`"
     )]
     ContentType {
         /// Received content type.
@@ -236,8 +236,8 @@ pub enum PayloadError {
     /// The bytes decode to another event than the message names, because the variants have the same
     /// shape (such as serde's `untagged`).
     #[error(
-        "payload of `{event_type}` version {version} reads as `{read_as}`, which looks like it; put the variant with more fields first, give \
-         the fields other names, use a representation with a tag (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a struct of its own"
+        "payload of `{event_type}` version {version} decodes as `{read_as}`, which has the same shape; put the variant with more fields first, \
+         rename fields, use a tagged representation (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a separate struct"
     )]
     Mistaken {
         /// The event type.

@@ -187,10 +187,7 @@ impl fmt::Display for MaskedPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(json) => f.write_str(json),
-            Self::UnknownEvent { bytes } => write!(
-                f,
-                "{MASK} ({bytes} bytes of an event that this program does not know)"
-            ),
+            Self::UnknownEvent { bytes } => write!(f, "{MASK} ({bytes} bytes of an unknown event type)"),
             Self::Unreadable { bytes } => {
                 write!(f, "{MASK} ({bytes} bytes that cannot be shown field by field)")
             }
@@ -266,7 +263,7 @@ mod tests {
             r#"{"id":12}"#,
             &unreadable.replace('8', "9"),
         );
-        let unknown = "*** (2 bytes of an event that this program does not know)";
+        let unknown = "*** (2 bytes of an unknown event type)";
         for (event_type, version) in [("order.placed", 3), ("order.place", 1), ("", 0)] {
             check(event_type, version, json, "{}", unknown);
         }

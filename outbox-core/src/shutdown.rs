@@ -23,12 +23,15 @@ pub fn on_signals() -> CancellationToken {
     let cancelled = token.clone();
     tokio::spawn(async move {
         let signal = signals.next().await;
-        tracing::info!(signal, "shutting down; a second signal ends it at once");
+        tracing::info!(
+            signal,
+            "shutting down; a second signal stops running work at once"
+        );
         cancelled.cancel();
         let signal = signals.next().await;
         tracing::warn!(
             signal,
-            "ending at once: what still runs is rolled back and given back"
+            "stopping at once; running work is rolled back and released"
         );
         hurry().cancel();
     });

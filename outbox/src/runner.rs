@@ -69,7 +69,7 @@ pub enum RunError {
     Empty,
     /// A relay or inbox panicked, in the application's code or because of a bug in this library.
     /// The panic message is on standard error.
-    #[error("a relay or an inbox panicked; its text stands in the standard error")]
+    #[error("a relay or an inbox panicked; the panic message is on standard error")]
     Panicked,
     /// The Tokio runtime shut down first and cancelled a relay or inbox. Like a crash: nothing is
     /// lost, but leases must expire, and messages in flight are redelivered.

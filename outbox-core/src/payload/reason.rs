@@ -31,7 +31,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
                 format!("{what}{found}, expected {expected}")
             }
             (Some(what), _) => (*what).to_owned(),
-            (None, _) => "a value was refused by its type".to_owned(),
+            (None, _) => "a type rejected its value".to_owned(),
         }
     };
     format!("{reason},{place}").trim_end_matches(',').to_owned()

@@ -232,7 +232,7 @@ mod tests {
         tokio::time::advance(lease_ttl).await;
         assert!(
             checkup.check(None, true, &mut rng),
-            "while somebody is ailing, it counts"
+            "a probe counts while a relay is ailing"
         );
     }
 

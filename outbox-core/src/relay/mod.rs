@@ -115,7 +115,7 @@ pub enum RelayError {
     OtherDestination(Box<Disagreement>),
     /// The broker rejected a message or did not answer. From [`Relay::run`]: the stream is not set
     /// up.
-    #[error("broker did not take the messages: {0}")]
+    #[error("broker did not accept the messages: {0}")]
     Broker(String),
 }
 
@@ -261,7 +261,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     async fn preflight(&self) -> Result<Unchecked, RelayError> {
         let store = self.check_store().await?;
         if let Some(reason) = &store {
-            tracing::warn!(%reason, "the database cannot be checked now, relay waits for it");
+            tracing::warn!(%reason, "the database cannot be checked now; relay waits until it answers");
         }
         let broker = match self.check_broker().await {
             Ok(()) => false,
@@ -269,7 +269,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 return Err(RelayError::Broker(describe(&error)));
             }
             Err(error) => {
-                tracing::warn!(reason = %describe(&error), "the stream cannot be checked now, tried again later");
+                tracing::warn!(reason = %describe(&error), "the stream cannot be checked now; relay checks again later");
                 true
             }
         };
@@ -333,7 +333,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                         && !std::mem::replace(&mut is_logged, true)
                     {
                         let reason = describe(&error);
-                        tracing::error!(%reason, "the stream is not set up, checked again until it is");
+                        tracing::error!(%reason, "the stream is not set up; relay checks again until it is");
                     }
                 }
                 Ok::<(), RelayError>(())

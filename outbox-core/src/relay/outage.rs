@@ -112,12 +112,12 @@ mod tests {
         assert_eq!(outage.ended(), None);
         assert!(outage.failed(false, "refused"));
         assert!((0..100).all(|_| !outage.failed(false, "reset")));
-        assert!(outage.failed(true, "denied"), "now somebody has to act");
+        assert!(outage.failed(true, "denied"), "an operator must act");
         assert!(!outage.failed(true, "denied") && !outage.failed(false, "refused"));
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(outage.ended(), Some(Duration::from_secs(7)));
         assert_eq!(outage.ended(), None);
-        assert!(outage.failed(false, "denied"), "the next one is news");
+        assert!(outage.failed(false, "denied"), "the next outage is logged");
     }
 
     #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(store.failed(Activity::Fetching), 2);
         store.failed(Activity::Keeping);
         assert_eq!(store.answered(Activity::Fetching), None);
-        assert_eq!(store.failing_since(), None, "renewals are no work");
+        assert_eq!(store.failing_since(), None, "renewals do not count");
         assert!(store.answered(Activity::Keeping).is_some());
         assert_eq!(store.failed(Activity::Fetching), 1);
     }

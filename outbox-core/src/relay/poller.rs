@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(
             poller.due(false),
             Some(Query::Pending),
-            "one that led to something is heeded at once"
+            "a useful wake-up counts at once"
         );
     }
 

@@ -59,8 +59,8 @@ pub enum ReconcileError {
     /// The span begins before the retention of the consumers: messages could be handled twice.
     /// Nothing was read or published.
     #[error(
-        "the span begins at {}, but consumers remember what they handled since {} only, and what is older would take effect a second \
-         time; begin the span later, or say how long the consumers remember",
+        "the span begins at {}, but consumers have records of handled messages only since {}; older messages would be handled a second \
+         time; begin the span later, or state the actual retention of the consumers",
         in_text(*from), in_text(*remembered)
     )]
     Forgotten {
@@ -81,7 +81,7 @@ pub enum ReconcileError {
         source: StoreError,
     },
     /// The broker rejected a message.
-    #[error("the broker did not take a message that was lost, after {so_far:?}")]
+    #[error("the broker did not accept a lost message, after {so_far:?}")]
     Publish {
         /// Progress until then.
         so_far: Reconciled,
@@ -176,7 +176,7 @@ pub async fn reconcile_with_progress(
         }
     }
     if pages.report.missing > 0 {
-        tracing::warn!(report = ?pages.report, "the stream had lost messages");
+        tracing::warn!(report = ?pages.report, "messages were missing on the stream");
     }
     Ok(pages.report)
 }

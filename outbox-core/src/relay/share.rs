@@ -57,7 +57,7 @@ mod tests {
             let takes = (0..4).map(|own| shares[own].takes * counts[own] as usize);
             assert!(takes.sum::<usize>() >= all, "{relays:?}");
             for Share { takes, keeps } in shares {
-                assert!(takes <= keeps, "what it takes it would give back: {relays:?}");
+                assert!(takes <= keeps, "it would release what it acquires: {relays:?}");
             }
             let hands_over = shares[Fitness::Ailing as usize].keeps == 0;
             assert_eq!(hands_over, fit > 0, "{relays:?}");

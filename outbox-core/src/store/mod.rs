@@ -410,7 +410,7 @@ pub enum StoreError {
     #[error("{0}")]
     Setup(SetupProblem),
     /// Data from another writer.
-    #[error("outbox is not as this version wrote it: {context}")]
+    #[error("unexpected data in the outbox: {context}")]
     Corrupt {
         /// Finding and place.
         context: String,

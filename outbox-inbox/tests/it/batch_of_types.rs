@@ -132,7 +132,7 @@ async fn a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect(
     let letters = dead_letters(&test.db, "doors").await.unwrap();
     let error = &letters[0].error;
     assert!(
-        error.contains("`door.painted` version 1 reads as `")
+        error.contains("`door.painted` version 1 decodes as `")
             && error.contains("DoorEvent::Opened`")
             && error.contains("type"),
         "{error}"

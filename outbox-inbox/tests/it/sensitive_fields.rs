@@ -136,7 +136,7 @@ async fn sensitive_fields_are_masked_wherever_people_look(test: TestDb) {
         [
             "*** (29 bytes that cannot be shown field by field)",
             "*** (37 bytes that cannot be shown field by field)",
-            "*** (6 bytes of an event that this program does not know)",
+            "*** (6 bytes of an unknown event type)",
             r#"{"email":"***","orderId":0,"shipTo":"***","units":2}"#,
             r#"{"email":"***","orderId":1,"shipTo":"***","units":2}"#,
             r#"{"email":"***","orderId":2,"shipTo":"***","units":2}"#,

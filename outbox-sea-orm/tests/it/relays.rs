@@ -358,7 +358,7 @@ async fn refused_verdict_does_not_block_other_messages(test: TestDb) {
     let (health, shutdown) = (relay.health(), CancellationToken::new());
     let scenario = async {
         until("the others", async || unpublished(&test).await == 1).await;
-        let told = |text: &str| text.contains("refuses to record what became of 1 messages");
+        let told = |text: &str| text.contains("rejects the verdicts on 1 messages");
         until("health", async || told(&health.now().to_string())).await;
         test.execute(&allow).await;
         until("the last one", async || unpublished(&test).await == 0).await;

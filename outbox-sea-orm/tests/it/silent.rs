@@ -179,7 +179,7 @@ async fn relay_with_a_silent_database_is_replaced_and_returns(
         record(&test, 100).await;
         until_published(&test, "beside a silent one").await;
         eventually("trouble that is seen", async || {
-            health.now().to_string().contains("database fails since")
+            health.now().to_string().contains("database has been failing for")
         })
         .await;
         shared(1).await;

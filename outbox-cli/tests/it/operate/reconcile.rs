@@ -136,7 +136,7 @@ async fn a_span_that_cannot_be_meant_is_refused() {
     assert!(nothing.said.contains("`retention`"), "{nothing:?}");
     let old = ["reconcile", "--since", "30d", "--yes"];
     let forgotten = ask(place, &old).expect(1);
-    assert!(forgotten.said.contains("consumers remember"), "{forgotten:?}");
+    assert!(forgotten.said.contains("consumers have records"), "{forgotten:?}");
     let forever = [&old[..], &["--consumers-remember", "forever", "--until", "0s"]].concat();
     ask(place, &forever).expect(0);
     planted.close().await;

@@ -301,10 +301,7 @@ mod tests {
             (BATCH, BYTES),
             "the other query"
         );
-        assert!(
-            size.pass_over(Query::Waiting, 4000, true),
-            "the bytes were not enough"
-        );
+        assert!(size.pass_over(Query::Waiting, 4000, true), "too few bytes");
         assert!(size.pass_over(Query::Waiting, 9000, true));
         assert!(!size.pass_over(Query::Waiting, 20_000, true), "there is a bound");
         size.pass_over(Query::Waiting, 0, false);

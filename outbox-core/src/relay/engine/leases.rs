@@ -159,7 +159,7 @@ impl Leases {
     /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
-            tracing::info!(%disagreement, "another live relay disagrees; it may have to read its stream again");
+            tracing::info!(%disagreement, "another live relay has another destination; it may need to read its stream again");
             Instant::now()
         });
         disagreement.is_of_instances()
@@ -177,7 +177,7 @@ impl Leases {
             Ok(more) => more,
             Err(error) if shared.mode == Mode::Drain => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
+                tracing::warn!(error = %describe(&error), "messages of an ended pause could not be released; the next renewal retries");
                 return Ok(());
             }
         };
@@ -200,14 +200,14 @@ impl Leases {
         }
         let leases = shared.ownership.give_back(&free);
         Self::handed_over(shared);
-        tracing::info!(partitions = free.len(), "leases given back to share the work");
+        tracing::info!(partitions = free.len(), "leases released to share the partitions");
         Some(leases)
     }
 
     pub(super) fn released(shared: &mut Shared<'_>, released: Result<(), StoreError>) {
         Self::handed_over(shared);
         if let Err(error) = released {
-            tracing::warn!(error = %describe(&error), "leases could not be released; they run out");
+            tracing::warn!(error = %describe(&error), "leases could not be released; they will expire");
         }
     }
 
@@ -230,7 +230,7 @@ impl Leases {
         // A relay that hands everything over sends nothing, so only probes prove that it works.
         let keeps = !shared.ownership.leases().is_empty() && !shared.ownership.hands_over();
         if shared.checkup.check(failing_since, keeps, &mut shared.rng) {
-            tracing::warn!("this relay cannot do its work; others that can take its partitions over");
+            tracing::warn!("this relay is ailing; fit relays take over its partitions");
         }
         self.next_probe_at(shared).is_some_and(|at| at <= Instant::now())
     }
@@ -254,7 +254,7 @@ impl Leases {
         let begins = shared.checkup.probed(probed.is_ok(), owns, &mut shared.rng);
         match probed {
             Ok(()) if begins => {
-                tracing::info!("broker and database answer again; this relay tries to publish");
+                tracing::info!("broker and database answer again; this relay starts a trial");
                 shared.breaker.try_again();
                 shared.store.forget();
                 shared.store.settle_after = None;
@@ -341,7 +341,7 @@ fn report_lost(has_table: bool, lost: usize) {
         telemetry::leases_lost(lost);
         tracing::warn!(
             lost,
-            "leases were lost; the relay was paused or the database away"
+            "leases were lost; the relay was suspended or the database unavailable"
         );
     } else {
         tracing::info!("the log is no longer read: the session has ended, or the log was dropped");

@@ -269,7 +269,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             tracing::info!(
                 unconfirmed,
                 ?at_most,
-                "relay stops: waits for the broker's confirmations"
+                "relay is stopping; waiting for the broker's confirmations"
             );
         }
         self.stopping = Some(Stopping::after(at_most));
@@ -364,7 +364,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {
-            tracing::warn!("leases could not be renewed in time; publishing stops until they are");
+            tracing::warn!("leases could not be renewed in time; publishing stops until they are renewed");
             self.shared.ownership.doubt();
         }
         self.abandon().await;
@@ -384,7 +384,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             .is_err()
         {
             tracing::warn!(
-                "the broker's connection could not be closed in time; late copies carry their ids"
+                "the broker's connection could not be closed in time; late copies keep their message ids"
             );
         }
     }
@@ -399,9 +399,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(
                 error = %describe(&error),
-                "leases could not be released; they run out"
+                "leases could not be released; they will expire"
             ),
-            Err(_) => tracing::warn!("leases could not be released in time; they run out"),
+            Err(_) => tracing::warn!("leases could not be released in time; they will expire"),
         }
         if shared.part.has_table() {
             telemetry::leases(0, Relays::default());

@@ -124,7 +124,7 @@ impl Publish {
         let (row, class, reason) = (&queued.row, error.class(), describe(error));
         telemetry::failed(class);
         self.failed += 1;
-        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = %reason, "message was not taken");
+        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = %reason, "message was not accepted");
         let alive = shared.breaker.is_alive_since(sent_at);
         let outcome = policy::judge(error, row, alive, shared.config, &mut shared.rng);
         let pause = match class {
@@ -134,7 +134,7 @@ impl Publish {
         };
         if let Some(pause) = pause {
             let is_news = self.outage.failed(false, class.as_str());
-            tell_outage!(is_news, %reason, ?pause, "broker trouble, relay pauses");
+            tell_outage!(is_news, %reason, ?pause, "broker failed; relay backs off");
         }
         if !matches!(
             class,
@@ -167,7 +167,7 @@ fn refuse(shared: &mut Shared<'_>, queued: Queued, verdict: Verdict) {
     let row = &queued.row;
     match &verdict {
         Verdict::Dead { error, halt } => {
-            tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
+            tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message became a dead letter");
             let message = row.message.as_ref().ok();
             let dead = DeadMessage {
                 row_id: row.row_id,

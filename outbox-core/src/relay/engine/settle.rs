@@ -124,7 +124,7 @@ impl<'a> Settle<'a> {
             tracing::error!(
                 row_id = alone.row_id,
                 %reason,
-                "the database refuses the verdict on a message; it is tried again, and others go on"
+                "the database rejects the verdict on a message; the relay retries and continues with other messages"
             );
             shared.health.update(|vitals| vitals.refusal = reason);
         }
@@ -267,7 +267,7 @@ impl<'a> Recorder<'a> {
             // The message is recorded, and nothing that the hook touches is used afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
-            tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");
+            tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");
         }
     }
 }

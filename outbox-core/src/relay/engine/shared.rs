@@ -93,7 +93,7 @@ impl<'a> Shared<'a> {
         let reason = describe(&error);
         let needs_somebody = !matches!(error, StoreError::Database { .. } | StoreError::Silent { .. });
         let is_news = self.store.outage.failed(needs_somebody, &reason);
-        tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
+        tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed; relay backs off");
         telemetry::store_failed(activity);
         self.health.update(|vitals| {
             let failing = &mut vitals.store[activity as usize].failing;
@@ -116,7 +116,7 @@ impl<'a> Shared<'a> {
 
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
-            tracing::warn!("this relay still cannot do its work");
+            tracing::warn!("this relay is still ailing");
             self.ownership.doubt();
         }
     }

@@ -131,7 +131,7 @@ fn of_a_lost_lease_only_confirmations_are_settled_later() {
         assert_eq!(
             in_flight.is_setting_aside(),
             is_on_its_way,
-            "the fetch may have left out the one before"
+            "the fetch may have left out the message before"
         );
         in_flight.forget(&[]);
         let (later, left_out) = in_flight.begin_fetch();
@@ -210,11 +210,11 @@ fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     assert_eq!(
         in_flight.refused_count(),
         0,
-        "whoever owns the partition decides anew"
+        "the owner of the partition decides again"
     );
     assert!(
         !in_flight.accept(fetch, row(2)) || in_flight.is_setting_aside(),
-        "that fetch left the first one out"
+        "that fetch left out the first message"
     );
     let (fetch, left_out) = in_flight.begin_fetch();
     assert!(left_out.is_empty());

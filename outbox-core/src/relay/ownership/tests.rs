@@ -50,7 +50,7 @@ async fn a_doubt_during_a_renewal_is_not_forgotten() {
     assert!(renewal.renews());
     ownership.doubt();
     ownership.apply(renewal);
-    assert!(ownership.is_due(), "nobody has looked since the second doubt");
+    assert!(ownership.is_due(), "no renewal since the second doubt");
     let renewal = ownership.plan(Fitness::Fit);
     assert!(renewal.renews());
     ownership.apply(renewal);

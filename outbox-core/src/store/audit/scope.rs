@@ -89,12 +89,13 @@ impl OperationScope {
         let object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(ScopeError)?;
         let written: Written = serde_json::from_value(object.into()).map_err(ScopeError)?;
-        let status = match written.status.as_deref() {
-            Some(name) => Some(status(name).ok_or_else(|| {
-                ScopeError(serde_json::Error::custom(format!("there is no status `{name}`")))
-            })?),
-            None => None,
-        };
+        let status =
+            match written.status.as_deref() {
+                Some(name) => Some(status(name).ok_or_else(|| {
+                    ScopeError(serde_json::Error::custom(format!("unknown status `{name}`")))
+                })?),
+                None => None,
+            };
         Ok(Self {
             selection: Selection {
                 id: written.id.map(MessageId::from),
@@ -136,7 +137,7 @@ fn status(name: &str) -> Option<MessageStatus> {
 
 /// The stored scope is unreadable.
 #[derive(Debug, thiserror::Error)]
-#[error("the scope of the operation is not what this version writes; a newer version may have written it")]
+#[error("this version cannot read the scope of the operation; a newer version may have written it")]
 pub struct ScopeError(#[source] serde_json::Error);
 
 #[derive(Debug, Default, Serialize, Deserialize)]

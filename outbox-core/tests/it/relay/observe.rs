@@ -25,7 +25,10 @@ async fn health_follows_the_trouble() {
         credit(&store, 3, 1);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(
-            health.now().to_string().starts_with("degraded: broker fails"),
+            health
+                .now()
+                .to_string()
+                .starts_with("degraded: broker has been failing"),
             "{}",
             health.now()
         );
@@ -40,7 +43,10 @@ async fn health_follows_the_trouble() {
         store.set_down(true);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(
-            health.now().to_string().starts_with("degraded: database fails"),
+            health
+                .now()
+                .to_string()
+                .starts_with("degraded: database has been failing"),
             "{}",
             health.now()
         );
@@ -52,7 +58,7 @@ async fn health_follows_the_trouble() {
         credit(&store, 1, 1);
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert!(
-            health.now().to_string().contains("1 aggregate was halted"),
+            health.now().to_string().contains("1 aggregate is halted"),
             "{}",
             health.now()
         );

@@ -188,7 +188,7 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
             health
                 .now()
                 .to_string()
-                .starts_with("degraded: database fails since"),
+                .starts_with("degraded: database has been failing for"),
             "{}",
             health.now()
         );
@@ -236,7 +236,10 @@ async fn health_names_the_activity_that_the_database_does_not_answer() {
             credit(&store, 5, 1);
             tokio::time::sleep(SOON).await;
             let now = health.now().to_string();
-            assert!(now.starts_with("degraded: database fails since"), "{call}: {now}");
+            assert!(
+                now.starts_with("degraded: database has been failing for"),
+                "{call}: {now}"
+            );
             assert!(
                 now.contains(activity) && now.contains("no answer within"),
                 "{call}: {now}"
