@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decoding_restores_the_encoded_message() {
         for id in [
             "42",
             "a.b",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn header_names_are_case_insensitive_and_broker_headers_left_out() {
+    fn decoding_ignores_header_case_and_broker_headers() {
         let expected = message("1");
         let (headers, payload) = encode(&expected, "shop").received();
         let mut headers: Vec<_> = headers
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_messages_are_refused_with_the_reason() {
+    fn decoding_rejects_foreign_messages_with_a_reason() {
         assert_eq!(
             decode(&[], Bytes::new()),
             Err(DecodeError::Missing {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_recorded_is_refused_with_the_limit_and_without_the_value() {
+    fn decoding_enforces_limits_and_errors_hide_values() {
         let (headers, payload) = encode(&message("1"), "shop").received();
         let decode = |header: &str, value: &str| {
             let replaced = |(name, old): &(String, String)| {

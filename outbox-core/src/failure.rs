@@ -107,19 +107,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_printed_once() {
+    fn repeated_causes_are_printed_once() {
         let line = "leases could not be renewed: Query Error: error returned from database: no such table";
         assert_eq!(describe(&error()), line);
     }
 
     #[test]
-    fn a_long_error_is_cut() {
+    fn long_errors_are_truncated() {
         let text = describe(&std::io::Error::other("é".repeat(TEXT_MAX)));
         assert!(text.len() <= TEXT_MAX + '…'.len_utf8() && text.ends_with("é…"));
     }
 
     #[test]
-    fn an_error_of_postgres_does_not_end_with_a_line_of_its_source() {
+    fn postgres_source_lines_are_removed_from_errors() {
         let told = |text: &str| describe(&Ours(Outer(Inner(std::io::Error::other(text.to_owned())))));
         let prefix = "leases could not be renewed: Query Error: error returned from database: ";
         assert_eq!(
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_main_is_a_text_for_people() {
+    fn failure_of_main_prints_text_and_causes() {
         let failure = Failure::from(error());
         let printed = "leases could not be renewed\n  because: Query Error: error returned from database: no such table";
         assert_eq!(format!("{failure:?}"), printed);

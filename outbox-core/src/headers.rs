@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_names_are_refused_in_any_case() {
+    fn reserved_names_are_rejected_in_any_case() {
         let mut headers = Headers::default();
         for name in ["Nats-Msg-Id", "CE-ID", "content-type", "TraceParent", "outbox-x"] {
             assert!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_names_and_values_are_refused() {
+    fn malformed_header_names_and_values_are_rejected() {
         let mut headers = Headers::default();
         for name in ["", "a b", "a:b", "ü", "a\nb", &"x".repeat(129)] {
             assert!(

@@ -324,7 +324,7 @@ mod tests {
     const BROKER: TroubleClass = TroubleClass::Broker(FailureClass::Unknown);
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_relay_that_does_not_run_is_not_alive() {
+    async fn only_a_stopped_relay_is_not_alive() {
         let check = HealthCheck::new(Duration::from_secs(30), Duration::from_secs(300));
         assert!(!check.now().is_alive(), "not started");
         check.update(|vitals| vitals.turned_at = Some(Instant::now()));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_several_counts_and_all_reasons_are_told() {
+    fn combined_health_is_the_worst_with_all_reasons() {
         let stopped = Health::Stopped {
             reason: "gone".to_owned(),
         };

@@ -94,7 +94,7 @@ mod tests {
 
     /// On one thread, so no task runs before the signal.
     #[tokio::test]
-    async fn a_signal_right_after_the_call_is_not_missed() {
+    async fn early_signal_is_not_missed() {
         let token = on_signals();
         let pid = std::process::id().to_string();
         let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status();

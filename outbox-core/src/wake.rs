@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn remote_hints_wake_relays_and_are_not_passed_on() {
+    async fn remote_hints_wake_relays_and_are_not_forwarded() {
         let mut relay = Listener::new();
         let passed_on = COMMITS.subscribe();
         notify_remote();
@@ -183,7 +183,7 @@ mod tests {
 
     /// Otherwise the log relay of one test wakes the relays of all others.
     #[tokio::test]
-    async fn remote_hints_of_an_isolated_thread_stay_on_it() {
+    async fn remote_hints_stay_on_an_isolated_thread() {
         let outside = Listener::new();
         let _alone = isolate();
         let mut inside = Listener::new();

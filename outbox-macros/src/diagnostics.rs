@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_what_is_wrong_and_what_to_type() {
+    fn error_message_names_the_mistake_and_the_fix() {
         let diagnostics = Diagnostics::new();
         diagnostics.error_at(Span::call_site(), "it has no name", "write `name = \"…\"`");
         let errors = diagnostics.finish();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "dropped without being finished")]
-    fn unfinished_diagnostics_are_noticed() {
+    fn dropping_unfinished_diagnostics_panics() {
         drop(Diagnostics::new());
     }
 }

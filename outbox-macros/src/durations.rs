@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_durations_are_rejected() {
         for written in ["30", "30 s", "30sec", "", "s", "1.5s", "-1s", "1m30s", "5µs"] {
             let expected = format!(
                 "`{written}` is not a length of time: a whole number and `ms`, `s`, `m`, `h` or `d`\n\
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_no_clock_can_take_is_too_long() {
+    fn duration_beyond_366_days_is_rejected() {
         for written in ["367d", "18446744073709551615d", "99999999999999999999ms"] {
             let expected = format!(
                 "`{written}` is longer than 366 days\nnote: write a shorter time, for example `gap = \"30s\"`"
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_go_upwards() {
+    fn ranges_must_increase() {
         for (written, expected) in [
             ("1s..5m", "(1s, 300s)"),
             ("1s..1s", "(1s, 1s)"),

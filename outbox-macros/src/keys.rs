@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_stays() {
+    fn first_of_two_equal_keys_counts() {
         let slots = check(
             quote!(name = "a", name = "b"),
             &[
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_comma_is_one_mistake() {
+    fn missing_comma_is_one_mistake() {
         let slots = check(
             quote!(name = "a" version = 2),
             &["expected a comma before `version`\nnote: separate keys by commas"],
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearer_place_wins_and_a_fault_is_no_gap() {
+    fn nearest_key_wins_and_a_faulty_key_is_not_missing() {
         assert_eq!(Slot::Given(1).or(Slot::Given(2)), Slot::Given(1));
         assert_eq!(Slot::Faulty.or(Slot::Given(2)), Slot::Given(2));
         assert_eq!(Slot::<u8>::Absent.or(Slot::Faulty), Slot::Faulty);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_single_crates_are_found_under_their_names() {
+    fn single_crates_are_found_under_their_names() {
         check(
             &[("outbox-core", "outbox_core"), ("outbox-inbox", "consume")],
             "::outbox_core",
@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn the_facade_has_both_under_its_name() {
+    fn facade_provides_both_crates() {
         check(&[("outbox", "outbox")], "::outbox::core", "::outbox::inbox");
         check(&[("outbox", "ob")], "::ob::core", "::ob::inbox");
     }
 
     #[test]
-    fn a_single_crate_comes_before_the_facade() {
+    fn single_crate_takes_precedence_over_the_facade() {
         check(
             &[("outbox", "outbox"), ("outbox-core", "outbox_core")],
             "::outbox_core",
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn without_either_it_is_the_usual_name() {
+    fn default_name_without_any_dependency() {
         check(&[], "::outbox_core", "::outbox_inbox");
         assert_eq!(dependency("outbox-core"), None);
     }

@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn odd_aggregate_ids_are_legal() {
+    fn unusual_aggregate_ids_are_accepted() {
         for id in ["a.b", "*", ">", "ü", "a b", "$JS.API.x", "..", &"ü".repeat(255)] {
             message("order", id).check(&Limits::default()).unwrap();
         }
     }
 
     #[test]
-    fn impossible_aggregate_ids_are_refused() {
+    fn unstorable_aggregate_ids_are_rejected() {
         for id in ["", "a\0b", &"x".repeat(256)] {
             let error = message("order", id).check(&Limits::default()).unwrap_err();
             assert!(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_content_types_are_refused() {
+    fn unstorable_content_types_are_rejected() {
         for content_type in ["", "image/\0", &*"x".repeat(256).leak()] {
             let message = NewMessage {
                 content_type,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_subjects_are_refused() {
+    fn invalid_subjects_are_rejected() {
         for subject in [
             "",
             "$JS.API.STREAM.PURGE.x",

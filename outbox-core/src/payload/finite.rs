@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_finite_are_named_by_their_path() {
+    fn non_finite_numbers_are_reported_by_path() {
         let nan = f64::NAN;
         assert_eq!(path(Kind::Off, 1.0), None);
         assert_eq!(path(Kind::Named { value: None }, 1.0), None);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_written_as_serde_json_does() {
+    fn finite_values_are_written_like_serde_json() {
         let value = serde_json::json!({"a": null, "b": [1.5, "null"], "c": {"d": -1e300}});
         assert_eq!(to_json(&value).unwrap(), serde_json::to_vec(&value).unwrap());
         assert!(to_json(&BTreeMap::from([((1, 2), 3)])).is_err());

@@ -90,14 +90,14 @@ fn message<E: DomainEvent>(event: &E) -> Message {
 }
 
 #[test]
-fn without_a_codec_a_payload_is_the_json_that_it_always_was() {
+fn default_codec_writes_unchanged_json() {
     let message = message(&Measured::<Json>::new());
     assert_eq!(message.content_type, "application/json");
     assert_eq!(&*message.payload, br#"{"sensor":7,"values":[0.5,-1.0]}"#);
 }
 
 #[test]
-fn a_codec_of_ones_own_writes_bytes_and_reads_what_the_message_says_besides() {
+fn custom_codec_writes_bytes_and_reads_the_envelope() {
     let message = message(&Measured::<Floats>::new());
     assert_eq!(message.content_type, "application/octet-stream");
     assert_eq!(&*message.payload, [0, 0, 0, 63, 0, 0, 128, 191]);
@@ -105,7 +105,7 @@ fn a_codec_of_ones_own_writes_bytes_and_reads_what_the_message_says_besides() {
 }
 
 #[test]
-fn a_payload_of_another_content_type_is_not_decoded() {
+fn foreign_content_type_is_not_decoded() {
     let message = message(&Measured::<Floats>::new());
     let error = decode::<Measured<Json>>(&message).map(|_| ()).unwrap_err();
     assert!(
@@ -115,7 +115,7 @@ fn a_payload_of_another_content_type_is_not_decoded() {
 }
 
 #[test]
-fn bytes_that_a_codec_refuses_are_an_error_with_its_reason() {
+fn codec_error_keeps_the_reason() {
     let message = Message {
         payload: vec![1, 2, 3].into(),
         ..message(&Measured::<Floats>::new())
@@ -128,7 +128,7 @@ fn bytes_that_a_codec_refuses_are_an_error_with_its_reason() {
 }
 
 #[test]
-fn media_types_are_compared_as_such() {
+fn media_types_ignore_case_and_parameters() {
     for json in [
         "application/json",
         "Application/JSON",
@@ -151,7 +151,7 @@ mod cbor {
     use super::*;
 
     #[test]
-    fn cbor_is_written_and_read() {
+    fn cbor_round_trips() {
         let message = message(&Measured::<Cbor>::new());
         assert_eq!(message.content_type, "application/cbor");
         // A map of two: "sensor": 7, "values": [0.5, -1.0].
@@ -161,7 +161,7 @@ mod cbor {
     }
 
     #[test]
-    fn an_event_is_understood_before_and_after_its_producer_changed_from_json_to_cbor() {
+    fn json_and_cbor_codecs_read_each_other() {
         let (old, new) = (
             message(&Measured::<Json>::new()),
             message(&Measured::<Cbor>::new()),
@@ -173,7 +173,7 @@ mod cbor {
     }
 
     #[test]
-    fn broken_cbor_is_an_error_without_its_values() {
+    fn cbor_errors_hide_values() {
         let deep = [vec![0x81; 100_000], vec![0]].concat();
         for (payload, reason) in [
             (b"".as_slice(), "ends in the middle"),
@@ -197,7 +197,7 @@ mod cbor {
 }
 
 #[test]
-fn json_refuses_a_number_that_is_not_finite() {
+fn json_rejects_non_finite_numbers() {
     for number in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut event = Measured::<Json>::new();
         event.values.push(number);
@@ -215,7 +215,7 @@ fn json_refuses_a_number_that_is_not_finite() {
 
 #[cfg(feature = "cbor")]
 #[test]
-fn cbor_carries_a_number_that_is_not_finite() {
+fn cbor_keeps_non_finite_numbers() {
     let mut event = Measured::<Cbor>::new();
     event.values.extend([f32::NAN, f32::INFINITY]);
     let read = decode::<Measured<Cbor>>(&message(&event)).unwrap();

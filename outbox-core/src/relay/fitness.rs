@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_probe_that_failed_makes_no_relay_ailing() {
+    async fn stale_failed_probe_makes_no_relay_ailing() {
         let lease_ttl = Duration::from_secs(15);
         let mut checkup = Checkup::new(lease_ttl, Duration::from_secs(30));
         let mut rng = fastrand::Rng::with_seed(1);
@@ -238,7 +238,7 @@ mod tests {
 
     /// Otherwise two ailing relays may wait for each other forever.
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_failed_keeps_no_relay_ailing_whose_messages_flow() {
+    async fn relay_with_flowing_messages_recovers_after_failed_probe() {
         let lease_ttl = Duration::from_secs(15);
         let mut rng = fastrand::Rng::with_seed(1);
         for owns in [true, false] {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_is_told_once_and_its_end_too() {
+    async fn outage_start_and_end_are_logged_once() {
         let mut outage = Outage::default();
         assert_eq!(outage.ended(), None);
         assert!(outage.failed(false, "refused"));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changed_reason_of_an_outage_is_told_in_time() {
+    async fn changed_outage_reason_is_logged_after_a_delay() {
         let mut outage = Outage::default();
         assert!(outage.failed(false, "terminated"));
         tokio::time::advance(CHANGED_AFTER).await;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_of_the_store_ends_with_the_last_failing_activity() {
+    async fn store_outage_ends_with_the_last_failing_activity() {
         let mut store = StoreOutage::default();
         assert!(store.outage.failed(false, "refused"));
         assert_eq!(store.failed(Activity::Fetching), 1);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn permanent_failures_are_dead_letters_at_once_and_unclassified_ones_at_the_limit() {
+    fn failure_class_decides_when_a_message_is_dead() {
         let config = RelayConfig::default().policy(EventPolicy::default().attempts_max(3));
         let dead = |halt| {
             Outcome::Settled(Verdict::Dead {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_broker_is_tried_more_and_more_rarely() {
+    async fn silent_broker_is_retried_with_back_off() {
         let backoff = Backoff {
             min: Duration::from_millis(100),
             max: Duration::from_secs(30),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_while_nothing_is_known_of_the_broker_is_no_silence() {
+    async fn rejection_after_silence_ends_the_silence() {
         let mut breaker = Breaker::new(RelayConfig::default().backoff);
         let mut rng = fastrand::Rng::with_seed(1);
         breaker.silent(&mut rng);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_broker_that_refuses_is_tried_at_least_every_second() {
+    async fn rejecting_broker_is_retried_every_second() {
         let mut breaker = Breaker::new(RelayConfig::default().backoff);
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..10_000 {

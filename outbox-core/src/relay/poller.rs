@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn last_question_of_a_drain_is_for_pending_messages() {
+    async fn last_query_of_a_drain_is_for_pending_messages() {
         let mut poller = poller();
         for query in [Query::Pending, Query::Waiting] {
             poller.end(query, false, false, true);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_back_off_is_looked_for() {
+    async fn end_of_a_back_off_is_polled() {
         let mut poller = poller();
         for query in [Query::Waiting, Query::Pending] {
             poller.begin(query);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wake_ups_that_lead_to_nothing_cause_few_polls() {
+    async fn vain_wake_ups_cause_few_polls() {
         let mut poller = poller();
         poller.waiting_at += Duration::from_secs(3600);
         let mut polls = 0;
@@ -256,7 +256,7 @@ mod tests {
 
     #[cfg(feature = "metrics")]
     #[tokio::test(start_paused = true)]
-    async fn what_found_the_messages_is_counted() {
+    async fn fetches_are_counted_by_wake_or_poll() {
         let recorder = metrics_util::debugging::DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {

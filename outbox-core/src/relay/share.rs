@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_cover_all_partitions_and_go_to_those_that_are_fit() {
+    fn shares_cover_all_partitions_and_prefer_fit_relays() {
         let all = usize::from(PARTITIONS);
         for code in 1..4_u32.pow(4) {
             let [fit, unproven, trying, ailing] = [code % 4, code / 4 % 4, code / 16 % 4, code / 64];

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_headers_of_a_row_are_refused() {
+    fn reserved_headers_of_a_row_are_rejected() {
         for name in [
             "Nats-Rollup",
             "nats-msg-id",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_break_the_wire_format_are_refused() {
+    fn headers_that_break_the_wire_format_are_rejected() {
         for json in [
             r#"{"a b": "x"}"#,
             r#"{"": "x"}"#,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_about_headers_quotes_no_value() {
+    fn header_errors_hide_values() {
         for json in [
             r#""secret""#,
             r#"["secret"]"#,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_of_a_column_is_inclusive() {
+    fn column_bounds_are_inclusive() {
         let (payload, headers) = (ROW_PAYLOAD_BYTES_MAX as u64, ROW_HEADERS_BYTES_MAX as u64);
         RowFault::check_sizes(payload, headers).unwrap();
         assert!(matches!(

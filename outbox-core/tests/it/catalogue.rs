@@ -10,7 +10,7 @@ struct ParcelSent {
 }
 
 #[test]
-fn derived_events_are_listed() {
+fn catalogue_lists_derived_events() {
     let catalogue = Catalogue::linked().unwrap();
     let found = catalogue
         .iter()
@@ -25,7 +25,7 @@ fn derived_events_are_listed() {
 }
 
 #[test]
-fn two_types_for_one_event_are_refused_with_both_places() {
+fn two_types_for_one_event_are_rejected_with_both_places() {
     const fn descriptor(rust_type: &'static str, file: &'static str, line: u32) -> EventDescriptor {
         EventDescriptor {
             aggregate: "order",

@@ -15,7 +15,7 @@ const SOURCE: &str = "shop";
 
 /// `OUTBOX_BLESS=1` rewrites the file.
 #[test]
-fn the_vectors_of_the_wire_format_are_current() {
+fn wire_format_vectors_are_current() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
     let messages: Vec<Value> = messages()
         .iter()
@@ -34,7 +34,7 @@ fn the_vectors_of_the_wire_format_are_current() {
 }
 
 #[test]
-fn the_codec_agrees_with_the_vectors_of_the_wire_format() {
+fn codec_agrees_with_the_wire_format_vectors() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
     let vectors: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     for (vector, (name, message)) in vectors["messages"].as_array().unwrap().iter().zip(messages()) {

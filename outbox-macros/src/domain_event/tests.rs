@@ -129,7 +129,7 @@ fn an_unsequenced_enum_has_unsequenced_variants() {
 }
 
 #[test]
-fn nothing_required_may_be_missing() {
+fn missing_required_keys_are_reported() {
     check(
         quote! { struct OrderPlaced { total: i64 } },
         &[
@@ -153,7 +153,7 @@ fn nothing_required_may_be_missing() {
 }
 
 #[test]
-fn the_advice_uses_the_names_at_hand() {
+fn suggestions_use_the_declared_names() {
     let expansion = derive(quote! {
         #[domain_event(aggregate = "order")]
         struct OrderPlaced { total: i64, customer_id: u64 }
@@ -200,7 +200,7 @@ fn versions_start_at_one_and_fit_the_column() {
 }
 
 #[test]
-fn a_default_is_checked_once_and_not_per_variant() {
+fn enum_default_is_checked_once() {
     check(
         quote! {
             #[domain_event(aggregate = "order.eu", version = 0)]
@@ -219,7 +219,7 @@ fn a_default_is_checked_once_and_not_per_variant() {
 }
 
 #[test]
-fn a_misplaced_key_says_where_it_belongs_and_is_not_missing_there() {
+fn misplaced_key_is_reported_once_with_its_place() {
     check(
         quote! {
             #[domain_event(aggregate_id, dedup_key, name = "placed")]
@@ -254,7 +254,7 @@ fn a_misplaced_key_says_where_it_belongs_and_is_not_missing_there() {
 }
 
 #[test]
-fn a_misspelt_key_is_one_mistake() {
+fn misspelt_key_is_one_mistake() {
     check(
         quote! {
             #[domain_event(aggregat = "order", name = "placed")]
@@ -309,7 +309,7 @@ fn a_role_has_one_field() {
 }
 
 #[test]
-fn shapes_that_cannot_be_events() {
+fn unsupported_shapes_are_rejected() {
     let attribute = quote!(#[domain_event(aggregate = "order", name = "placed")]);
     for shape in [
         quote!(
@@ -351,7 +351,7 @@ fn shapes_that_cannot_be_events() {
 }
 
 #[test]
-fn one_enum_stores_each_event_under_a_name_of_its_own() {
+fn events_of_an_enum_must_be_distinct() {
     check(
         quote! {
             #[domain_event(aggregate = "order")]
@@ -371,7 +371,7 @@ fn one_enum_stores_each_event_under_a_name_of_its_own() {
 }
 
 #[test]
-fn a_stand_in_is_written_where_it_can_be() {
+fn fallback_code_is_emitted_where_possible() {
     for (item, expected) in [
         (
             quote!(

@@ -79,7 +79,7 @@ fn a_handler_is_read_up_to_its_body() {
 }
 
 #[test]
-fn the_consumer_is_a_name_to_store() {
+fn consumer_must_be_a_legal_name() {
     check_keys(quote!(consumer = "Billing-2_eu"), &[]);
     check_keys(
         quote!(),
@@ -94,7 +94,7 @@ fn the_consumer_is_a_name_to_store() {
 }
 
 #[test]
-fn a_key_that_was_not_understood_is_one_mistake() {
+fn unreadable_key_is_one_mistake() {
     check_keys(quote!("inventory"), &["expected a key, such as `consumer`"]);
     check_keys(quote!(consumr = "inventory"), &["unknown key `consumr`"]);
     check_keys(
@@ -266,7 +266,7 @@ fn numbers_and_times_have_bounds() {
 }
 
 #[test]
-fn options_that_contradict_each_other() {
+fn contradictory_options_are_rejected() {
     check_options(
         quote!(order = none, strategy = sequence(gap = "0s")),
         &["strategy `sequence` is an order, so messages cannot run in any"],
@@ -304,7 +304,7 @@ fn a_handler_is_a_plain_async_function() {
 }
 
 #[test]
-fn arguments_are_known_types() {
+fn arguments_have_supported_types() {
     check_function(
         quote!(
             async fn reserve() -> Result<(), Error> {}
@@ -338,7 +338,7 @@ fn arguments_are_known_types() {
 }
 
 #[test]
-fn a_handler_can_fail() {
+fn handler_returns_a_result() {
     let wrong = "handler `reserve` returns nothing, so it cannot report a failure";
     check_function(
         quote!(
@@ -385,7 +385,7 @@ fn only_functions_are_handlers() {
 }
 
 #[test]
-fn a_stand_in_is_written_where_it_can_be() {
+fn fallback_code_is_emitted_where_possible() {
     for (item, expected) in [
         (
             quote!(

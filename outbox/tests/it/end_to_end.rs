@@ -93,7 +93,7 @@ pub(crate) async fn place_order(db: &DatabaseConnection) {
 }
 
 #[tokio::test]
-async fn a_saved_event_takes_effect_once() {
+async fn saved_event_is_applied_once() {
     let db = database().await;
     place_order(&db).await;
     let broker = MemoryBroker::new();

@@ -58,7 +58,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn alerts_use_metrics_that_exist() {
+fn alerts_use_existing_metrics() {
     let file = alerts();
     let used: BTreeSet<&str> = values_of("expr:", &file).flat_map(metrics_in).collect();
     assert!(used.len() > 20, "{used:?}");
@@ -78,7 +78,7 @@ fn expressions_of_the_board() -> Vec<String> {
 }
 
 #[test]
-fn the_board_uses_metrics_that_exist() {
+fn dashboard_uses_existing_metrics() {
     let expressions = expressions_of_the_board();
     let used: BTreeSet<&str> = expressions.iter().flat_map(|text| metrics_in(text)).collect();
     assert!(used.len() > 20, "{used:?}");
@@ -87,7 +87,7 @@ fn the_board_uses_metrics_that_exist() {
 }
 
 #[test]
-fn prometheus_reads_each_expression_of_the_board() {
+fn prometheus_parses_each_dashboard_expression() {
     let Some(promtool) = backend_url("OUTBOX_TEST_PROMTOOL_BIN") else {
         return;
     };
@@ -116,7 +116,7 @@ fn prometheus_reads_each_expression_of_the_board() {
 }
 
 #[test]
-fn alerts_lead_to_paragraphs_that_exist() {
+fn alerts_link_to_existing_paragraphs() {
     let file = alerts();
     let page = fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     let anchors: BTreeSet<String> = page
@@ -135,7 +135,7 @@ fn alerts_lead_to_paragraphs_that_exist() {
 
 /// A program may have several outboxes. A rule that sums them is silent while one works.
 #[test]
-fn alerts_of_the_outbox_group_by_outbox() {
+fn outbox_alerts_group_by_outbox() {
     let file = alerts();
     for expression in values_of("expr:", &file) {
         let expression = expression.replace(
@@ -163,7 +163,7 @@ fn with_commas(number: u64) -> String {
 }
 
 #[test]
-fn numbers_of_alerts_and_board_are_those_of_the_code() {
+fn alerts_and_dashboard_use_the_numbers_of_the_code() {
     let config = InboxConfig::default();
     let blocked = config.blocked_max as u64;
     let timeout = config.handler_timeout.as_secs();
@@ -194,7 +194,7 @@ fn numbers_of_alerts_and_board_are_those_of_the_code() {
 }
 
 #[test]
-fn each_alert_fires_on_its_failure_and_rests_in_healthy_hours() {
+fn alerts_fire_on_failures_and_not_in_healthy_hours() {
     let file = alerts();
     let folder = repository().join("docs/monitoring");
     let tests = fs::read_to_string(folder.join("alerts.test.yml")).unwrap();

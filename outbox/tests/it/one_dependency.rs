@@ -128,7 +128,7 @@ fn write_crate(folder: &Path, name: &str, dependencies: &str, imports: &str) {
 }
 
 #[test]
-fn macros_find_their_crates_wherever_a_user_has_them() {
+fn macros_find_their_crates_in_any_dependency_layout() {
     let (target, folder) = folders();
     write(&folder.join("Cargo.toml"), &format!("{WORKSPACE}{}", profiles()));
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();

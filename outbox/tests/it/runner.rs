@@ -22,7 +22,7 @@ async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) 
 }
 
 #[tokio::test]
-async fn nothing_to_run_is_an_error() {
+async fn empty_runner_is_an_error() {
     let error = soon(Runner::new().run_until(CancellationToken::new()))
         .await
         .unwrap_err();
@@ -47,7 +47,7 @@ impl Publisher for Panics {
 }
 
 #[tokio::test]
-async fn a_panic_of_one_stops_the_others() {
+async fn panic_of_a_part_stops_the_other_parts() {
     let (db, broker) = (database().await, MemoryBroker::new());
     outbox::migrate(&db).await.unwrap();
     let runner = Runner::new()
@@ -66,7 +66,7 @@ async fn database() -> DatabaseConnection {
 }
 
 #[tokio::test]
-async fn they_stop_together() {
+async fn shutdown_stops_all_parts() {
     let (db, broker, shutdown) = (
         end_to_end::database().await,
         MemoryBroker::new(),
@@ -85,7 +85,7 @@ async fn they_stop_together() {
 }
 
 #[tokio::test]
-async fn the_error_of_one_stops_the_others() {
+async fn error_of_a_part_stops_the_other_parts() {
     let (db, without_tables, broker) = (database().await, database().await, MemoryBroker::new());
     outbox::migrate(&db).await.unwrap();
     let runner = |relay: &DatabaseConnection, inbox: &DatabaseConnection, shutdown: &CancellationToken| {
@@ -106,7 +106,7 @@ async fn the_error_of_one_stops_the_others() {
 
 /// A dropped runtime cancels its tasks. The error must not report a panic.
 #[test]
-fn a_runtime_that_ends_first_is_no_panic() {
+fn runtime_shutdown_is_not_reported_as_a_panic() {
     let (outer, inner) = (runtime(), runtime());
     let error = outer.block_on(async {
         let relay = Relay::new(MemoryStore::new(), MemoryBroker::new().publisher());
@@ -131,7 +131,7 @@ fn runtime() -> Runtime {
 }
 
 #[tokio::test]
-async fn health_tells_of_relays_and_inboxes_together() {
+async fn health_combines_relays_and_inboxes() {
     let (db, broker, shutdown) = (database().await, MemoryBroker::new(), CancellationToken::new());
     outbox::migrate(&db).await.unwrap();
     let runner = Runner::new()

@@ -91,7 +91,7 @@ async fn run(db: &DatabaseConnection, sql: &str) {
 }
 
 #[tokio::test]
-async fn one_call_makes_all_tables_and_another_changes_nothing() {
+async fn migrate_creates_all_tables_and_is_idempotent() {
     for test in Empty::all().await {
         outbox::migrate(&test.db).await.unwrap();
         test.check_tables().await;
@@ -105,7 +105,7 @@ async fn one_call_makes_all_tables_and_another_changes_nothing() {
 }
 
 #[tokio::test]
-async fn processes_may_start_together() {
+async fn concurrent_processes_can_migrate() {
     for test in Empty::all().await {
         let (one, two) = tokio::join!(outbox::migrate(&test.db), outbox::migrate(&test.db));
         one.unwrap();
@@ -116,7 +116,7 @@ async fn processes_may_start_together() {
 }
 
 #[tokio::test]
-async fn the_tables_can_be_made_by_the_migrator_of_a_service() {
+async fn service_migrator_can_create_the_tables() {
     for test in Empty::all().await {
         for _ in 0..2 {
             Migrator::up(&test.db, None).await.unwrap();
@@ -131,7 +131,7 @@ async fn the_tables_can_be_made_by_the_migrator_of_a_service() {
 }
 
 #[tokio::test]
-async fn the_tables_can_have_other_names() {
+async fn migrate_accepts_other_table_names() {
     for test in Empty::all().await {
         let names = TableNames::new().with_prefix("billing_").unwrap();
         outbox::migrate_with(&test.db, &names).await.unwrap();
@@ -142,7 +142,7 @@ async fn the_tables_can_have_other_names() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_can_be_repeated() {
+async fn dropped_migration_can_be_repeated() {
     for test in Empty::all().await {
         {
             let mut call = std::pin::pin!(outbox::migrate(&test.db));

@@ -73,7 +73,7 @@ async fn publish_foreign(place: &Place) {
     }
 }
 
-async fn wildcards_take_every_message_once(nats: &'static str) {
+async fn wildcards_receive_each_message_once(nats: &'static str) {
     let Some(place) = Place::open(nats).await else {
         return;
     };
@@ -126,11 +126,11 @@ async fn wildcards_take_every_message_once(nats: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wildcards_take_every_message_once_on_the_newest_server() {
-    wildcards_take_every_message_once(NEWEST).await;
+async fn wildcards_receive_each_message_once_on_the_newest_server() {
+    wildcards_receive_each_message_once(NEWEST).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wildcards_take_every_message_once_on_the_oldest_server() {
-    wildcards_take_every_message_once(OLDEST).await;
+async fn wildcards_receive_each_message_once_on_the_oldest_server() {
+    wildcards_receive_each_message_once(OLDEST).await;
 }

@@ -73,7 +73,7 @@ async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
 
 /// Each message is delivered once, although a deferred message and a paused message wait longer
 /// than `ack_wait`.
-async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
+async fn settings_pauses_and_deferrals_hold(variable: &'static str) {
     let Some(url) = backend_url(variable) else {
         return;
     };
@@ -137,11 +137,11 @@ async fn settings_pauses_and_deferred_runs_hold(variable: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_pauses_and_deferred_runs_hold_on_the_newest_server() {
-    settings_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_URL").await;
+async fn settings_pauses_and_deferrals_hold_on_the_newest_server() {
+    settings_pauses_and_deferrals_hold("OUTBOX_TEST_NATS_URL").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_pauses_and_deferred_runs_hold_on_the_oldest_server() {
-    settings_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_OLD_URL").await;
+async fn settings_pauses_and_deferrals_hold_on_the_oldest_server() {
+    settings_pauses_and_deferrals_hold("OUTBOX_TEST_NATS_OLD_URL").await;
 }

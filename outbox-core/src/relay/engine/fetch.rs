@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_are_fetched_a_few_at_a_time() {
+    fn large_messages_are_fetched_in_small_batches() {
         let mut size = RowSize::default();
         size.learn(&[]);
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_hides_nothing_behind_it() {
+    fn skipped_rows_do_not_hide_later_rows() {
         let mut size = RowSize::default();
         size.learn_mean(100);
         assert!(size.pass_over(Query::Waiting, 4000, true));

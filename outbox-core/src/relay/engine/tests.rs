@@ -75,7 +75,7 @@ fn settled(result: Result<usize, StoreError>) -> SettleDone {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_that_began_before_everything_was_forgotten_is_dropped() {
+async fn fetch_from_before_a_reset_is_dropped() {
     let owned = Owned::new(Part::Whole);
     for forgets in [false, true] {
         let (mut shared, mut fetch) = (owned.shared(), Fetch::default());
@@ -94,7 +94,7 @@ async fn a_fetch_that_began_before_everything_was_forgotten_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_fetched_without_a_lease_or_while_the_store_records_no_verdicts() {
+async fn fetching_needs_a_lease_and_recorded_verdicts() {
     let owned = Owned::new(Part::Whole);
     let mut shared = owned.shared();
     assert!(Fetch::may_begin(&shared));
@@ -107,7 +107,7 @@ async fn nothing_is_fetched_without_a_lease_or_while_the_store_records_no_verdic
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_message_is_a_dead_letter_or_left_to_the_table() {
+async fn unreadable_message_is_dead_or_left_to_the_table() {
     for (part, is_dead) in [
         (Part::Whole, true),
         (Part::Table(SecondSource::default()), true),
@@ -129,7 +129,7 @@ async fn an_unreadable_message_is_a_dead_letter_or_left_to_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_broker_stops_the_sending_and_records_nothing() {
+async fn silent_broker_stops_sending_and_records_nothing() {
     let owned = Owned::new(Part::Whole);
     let (mut shared, mut publish) = (owned.shared(), Publish::default());
     accept(&mut shared, row(1, "a"));
@@ -158,7 +158,7 @@ async fn a_silent_broker_stops_the_sending_and_records_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_is_reported_only_if_its_lease_has_lasted() {
+async fn verdict_is_reported_only_under_a_proven_lease() {
     let owned = Owned::new(Part::Whole);
     let (mut shared, mut settle) = (owned.shared(), Settle::new(Recorder::new(None)));
     for partition in [1, 2] {
@@ -186,7 +186,7 @@ async fn a_verdict_is_reported_only_if_its_lease_has_lasted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verdicts_that_the_store_does_not_record_are_kept_and_stop_the_sending() {
+async fn unrecorded_verdicts_are_kept_and_stop_sending() {
     let owned = Owned::new(Part::Whole);
     let (mut shared, mut settle) = (owned.shared(), Settle::new(Recorder::new(None)));
     accept(&mut shared, row(1, "a"));
@@ -204,7 +204,7 @@ async fn verdicts_that_the_store_does_not_record_are_kept_and_stop_the_sending()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interruption_of_the_source_stops_the_sending_until_a_renewal() {
+async fn source_interruption_stops_sending_until_a_renewal() {
     let source = SecondSource::default();
     let owned = Owned::new(Part::Source(source.clone()));
     let mut shared = owned.shared();
@@ -223,7 +223,7 @@ async fn an_interruption_of_the_source_stops_the_sending_until_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_owner_of_one_partition_purges_and_counts() {
+async fn only_the_owner_of_partition_0_purges_and_counts() {
     let owned = Owned::new(Part::Whole);
     let mut shared = owned.shared();
     let mut upkeep = Upkeep::new(&mut shared);

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_goes_on_where_it_stopped_and_then_rests() {
+    async fn purge_round_resumes_at_its_position_then_pauses() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut purge = Purge::new(&RelayConfig::default(), &mut rng);
         tokio::time::sleep_until(purge.next_at()).await;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_keys_are_deleted_unless_a_time_is_set() {
+    async fn without_a_retention_only_keys_are_purged() {
         let mut rng = fastrand::Rng::with_seed(1);
         for retention in [Retention::Keep, Retention::Delete] {
             let mut purge = Purge::new(&RelayConfig::default().retention(retention), &mut rng);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_of_an_aggregate_is_out_at_a_time() {
+    fn an_aggregate_has_one_message_out_at_a_time() {
         let mut lanes = lanes([
             row(1, "a", true),
             row(2, "a", true),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_put_back_goes_first() {
+    fn returned_message_is_sent_first() {
         let mut lanes = lanes([row(1, "a", true), row(2, "a", true)]);
         let first = lanes.next().unwrap();
         let a = first.key;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_taken_but_for_what_is_out() {
+    fn taking_a_partition_leaves_sent_messages() {
         let mut lanes = lanes([row(1, "a", true), row(2, "b", true), row(3, "b", true)]);
         let (_, row_id) = take(&mut lanes).unwrap();
         assert_eq!(row_id, 1);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_was_drained_can_come_again() {
+    fn drained_lane_can_be_reused() {
         let mut lanes = lanes([row(1, "a", true)]);
         let (a, _) = take(&mut lanes).unwrap();
         lanes.proceed(a);

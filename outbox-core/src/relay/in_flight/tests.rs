@@ -61,7 +61,7 @@ impl InFlight {
 }
 
 #[test]
-fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
+fn fetch_from_before_a_settled_block_does_not_overtake() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1)]);
     let (second, left_out) = in_flight.begin_fetch();
@@ -81,7 +81,7 @@ fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
 }
 
 #[test]
-fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
+fn rows_set_aside_stay_so_until_the_next_settlement() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1)]);
     in_flight.publish(1);
@@ -96,7 +96,7 @@ fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
 }
 
 #[test]
-fn verdicts_that_were_not_taken_go_first() {
+fn unsettled_verdicts_go_first() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1), row(2)]);
     in_flight.publish(1);
@@ -109,7 +109,7 @@ fn verdicts_that_were_not_taken_go_first() {
 }
 
 #[test]
-fn of_a_lost_lease_only_confirmations_are_settled_later() {
+fn lost_lease_keeps_only_confirmations() {
     for is_on_its_way in [false, true] {
         let mut in_flight = InFlight::default();
         in_flight.fetched([row(1), row(2), row(3)]);
@@ -145,7 +145,7 @@ fn of_a_lost_lease_only_confirmations_are_settled_later() {
 }
 
 #[test]
-fn a_lease_that_lasts_keeps_its_verdicts() {
+fn renewed_lease_keeps_its_verdicts() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1)]);
     let out = in_flight.next().unwrap();
@@ -172,7 +172,7 @@ fn settle_but(in_flight: &mut InFlight, refused: i64) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn a_refused_verdict_is_found_and_the_others_are_settled() {
+fn rejected_verdict_is_isolated_and_others_are_settled() {
     for refused in 1..=20 {
         let mut in_flight = InFlight::default();
         in_flight.fetched((1..=20).map(|row_id| row_of(row_id, &row_id.to_string())));
@@ -195,7 +195,7 @@ fn a_refused_verdict_is_found_and_the_others_are_settled() {
 }
 
 #[test]
-fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
+fn rejected_verdict_keeps_its_lane_closed() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1), row(2), row_of(3, "b")]);
     let out = in_flight.next().unwrap();
@@ -223,7 +223,7 @@ fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
 }
 
 #[test]
-fn a_message_that_cannot_be_set_aside_is_met_again() {
+fn message_that_cannot_be_set_aside_is_retried() {
     let mut in_flight = InFlight::default();
     assert_eq!(in_flight.set_aside(waits(5)), 1);
     assert!(settle_but(&mut in_flight, 5).is_empty());
@@ -235,7 +235,7 @@ fn a_message_that_cannot_be_set_aside_is_met_again() {
 
 /// Happens after the counter of row ids was set back.
 #[test]
-fn rows_with_the_same_row_id_are_in_flight_apart() {
+fn rows_with_equal_row_ids_are_tracked_separately() {
     let mut in_flight = InFlight::default();
     let (fetch, _) = in_flight.begin_fetch();
     let later = FetchedRow {
@@ -368,7 +368,7 @@ impl Anything {
 }
 
 #[test]
-fn whatever_is_in_a_lane_is_in_flight() {
+fn every_row_in_a_lane_is_in_flight() {
     for seed in 0..300 {
         let mut world = Anything::new(seed);
         for step in 0..2_000 {

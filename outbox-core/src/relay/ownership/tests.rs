@@ -26,7 +26,7 @@ fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_gives_back_what_exceeds_its_share() {
+async fn relay_releases_partitions_above_its_share() {
     let mut ownership = ownership_for(Duration::from_secs(15), Clocks::default());
     assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
     let change = apply(&mut ownership, 3, []);
@@ -40,7 +40,7 @@ async fn a_relay_gives_back_what_exceeds_its_share() {
 
 /// The result of the renewal may be older than the doubt.
 #[tokio::test(start_paused = true)]
-async fn a_doubt_during_a_renewal_is_not_forgotten() {
+async fn doubt_during_a_renewal_causes_another_renewal() {
     let ttl = Duration::from_secs(15);
     let mut ownership = ownership_for(ttl, Clocks::default());
     apply(&mut ownership, 1, 0..64);
@@ -58,7 +58,7 @@ async fn a_doubt_during_a_renewal_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed() {
+async fn distrusted_lease_sends_nothing_before_its_renewal() {
     let ttl = Duration::from_secs(15);
     let mut ownership = ownership_for(ttl, Clocks::default());
     apply(&mut ownership, 1, 0..64);
@@ -86,7 +86,7 @@ async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_count_from_before_the_request() {
+async fn lease_deadlines_count_from_before_the_request() {
     let mut ownership = ownership_for(Duration::from_secs(12), Clocks::default());
     let mut renewal = ownership.plan(Fitness::Fit);
     let asked_at = Instant::now();
@@ -100,7 +100,7 @@ async fn deadlines_count_from_before_the_request() {
 
 /// The monotonic clock stops with the machine.
 #[tokio::test(start_paused = true)]
-async fn a_suspension_ends_the_belief_in_leases() {
+async fn suspension_ends_trust_in_leases() {
     let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
     let read = lead.clone();
     let clocks = Clocks::new(move || time::Duration::seconds(read.load(Ordering::Relaxed)));

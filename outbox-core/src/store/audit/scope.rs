@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn stored_scope_is_restored() {
         let selection = Selection::id(MessageId::fresh())
             .status(MessageStatus::Dead)
             .aggregate(&Aggregate::new("order", "47/\0\"11"))
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_more_than_is_known_is_refused() {
+    fn unknown_scope_keys_are_rejected() {
         for text in [
             "",
             "[]",

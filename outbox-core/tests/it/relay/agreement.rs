@@ -42,7 +42,7 @@ async fn sleep_leases(times: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_destination_is_refused_while_its_relay_lives() {
+async fn relay_with_another_destination_does_not_start() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let registered = created("today", destination("ORDERS", "shop"));
@@ -101,7 +101,7 @@ impl Publisher for Learner {
 
 /// The live relay publishes nothing, so no error reveals the recreated stream.
 #[tokio::test(start_paused = true)]
-async fn stream_created_anew_keeps_no_relay_from_starting() {
+async fn recreated_stream_prevents_no_relay_start() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let stream = Arc::new(Mutex::new("yesterday"));
     let start = || {
@@ -138,7 +138,7 @@ async fn stream_created_anew_keeps_no_relay_from_starting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relays_that_start_together_do_not_publish_apart() {
+async fn relays_started_together_publish_to_one_destination() {
     let store = MemoryStore::new();
     let brokers = [MemoryBroker::new(), MemoryBroker::new()];
     credit(&store, 200, 1);
@@ -154,7 +154,7 @@ async fn relays_that_start_together_do_not_publish_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_move_to_another_destination_can_be_allowed() {
+async fn move_to_another_destination_can_be_allowed() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let old = spawn(&store, &here, destination("ORDERS", "shop"), quick());
@@ -175,7 +175,7 @@ async fn a_move_to_another_destination_can_be_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_was_cut_off_does_not_begin_again() {
+async fn relay_stays_idle_while_another_destination_is_live() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
@@ -196,7 +196,7 @@ async fn a_relay_that_was_cut_off_does_not_begin_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_registered_until_the_broker_confirms() {
+async fn failure_is_announced_until_the_broker_confirms() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = spawn(&store, &broker, destination("ORDERS", "shop"), quick());
     sleep_leases(1).await;

@@ -100,7 +100,7 @@ impl Group {
 
 /// Causes in production: expired credentials, a firewall, a node without a route to the broker.
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
+async fn relay_without_broker_hands_over_and_recovers() {
     for way in [
         Way::Silent,
         Way::SilentToMessages,
@@ -158,7 +158,7 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
 /// The relay gets its last answer when a retry is already due. It must not take its partitions back
 /// before the other relay acquires them.
 #[tokio::test(start_paused = true)]
-async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease() {
+async fn relay_hands_over_despite_publish_timeouts_beyond_its_lease() {
     for lease_secs in [1, 2] {
         let group = Group::configured(2, quick().lease_ttl(Duration::from_secs(lease_secs))).await;
         assert_eq!(group.shares(), [32, 32]);
@@ -177,7 +177,7 @@ async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease
 
 /// Causes: a network that drops large packets, or a missing privilege.
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
+async fn relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
         let group = Group::of(2).await;
         (0..10_000).for_each(|_| group.watched[0].silence_one(call, 0));
@@ -196,7 +196,7 @@ async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
 
 /// A failed settlement ended with its leases: no verdict is left to show that settling works.
 #[tokio::test(start_paused = true)]
-async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
+async fn settling_failure_ends_without_verdicts_left() {
     let group = Group::of(2).await;
     group.ways[0].set(Way::Refused(FailureClass::Permanent));
     group.watched[0].silence_one("settle", 0);
@@ -247,7 +247,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
 
 /// Half an hour, with and without traffic, with restarting relays.
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_is_away_for_all_moves_no_partition() {
+async fn broker_outage_for_all_relays_moves_no_partition() {
     for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {
         let mut group = Group::of(relays).await;
         group.ways.iter().for_each(|way| way.set(Way::Silent));
@@ -282,7 +282,7 @@ async fn a_broker_that_is_away_for_all_moves_no_partition() {
 
 /// A full disk, or a stream without a leader: probes succeed and trials fail.
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_times_at_most() {
+async fn broker_that_rejects_all_relays_moves_few_partitions() {
     for way in [Way::SilentToMessages, Way::Refused(FailureClass::Transient)] {
         let group = Group::of(3).await;
         group.ways.iter().for_each(|reached| reached.set(way));
@@ -303,7 +303,7 @@ async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_tim
 
 /// The relay may not publish but may probe.
 #[tokio::test(start_paused = true)]
-async fn trials_that_fail_become_rare_and_delay_a_message_once() {
+async fn failing_trials_become_rare_and_delay_a_message_once() {
     let group = Group::of(2).await;
     group.ways[0].set(Way::SilentToMessages);
     let before = group.granted();
@@ -330,7 +330,7 @@ async fn trials_that_fail_become_rare_and_delay_a_message_once() {
 
 /// Otherwise the trial never ends, and a failing relay keeps its partitions.
 #[tokio::test(start_paused = true)]
-async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
+async fn trial_with_only_a_poison_message_ends() {
     let group = Group::of(2).await;
     group.ways[0].set(Way::Silent);
     credit(&group.store, 50, 2);
@@ -361,7 +361,7 @@ async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lone_relay_keeps_its_partitions() {
+async fn lone_relay_keeps_its_partitions() {
     let group = Group::of(1).await;
     group.ways[0].set(Way::Silent);
     credit(&group.store, 50, 2);
@@ -375,7 +375,7 @@ async fn a_lone_relay_keeps_its_partitions() {
 
 /// The relay without partitions must try.
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_has_handed_over_takes_everything_back_from_one_that_died() {
+async fn relay_takes_back_partitions_of_a_dead_relay() {
     let mut group = Group::of(2).await;
     group.ways[0].set(Way::Silent);
     credit(&group.store, 50, 2);

@@ -11,7 +11,7 @@ use super::*;
 /// Otherwise two overlapping jobs leave messages behind: the first gives partitions to the second,
 /// which has ended by then.
 #[tokio::test(start_paused = true)]
-async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
+async fn drain_keeps_its_partitions_when_another_relay_starts() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(50));
     credit(&store, 100, 50);
@@ -34,7 +34,7 @@ async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
+async fn drain_waits_for_a_slow_database_without_busy_loop() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
     // Published shortly after the second announcement has begun.
@@ -56,7 +56,7 @@ async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
 
 /// Repeated failures must not restart the time limit of the shutdown.
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_although_the_database_takes_no_verdicts() {
+async fn drain_ends_although_the_database_rejects_verdicts() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 16, 1);
     let watched = Watched::new(&store);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
+async fn busy_aggregate_does_not_starve_other_aggregates() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_millis(2)),
@@ -41,7 +41,7 @@ async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_aggregates_that_are_refused_do_not_stop_the_others() {
+async fn many_rejected_aggregates_do_not_stop_other_aggregates() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 10_000, 1);
     broker.fail_matching(
@@ -69,7 +69,7 @@ async fn ten_thousand_aggregates_that_are_refused_do_not_stop_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_waits_longer_each_time_whichever_relay_tries() {
+async fn back_off_grows_across_relays() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 5);
     broker.fail_matching(|_| true, FailureClass::Configuration);
@@ -86,7 +86,7 @@ async fn what_is_refused_waits_longer_each_time_whichever_relay_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_message_comes_in_its_time_and_its_aggregate_after_it() {
+async fn delayed_message_delays_its_aggregate() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let due = store.now() + Duration::from_secs(3600);
     credit(&store, 2, 1);
@@ -117,7 +117,7 @@ async fn a_delayed_message_comes_in_its_time_and_its_aggregate_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_buffer_still_drains_everything() {
+async fn small_buffer_drains_everything() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_millis(1)),

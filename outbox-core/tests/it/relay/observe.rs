@@ -12,7 +12,7 @@ use outbox_testing::Operator as _;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn health_follows_the_trouble() {
+async fn health_shows_failures_and_recovery() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = relay_of(&store, &broker, quick());
     let health = relay.health();
@@ -68,7 +68,7 @@ async fn health_follows_the_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
+async fn hook_receives_each_recorded_dead_letter() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 5, 1);
     broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
@@ -87,7 +87,7 @@ async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
 /// The first rejected message halts the aggregate; the second waits. An operator who retries the
 /// first while the second is in flight gives the relay both at once.
 #[tokio::test(start_paused = true)]
-async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
+async fn hook_receives_dead_letters_of_an_aggregate_in_order() {
     let latency = Duration::from_millis(200);
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new().with_latency(latency));
     credit(&store, 1, 3);
@@ -122,7 +122,7 @@ async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_panics_does_not_end_the_relay() {
+async fn panicking_hook_does_not_end_the_relay() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 5, 1);
     broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
@@ -133,7 +133,7 @@ async fn a_hook_that_panics_does_not_end_the_relay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn event_types_follow_policies_of_their_own() {
+async fn event_types_follow_their_policies() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 2);
     broker.fail_matching(|message| message.sequence == Some(1), FailureClass::Unclassified);
@@ -232,7 +232,7 @@ async fn every_documented_metric_is_reported() {
 
 /// Another relay counts from now on, so the last numbers must not stay, nor become zero.
 #[tokio::test(start_paused = true)]
-async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it() {
+async fn backlog_gauges_end_with_partition_0() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -274,7 +274,7 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
 
 /// A snapshot has a gauge only if it was set after the previous snapshot.
 #[tokio::test(start_paused = true)]
-async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
+async fn database_outage_leaves_no_stale_gauge() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -326,7 +326,7 @@ async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
 static LINKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[tokio::test(start_paused = true)]
-async fn a_publish_is_linked_to_the_trace_that_recorded_the_message() {
+async fn publish_span_links_to_the_recording_trace() {
     let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     outbox_core::telemetry::link_spans(|span, traceparent, _| {
         assert_eq!(span.metadata().unwrap().name(), "publish");

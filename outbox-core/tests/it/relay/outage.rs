@@ -8,7 +8,7 @@ use super::watched::Watched;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn lost_confirmations_are_sent_again_and_leave_no_copy() {
+async fn lost_confirmations_are_resent_without_copies() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 2, 3);
     broker.lose_acks(2);
@@ -26,7 +26,7 @@ async fn lost_confirmations_are_sent_again_and_leave_no_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_outage_of_half_an_hour_makes_no_dead_letters_and_uses_no_attempts() {
+async fn broker_outage_uses_no_attempts() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 20, 10);
     broker.set_down(true);
@@ -55,7 +55,7 @@ async fn a_broker_outage_of_half_an_hour_makes_no_dead_letters_and_uses_no_attem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() {
+async fn database_outage_settles_before_publishing_more() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 5, 5);
     let relay = relay_of(&store, &broker, quick());
@@ -83,7 +83,7 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
 
 /// Each activity backs off separately. Together they must not overload a recovering database.
 #[tokio::test(start_paused = true)]
-async fn a_database_that_is_away_is_not_stormed() {
+async fn database_outage_causes_few_retries() {
     // Commits of other tests would wake the relay.
     let _alone = outbox_core::wake::isolate();
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -107,7 +107,7 @@ async fn a_database_that_is_away_is_not_stormed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_misconfigured_event_type_does_not_stop_the_others() {
+async fn misconfigured_event_type_does_not_stop_other_types() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1500, 1);
     // More failing aggregates than one batch holds.
@@ -129,7 +129,7 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
 
 /// No stream captures the subject, which looks like a broker outage.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
+async fn many_uncaptured_messages_do_not_stop_other_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 500, 1);
     broker.fail_matching(
@@ -155,7 +155,7 @@ async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_reports_a_broker_that_is_away() {
+async fn drain_reports_an_unavailable_broker() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 1);
     broker.set_down(true);

@@ -33,7 +33,7 @@ fn count(store: &MemoryStore, aggregate_type: &str, status: MessageStatus) -> us
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_everything_sends_nothing_and_its_end_sends_all_in_order() {
+async fn pause_of_all_messages_holds_them_in_order() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = relay_of(&store, &broker, quick());
     let health = relay.health();
@@ -68,7 +68,7 @@ async fn a_pause_of_everything_sends_nothing_and_its_end_sends_all_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_a_type_lets_the_others_flow_and_survives_a_restart() {
+async fn pause_of_a_type_spares_other_types_and_survives_restart() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     pause(&store, Some("order"), None).await;
     for order in [1, 2, 1] {
@@ -102,7 +102,7 @@ async fn a_pause_of_a_type_lets_the_others_flow_and_survives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_ends_by_itself_and_what_it_held_is_published() {
+async fn expired_pause_releases_its_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     pause(&store, Some("account"), Some(Duration::from_secs(60))).await;
     credit(&store, 2, 2);
@@ -118,7 +118,7 @@ async fn a_pause_ends_by_itself_and_what_it_held_is_published() {
 
 /// When the broker recovers, the pause must hold for messages in memory too.
 #[tokio::test(start_paused = true)]
-async fn what_is_in_memory_when_a_pause_begins_is_not_sent_after_it() {
+async fn pause_holds_messages_already_in_memory() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     broker.set_down(true);
     credit(&store, 5, 3);
@@ -139,7 +139,7 @@ async fn what_is_in_memory_when_a_pause_begins_is_not_sent_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_leaves_what_is_paused() {
+async fn drain_leaves_paused_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     pause(&store, Some("order"), None).await;
     store.record([Placed { order: 1 }]).unwrap();
@@ -153,7 +153,7 @@ async fn a_drain_leaves_what_is_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
+async fn relay_that_cannot_read_pauses_sends_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let watched = watched::Watched::new(&store);
     for _ in 0..1_000 {
@@ -172,7 +172,7 @@ async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn partitions_taken_between_renewals_honour_a_new_pause() {
+async fn newly_acquired_partitions_honour_a_new_pause() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let other = OwnerId::fresh();
     let leases = store.acquire(other, Duration::from_secs(60), 64).await.unwrap();

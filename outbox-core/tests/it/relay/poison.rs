@@ -9,7 +9,7 @@ use super::*;
 const TEN: std::num::NonZeroU32 = std::num::NonZeroU32::new(10).unwrap();
 
 #[tokio::test(start_paused = true)]
-async fn a_poison_message_halts_its_own_aggregate_only_until_it_is_retried() {
+async fn poison_message_halts_only_its_aggregate_until_retried() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 10, 3);
     broker.fail_matching(
@@ -33,7 +33,7 @@ async fn a_poison_message_halts_its_own_aggregate_only_until_it_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_continue_lets_the_aggregate_go_on() {
+async fn policy_continue_does_not_halt_the_aggregate() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 3);
     broker.fail_matching(|message| message.sequence == Some(2), FailureClass::Permanent);
@@ -47,7 +47,7 @@ async fn the_policy_continue_lets_the_aggregate_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_refusals_use_attempts_and_end_as_dead_letters_without_being_overtaken() {
+async fn unclassified_rejections_end_as_dead_letters_in_order() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 2, 2);
     broker.fail_matching(|message| message.aggregate.id == "1", FailureClass::Unclassified);
@@ -68,7 +68,7 @@ async fn unknown_refusals_use_attempts_and_end_as_dead_letters_without_being_ove
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_row_becomes_a_dead_letter_and_others_flow() {
+async fn unreadable_row_becomes_a_dead_letter() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 3, 1);
     assert!(store.corrupt(store.rows()[1].message.id));

@@ -8,7 +8,7 @@ use super::*;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(start_paused = true)]
-async fn what_the_broker_lost_is_published_again_and_nothing_else() {
+async fn reconcile_republishes_only_lost_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 30, 100);
     relay_of(&store, &broker, quick()).drain().await.unwrap();
@@ -38,7 +38,7 @@ async fn what_the_broker_lost_is_published_again_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_span_that_consumers_have_forgotten_is_refused_before_anything_is_published() {
+async fn reconcile_rejects_spans_beyond_consumer_retention() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 3);
     relay_of(&store, &broker, quick()).drain().await.unwrap();

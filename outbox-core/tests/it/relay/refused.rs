@@ -23,7 +23,7 @@ fn all_published(store: &MemoryStore, but: &[u32]) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_verdict_that_cannot_be_stored_never_blocks_the_others() {
+async fn rejected_verdict_does_not_block_other_verdicts() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 16, 100);
     store.refuse_verdicts(&[first_of(&store, 3)]);
@@ -60,7 +60,7 @@ async fn one_verdict_that_cannot_be_stored_never_blocks_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_cannot_be_stored_is_not_overtaken_and_told_once_it_is() {
+async fn rejected_dead_letter_is_not_overtaken_and_reported_late() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 16, 10);
     let poison = first_of(&store, 3);
@@ -86,7 +86,7 @@ async fn a_dead_letter_that_cannot_be_stored_is_not_overtaken_and_told_once_it_i
 
 /// If no verdict can be recorded, retries must back off as in an outage.
 #[tokio::test(start_paused = true)]
-async fn a_database_that_refuses_every_verdict_is_not_stormed() {
+async fn database_that_rejects_all_verdicts_gets_few_retries() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 16, 100);
     let ids: Vec<MessageId> = store.rows().iter().map(|row| row.message.id).collect();
@@ -108,7 +108,7 @@ async fn a_database_that_refuses_every_verdict_is_not_stormed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_with_a_refused_verdict_is_given_back() {
+async fn partition_with_a_rejected_verdict_is_released() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 64, 1);
     let ids: Vec<MessageId> = (1..=8).map(|account| first_of(&store, account)).collect();
@@ -132,7 +132,7 @@ async fn a_partition_with_a_refused_verdict_is_given_back() {
 
 /// The messages can be neither sent nor set aside, so each scan meets them again.
 #[tokio::test(start_paused = true)]
-async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
+async fn backlog_behind_a_rejected_verdict_hides_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let cents = |account, cents: u32| (1..=cents).map(move |cents| Credited { account, cents });
     store.record(cents(3, 300).collect::<Vec<_>>()).unwrap();
@@ -153,7 +153,7 @@ async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
 /// A message behind the rejected verdict waits in a block of its aggregate, and stays due until the
 /// verdict is recorded.
 #[tokio::test(start_paused = true)]
-async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
+async fn rejected_verdict_hides_no_delayed_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let delayed = |account, seconds| {
         let message = NewMessage::from_event(&Credited { account, cents: 1 }).unwrap();
@@ -182,7 +182,7 @@ async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
+async fn drain_fails_at_a_rejected_verdict_after_all_else() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = relay_of(&store, &broker, quick());
     let later = NewMessage::from_event(&Credited {
@@ -216,7 +216,7 @@ async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
 
 /// The message causes the failure, so the relay must not hand over.
 #[tokio::test(start_paused = true)]
-async fn one_refused_verdict_moves_no_partition_between_relays_with_nothing_else_to_settle() {
+async fn rejected_verdict_moves_no_partition() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let delayed = NewMessage::from_event(&Credited { account: 1, cents: 1 })
         .unwrap()

@@ -16,7 +16,7 @@ fn spawn(
 }
 
 #[tokio::test(start_paused = true)]
-async fn relays_share_the_partitions_evenly_as_they_come_and_go() {
+async fn partitions_are_shared_evenly_among_live_relays() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let shutdowns: Vec<_> = (0..4).map(|_| CancellationToken::new()).collect();
     let mut relays = Vec::new();
@@ -41,7 +41,7 @@ async fn relays_share_the_partitions_evenly_as_they_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sharing_while_messages_flow_makes_no_copy_and_inverts_nothing() {
+async fn sharing_under_load_keeps_order_and_makes_no_copies() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_millis(5)),
@@ -66,7 +66,7 @@ async fn sharing_while_messages_flow_makes_no_copy_and_inverts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_stops_is_succeeded_within_a_second() {
+async fn stopped_relay_is_replaced_within_a_second() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let (first_shutdown, shutdown) = (CancellationToken::new(), CancellationToken::new());
     let first = spawn(&store, &broker, &first_shutdown);
@@ -87,7 +87,7 @@ async fn a_relay_that_stops_is_succeeded_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_was_paused_past_its_lease_settles_and_sends_nothing_stale() {
+async fn relay_resumed_after_its_lease_sends_nothing_stale() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_millis(100)),

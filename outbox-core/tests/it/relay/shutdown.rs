@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
+async fn hanging_database_does_not_delay_the_shutdown() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let hanging = Hanging(store);
     let relay =
@@ -57,7 +57,7 @@ impl OutboxStore for Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_shutdown_settles_what_is_in_flight_and_hands_over_at_once() {
+async fn clean_shutdown_settles_in_flight_messages_and_hands_over() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_secs(1)),
@@ -91,7 +91,7 @@ async fn a_clean_shutdown_settles_what_is_in_flight_and_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_never_answers_cannot_hold_up_the_shutdown() {
+async fn silent_broker_does_not_delay_the_shutdown() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_secs(24 * 3600)),
@@ -115,7 +115,7 @@ async fn a_broker_that_never_answers_cannot_hold_up_the_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_relay_takes_over_from_one_that_died() {
+async fn standby_relay_takes_over_from_a_dead_relay() {
     let (store, broker) = (
         MemoryStore::new(),
         MemoryBroker::new().with_latency(Duration::from_millis(3)),

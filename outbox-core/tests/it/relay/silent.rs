@@ -54,7 +54,7 @@ async fn run_watched(relay: &Relay<Watched, MemoryPublisher>, scenario: impl Fut
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_never_answered_stops_a_lone_relay_for_a_while_only() {
+async fn unanswered_call_stops_a_lone_relay_only_briefly() {
     for (call, answered) in CALLS {
         let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
         let watched = Watched::new(&store);
@@ -83,7 +83,7 @@ async fn a_call_that_is_never_answered_stops_a_lone_relay_for_a_while_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
+async fn unanswered_call_does_not_delay_other_relays() {
     for (call, answered) in CALLS {
         let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
         let watched = Watched::new(&store);
@@ -121,7 +121,7 @@ async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
 
 /// Without an answer to the release, the leases expire.
 #[tokio::test(start_paused = true)]
-async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
+async fn partitions_of_an_unanswered_release_are_not_lost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let watched = Watched::new(&store);
     watched.silence_one("release", 0);
@@ -151,7 +151,7 @@ async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
 
 /// Purging and counting delay no other activity.
 #[tokio::test(start_paused = true)]
-async fn a_purge_that_is_never_answered_is_not_the_last() {
+async fn purging_continues_after_an_unanswered_purge() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let watched = Watched::new(&store);
     watched.silence_one("purge", 0);
@@ -167,7 +167,7 @@ async fn a_purge_that_is_never_answered_is_not_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
+async fn relay_with_a_silent_database_is_replaced_and_recovers() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let watched = Watched::new(&store);
     let silent = watched_relay(&watched, &broker, quick());
@@ -219,7 +219,7 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
 
 /// Otherwise a relay that renews its leases and fetches nothing looks healthy.
 #[tokio::test(start_paused = true)]
-async fn health_names_the_activity_that_the_database_does_not_answer() {
+async fn health_names_the_unanswered_activity() {
     for (call, activity) in [
         ("fetch", "fetching"),
         ("settle", "settling"),

@@ -30,7 +30,7 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
 /// an operator fixed the cause. When the partition returns to the first relay, the old verdict is
 /// invalid.
 #[tokio::test(start_paused = true)]
-async fn a_verdict_does_not_outlive_its_lease() {
+async fn verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
         // The lease is lost during the first settlement, or after several have failed.
         for (store_timeout, silent) in [(10, 1), (1, 8)] {
@@ -72,7 +72,7 @@ async fn a_verdict_does_not_outlive_its_lease() {
 
 /// One settlement with rejected verdicts in two partitions: a dead letter and a published message.
 #[tokio::test(start_paused = true)]
-async fn what_the_store_refused_is_not_told() {
+async fn rejected_verdicts_are_not_reported() {
     const DEAD: [u32; 2] = [3, 11];
     const REFUSED: [u32; 2] = [3, 5];
     let partition_of = |account: u32| Aggregate::new("account", account.to_string()).partition();

@@ -13,7 +13,7 @@ use outbox_testing::store_types::*;
 use super::*;
 
 #[tokio::test]
-async fn impossible_configurations_are_refused_at_the_start() {
+async fn invalid_configurations_are_rejected_at_the_start() {
     let refused = async |config: RelayConfig| {
         let relay = Relay::new(MemoryStore::new(), MemoryBroker::new().publisher()).with_config(config);
         matches!(
@@ -32,7 +32,7 @@ async fn impossible_configurations_are_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
+async fn missing_stream_is_reported_at_the_start() {
     let run = async |class| {
         let relay = Relay::new(MemoryStore::new(), NotSetUp(class)).with_config(quick());
         let shutdown = CancellationToken::new();
@@ -68,7 +68,7 @@ impl Publisher for NotSetUp {
 
 /// Otherwise the relay waits forever and logs the reason only once.
 #[tokio::test(start_paused = true)]
-async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay() {
+async fn missing_tables_end_the_relay_after_an_outage_at_the_start() {
     let store = ComesUp(AtomicU32::new(0));
     let relay = Relay::new(store, MemoryBroker::new().publisher()).with_config(quick());
     let ended = tokio::time::timeout(Duration::from_secs(600), relay.run(CancellationToken::new())).await;
@@ -81,7 +81,7 @@ async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay
 
 /// The broker may not have loaded its streams yet.
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
+async fn broker_down_at_the_start_is_checked_later() {
     let (asked, told) = (Arc::new(AtomicU32::new(0)), Told::default());
     let writer = told.clone();
     let subscriber = tracing_subscriber::fmt()

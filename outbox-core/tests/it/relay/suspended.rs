@@ -9,7 +9,7 @@ use outbox_core::{OutboxStore, OwnerId};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed() {
+async fn suspended_relay_sends_nothing_before_a_renewal() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let ahead = Arc::new(AtomicI64::new(0));
     let read = ahead.clone();
@@ -36,7 +36,7 @@ async fn a_relay_whose_machine_was_suspended_sends_nothing_before_it_has_renewed
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_set_loses_no_lease() {
+async fn changed_wall_clock_loses_no_lease() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let ahead = Arc::new(AtomicI64::new(0));
     let read = ahead.clone();

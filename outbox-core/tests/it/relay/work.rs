@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_was_committed_is_published_in_order_and_settled() {
+async fn committed_messages_are_published_in_order_and_settled() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 50, 20);
     let report = relay_of(&store, &broker, quick()).drain().await.unwrap();
@@ -27,7 +27,7 @@ async fn what_was_committed_is_published_in_order_and_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
+async fn crash_at_any_await_point_loses_and_reorders_nothing() {
     for polls in 1.. {
         let (store, broker) = (
             MemoryStore::new(),
@@ -69,7 +69,7 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
 /// Commits of other tests also wake the relay, and after eight vain wake-ups it waits for
 /// `poll_min`. So the test has many tries of less than a millisecond.
 #[tokio::test(start_paused = true)]
-async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() {
+async fn local_commit_is_published_without_waiting_for_a_poll() {
     let mut took = Vec::new();
     while took.last().is_none_or(|took| *took >= Duration::from_secs(1)) {
         assert!(took.len() < 2_000, "{took:?}");
@@ -101,7 +101,7 @@ async fn from_commit_to_stream() -> Duration {
 
 /// A database sends all requested rows, even rows that no longer fit into memory.
 #[tokio::test(start_paused = true)]
-async fn a_fetch_asks_for_about_as_many_rows_as_there_is_room_for() {
+async fn fetch_requests_about_as_many_rows_as_fit() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 20, 200);
     let largest = store

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn sensitive_fields_have_the_names_that_serde_gives_them() {
+fn sensitive_fields_have_their_serde_names() {
     let names = |item: TokenStream| -> Vec<Vec<String>> {
         let event_type = event_type(item);
         event_type
@@ -50,7 +50,7 @@ fn sensitive_fields_have_the_names_that_serde_gives_them() {
 }
 
 #[test]
-fn a_sensitive_field_without_a_certain_name_is_refused() {
+fn sensitive_field_with_uncertain_name_is_rejected() {
     let attribute = quote!(#[domain_event(aggregate = "order", name = "placed")]);
     for (key, wrong) in [
         (
