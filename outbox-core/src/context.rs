@@ -17,7 +17,10 @@ tokio::task_local! {
 /// # use outbox_core::MessageContext;
 /// # async fn handle_request() {}
 /// # async fn demo() {
-/// let context = MessageContext { correlation_id: Some("request-17".into()), ..MessageContext::default() };
+/// let context = MessageContext {
+///     correlation_id: Some("request-17".into()),
+///     ..MessageContext::default()
+/// };
 /// // Everything recorded in here carries the correlation id, also across `.await`.
 /// context.scope(handle_request()).await;
 /// # }

@@ -1,4 +1,4 @@
-//! Deduplication for effects outside the service's database.
+//! Deduplication for effects outside the database.
 //!
 //! The consumer claims the event in a store, runs the handler, then completes the claim. Effect and
 //! record are two steps, so the guarantee is **weaker** than with the inbox table:

@@ -58,7 +58,8 @@ fn without_line_of_server(text: &str) -> &str {
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }
 /// #[tokio::main]
 /// async fn main() -> Result<(), outbox_core::Failure> {
-///     let url = std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
+///     let url = std::env::var("DATABASE_URL")
+///         .map_err(|_| "set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
 ///     # let _ = url;
 ///     run().await?;
 ///     Ok(())

@@ -56,7 +56,7 @@ impl fmt::Debug for Payload {
 /// use outbox_core::payload::{Codec, CodecError, Decode, Encode};
 /// use outbox_core::{DomainEvent, Message};
 ///
-/// /// The bytes of a picture, as the camera made them. Everything else is in the message around them.
+/// /// Only the bytes of a picture. Other fields are in the message's envelope.
 /// struct Png;
 ///
 /// impl Codec for Png {
@@ -79,7 +79,10 @@ impl fmt::Debug for Payload {
 ///
 /// impl Decode<PictureTaken> for Png {
 ///     fn decode(message: &Message) -> Result<PictureTaken, CodecError> {
-///         Ok(PictureTaken { camera: message.aggregate.id.clone(), bytes: message.payload.to_vec() })
+///         Ok(PictureTaken {
+///             camera: message.aggregate.id.clone(),
+///             bytes: message.payload.to_vec(),
+///         })
 ///     }
 /// }
 /// ```

@@ -1,4 +1,4 @@
-//! Creates the relay and the inbox of a stream from a database and a connection.
+//! Creates a stream's relay and inbox.
 
 use outbox_core::Relay;
 use outbox_inbox::Inbox;
@@ -11,7 +11,10 @@ use sea_orm::DatabaseConnection;
 ///
 /// ```no_run
 /// # use outbox::prelude::*;
-/// # async fn run(relay_db: sea_orm::DatabaseConnection, db: sea_orm::DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn run(
+/// #     relay_db: sea_orm::DatabaseConnection,
+/// #     db: sea_orm::DatabaseConnection,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let stream = EventStream::new("SHOP").with_prefix("shop")?;
 /// let client = stream.connect("nats://127.0.0.1:4222").await?;
 /// stream.provision(&client).await?;
@@ -22,8 +25,8 @@ use sea_orm::DatabaseConnection;
 /// # }
 /// ```
 pub trait EventStreamExt: sealed::Sealed {
-    /// A relay that publishes the outbox in `db` to this stream once it runs. Use a separate
-    /// connection pool (3 connections are enough), so that a busy service does not delay the relay.
+    /// A relay that publishes the outbox in `db` to this stream once it runs. Give it its own pool
+    /// (3 connections), so that a busy service does not delay the relay.
     ///
     /// Equivalent to `Relay::new(SqlStore::new(db), stream.publisher(client))`. Use that form for
     /// other table names ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or

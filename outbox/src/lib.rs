@@ -64,7 +64,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), outbox::Failure> {
-//!     // Both wait for their server, and end with an error if it refuses the login.
+//!     // Both wait for their server, and end with an error if the login is rejected.
 //!     let db = outbox::connect("postgres://localhost/shop").await?;
 //!     let relay_db = outbox::connect("postgres://localhost/shop").await?;
 //!     outbox::migrate(&db).await?;
@@ -79,7 +79,7 @@
 //!         })
 //!         .await?;
 //!
-//!     // The relay publishes committed events. The inbox runs the handlers that are linked into the program.
+//!     // The relay publishes committed events. The inbox runs the linked handlers.
 //!     // Both end with Ctrl-C, SIGTERM, or the first error of either.
 //!     let relay = stream.relay(relay_db, client.clone());
 //!     let inbox = stream.inbox(db, client);
@@ -95,7 +95,7 @@
 //! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
 //! | to save a model with its events | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents) |
 //! | to record events alone | [`record`](fn@crate::sea_orm::record) |
-//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
+//! | to publish | [`Relay`], [`SqlStore`], module `nats` |
 //! | to create relay and inbox of a stream | `EventStreamExt` |
 //! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
 //! | to run everything, with probes | [`Runner`], [`RunnerHealth`] |
@@ -106,21 +106,23 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
+//! | `postgres`, `mysql`, `sqlite` | the database; at least one. MariaDB is `mysql` |
 //! | `nats` (default) | JetStream, module `nats` |
-//! | `log` | the log relay, which reads the transaction log (with `postgres`): module `log` |
+//! | `log` | the log relay (with `postgres`): module `log` |
 //! | `http` | idempotent requests with `Idempotency-Key` for axum: `inbox::http` |
 //! | `redis`, `redis-tls` | deduplication for effects outside the database, `inbox::redis` |
-//! | `cbor` | payloads in CBOR, `#[domain_event(codec = Cbor)]` |
-//! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
-//! | `testing` | a file database, an in-memory broker, a harness for handlers: module `testing` |
+//! | `cbor` | payloads in CBOR |
+//! | `metrics` | metrics, through the crate `metrics` |
+//! | `testing` | module `testing` |
+//!
+//! [`Relay`]: crate::core::Relay
+//! [`SqlStore`]: crate::sea_orm::SqlStore
 //!
 //! No database is enabled by default. Choose TLS and the database's async runtime in your
 //! dependency on SeaORM, for example with its feature `runtime-tokio-rustls`.
 //!
-//! The guide uses the paths of the single crates. To convert a path, replace its first `_` by `::`:
-//! `outbox_core::Relay` is `outbox::core::Relay`. Import modules by name: the `core` of `use
-//! outbox::*` collides with Rust's.
+//! The guide uses the single crates: its `outbox_core::Relay` is `outbox::core::Relay`. Import
+//! modules by name: the `core` of `use outbox::*` collides with Rust's.
 //!
 //! The macros find this crate under any name in `Cargo.toml`, but use `outbox-core` or
 //! `outbox-inbox` if named there. If these are only development or optional dependencies, write

@@ -1,8 +1,7 @@
 //! Runs the relays and inboxes of a process together until a shutdown.
 //!
-//! Invariants: each relay and each inbox runs in its own task, so none waits for another. When one
-//! fails, panics or is cancelled, the others shut down as on a signal, and the first failure is the
-//! result.
+//! Invariants: each relay and inbox runs in its own task. When one fails, panics or is cancelled,
+//! the others shut down as on a signal, and the first failure is the result.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -67,8 +66,7 @@ pub enum RunError {
     /// Neither relay nor inbox.
     #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
     Empty,
-    /// A relay or inbox panicked, in the application's code or because of a bug in this library.
-    /// The panic message is on standard error.
+    /// A relay or inbox panicked. The panic message is on standard error.
     #[error("a relay or an inbox panicked; the panic message is on standard error")]
     Panicked,
     /// The Tokio runtime shut down first and cancelled a relay or inbox. Like a crash: nothing is
@@ -122,7 +120,7 @@ impl Runner {
     }
 
     /// Health of the relays and inboxes added so far. Call it before [`Self::run`], and read it
-    /// while they run, for example in the probes of a web server as in [`Inbox::health`].
+    /// while they run, for example in probes as in [`Inbox::health`].
     #[must_use]
     pub fn health(&self) -> RunnerHealth {
         self.health.clone()
@@ -136,8 +134,8 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// The first failure of a relay or inbox, or [`RunError::Empty`]. After the first failure the
-    /// others shut down: their reports are lost, and their own failures are logged.
+    /// The first failure of a relay or inbox, or [`RunError::Empty`]. After it the others shut
+    /// down: their reports are lost, their failures logged.
     ///
     /// # Cancellation
     ///
@@ -151,7 +149,10 @@ impl Runner {
     /// `shutdown`, so that a concurrent server ends too:
     ///
     /// ```no_run
-    /// # async fn run(runner: outbox::Runner, server: impl Future<Output = std::io::Result<()>>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn run(
+    /// #     runner: outbox::Runner,
+    /// #     server: impl Future<Output = std::io::Result<()>>,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// let shutdown = outbox::core::shutdown::on_signals();
     /// // `axum::serve(…).with_graceful_shutdown(shutdown.clone().cancelled_owned())`
     /// let (served, ended) = tokio::join!(server, runner.run_until(shutdown));

@@ -8,7 +8,7 @@ use sea_orm::{DatabaseConnection, DbErr};
 use sea_orm_migration::MigrationTrait;
 
 /// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start:
-/// existing tables and rows stay.
+/// existing rows stay.
 ///
 /// Several processes may call it at once: one migrates under a database lock while the others wait.
 /// The tables `outbox_migrations` and `inbox_migrations` record the applied migrations, not
@@ -17,14 +17,14 @@ use sea_orm_migration::MigrationTrait;
 ///
 /// # Errors
 ///
-/// The database's error. The outbox is migrated first, so it may be complete when the inbox fails.
-/// On PostgreSQL and SQLite the failed part changes nothing; on MySQL some of its tables may
-/// remain. Calling again continues in every case.
+/// The database's error; the outbox, migrated first, may be complete. On PostgreSQL and SQLite the
+/// failed part changes nothing; on MySQL some tables may remain. Calling again continues in every
+/// case.
 ///
 /// # Cancellation
 ///
-/// Dropping the future does not stop the current part, which has its own task. The other part may
-/// not begin. Calling again continues.
+/// Dropping the future does not stop the current part; the other part may not begin. Calling again
+/// continues.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }

@@ -1,8 +1,8 @@
-//! Support for a service's tests and examples: a database per test, an in-memory broker, and a
-//! harness for handlers.
+//! Support for a service's tests: a database per test, an in-memory broker, and a harness for
+//! handlers.
 //!
-//! Only the broker is simulated: tables, statements, relay and inbox are the production code. Needs
-//! feature `testing`, and `sqlite` for [`TestDatabase`].
+//! Only the broker is simulated; the rest is production code. Needs feature `testing`, and `sqlite`
+//! for [`TestDatabase`].
 
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
@@ -37,7 +37,7 @@ mod database {
     }
 
     impl TestDatabase {
-        /// Creates the file in the system's temporary folder, with the tables.
+        /// Creates the file in the system's temporary folder.
         ///
         /// # Errors
         ///
@@ -65,12 +65,14 @@ mod database {
         /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
         /// let names = TableNames::new().with_prefix("shop_")?;
         /// let database = TestDatabase::create_with(&names).await?;
-        /// let db = OutboxConnection::new(database.connect().await?, OutboxConfig::default().with_names(names.clone()));
+        /// let config = OutboxConfig::default().with_names(names.clone());
+        /// let db = OutboxConnection::new(database.connect().await?, config);
         ///
         /// let tx = db.begin().await?;
         /// record(&tx, [OrderPlaced { order_id: 7 }]).await?;
         /// tx.commit().await?;
-        /// assert_eq!(recorded_events_in::<OrderPlaced>(&db, &names).await?, [OrderPlaced { order_id: 7 }]);
+        /// let recorded = recorded_events_in::<OrderPlaced>(&db, &names).await?;
+        /// assert_eq!(recorded, [OrderPlaced { order_id: 7 }]);
         ///
         /// let of_sea_orm = database.connect().await?.begin().await?;
         /// let refused = record(&of_sea_orm, [OrderPlaced { order_id: 8 }]).await;
@@ -95,12 +97,11 @@ mod database {
             Ok(database)
         }
 
-        /// Opens a pool of at most ten connections. Use one pool for the service and another for
-        /// each relay.
+        /// Opens a pool of at most ten connections. Use one for the service and one per relay.
         ///
         /// # Errors
         ///
-        /// If the file cannot be opened, for example because it was deleted.
+        /// If the file cannot be opened.
         pub async fn connect(&self) -> Result<DatabaseConnection, DbErr> {
             let file = self.folder.path().join("test.db");
             let mut options = ConnectOptions::new(format!("sqlite://{}?mode=rwc", file.display()));

@@ -1,4 +1,4 @@
-//! Whether this relay can do its work, and the fitness that it announces.
+//! The fitness that a relay announces.
 //!
 //! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after a
 //! recent success of its publisher. So while the broker is down for all relays, no partition moves.

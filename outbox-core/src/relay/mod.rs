@@ -221,8 +221,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes everything that is due now and returns; for tests and jobs. Takes free partitions,
-    /// never partitions of other relays.
+    /// Publishes everything due now and returns; for tests and jobs. Takes only free partitions.
     ///
     /// # Errors
     ///
@@ -308,7 +307,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Setup problems of the database stop the relay. A broker that has just started may not have
-    /// loaded its streams yet, so stream problems are only logged, once.
+    /// loaded its streams, so stream problems are logged once.
     async fn check_later(
         &self,
         mut unchecked: Unchecked,

@@ -84,7 +84,7 @@ impl StoreOutage {
         self.failing_since = Default::default();
     }
 
-    /// Without verdicts left, only the next verdict can show whether settling still fails.
+    /// Only a next verdict shows whether settling still fails.
     pub(super) fn forget_settling(&mut self) {
         self.failing_since[Activity::Settling as usize] = None;
         self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);

@@ -1,5 +1,4 @@
-//! Publishes messages again that the broker has lost, such as after a restore or a recreated
-//! stream.
+//! Publishes messages that the broker has lost, such as after a restore.
 //!
 //! Invariant: a republished message keeps its id, so repeating is harmless: the broker drops stored
 //! messages, and consumers recognize handled messages.
@@ -8,7 +7,7 @@
 //!
 //! * The position in the stream: lost messages follow the others, in sequence per aggregate within
 //!   the clock skew of their writers.
-//! * A message deleted from the stream within the duplicate window: the broker drops it as a
+//! * A message deleted from the stream within the duplicate window, which the broker drops as a
 //!   duplicate. Run again after the window.
 
 use std::collections::HashSet;
@@ -47,8 +46,7 @@ pub struct Reconciled {
     pub missing: u64,
     /// Now stored by the broker.
     pub published: u64,
-    /// Dropped as duplicates: published meanwhile, or deleted from the stream within the duplicate
-    /// window.
+    /// Dropped as duplicates: published meanwhile, or deleted within the duplicate window.
     pub dropped: u64,
 }
 

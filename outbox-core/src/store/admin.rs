@@ -37,8 +37,8 @@ pub trait OutboxAdmin: OutboxStore {
     /// messages and dead letters, and without a recording for `idle_for`. Returns their number.
     /// Processes 1,000 aggregates per transaction; after an error, call again.
     ///
-    /// For aggregates that end: the outbox keeps a row per aggregate forever. Choose `idle_for`
-    /// above message retention and consumer lag, see [`forget_as`](super::OutboxAudit::forget_as).
+    /// The outbox keeps a row per aggregate forever. Choose `idle_for` above message retention and
+    /// consumer lag, see [`forget_as`](super::OutboxAudit::forget_as).
     fn forget_idle(
         &self,
         aggregate_type: &str,

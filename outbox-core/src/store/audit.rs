@@ -70,9 +70,9 @@ pub trait OutboxAudit: OutboxReader {
     /// # Price
     ///
     /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
-    /// strategy `sequence` silently skips messages below its highest number** until it has
-    /// forgotten the aggregate too. In JetStream's strong mode, such messages cost a search on
-    /// their subject. So forget only aggregates that have ended.
+    /// strategy `sequence` silently skips messages below its highest number** until the aggregate
+    /// is forgotten there. In JetStream's strong mode, such messages cost a search on their
+    /// subject. So forget only aggregates that have ended.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],

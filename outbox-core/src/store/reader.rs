@@ -1,4 +1,4 @@
-//! Reads single facts of an outbox, to diagnose a missing message.
+//! Reads single facts, to diagnose missing messages.
 //!
 //! Invariant: takes no locks and works with read-only privileges.
 

@@ -1,8 +1,8 @@
-//! Tests of the macros in users' crates: with this crate alone, with this crate under another name,
-//! and with the single crates.
+//! Tests of the macros in users' crates: with this crate, under another name, and with the single
+//! crates.
 //!
-//! This package depends on the single crates. So the test checks a workspace of three crates,
-//! written into the target folder, with the dependency versions of this workspace.
+//! This package depends on the single crates, so the test writes and checks another workspace, with
+//! the same dependency versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,8 +97,7 @@ fn profiles() -> String {
     format!("[profile.dev]{profiles}")
 }
 
-/// Without the variables of this cargo, because the call shares the target folder with calls from a
-/// shell.
+/// Without this cargo's variables: calls from a shell share the target folder.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     without_package(&mut cargo);

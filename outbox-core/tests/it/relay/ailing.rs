@@ -155,8 +155,7 @@ async fn relay_without_broker_hands_over_and_recovers() {
     }
 }
 
-/// The relay gets its last answer when a retry is already due. It must not take its partitions back
-/// before the other relay acquires them.
+/// The relay must not take its partitions back before the other relay acquires them.
 #[tokio::test(start_paused = true)]
 async fn relay_hands_over_despite_publish_timeouts_beyond_its_lease() {
     for lease_secs in [1, 2] {
@@ -245,7 +244,6 @@ async fn settling_failure_ends_without_verdicts_left() {
     group.end().await;
 }
 
-/// Half an hour, with and without traffic, with restarting relays.
 #[tokio::test(start_paused = true)]
 async fn broker_outage_for_all_relays_moves_no_partition() {
     for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {

@@ -8,8 +8,7 @@ use outbox_testing::Ledger;
 use super::watched::Watched;
 use super::*;
 
-/// Otherwise two overlapping jobs leave messages behind: the first gives partitions to the second,
-/// which has ended by then.
+/// Otherwise the first of two overlapping jobs gives partitions to the second, which has ended.
 #[tokio::test(start_paused = true)]
 async fn drain_keeps_its_partitions_when_another_relay_starts() {
     let store = MemoryStore::new();

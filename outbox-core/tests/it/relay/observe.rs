@@ -84,8 +84,8 @@ async fn hook_receives_each_recorded_dead_letter() {
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
 }
 
-/// The first rejected message halts the aggregate; the second waits. An operator who retries the
-/// first while the second is in flight gives the relay both at once.
+/// The first rejected message halts the aggregate; the second waits. A retry of the first while the
+/// second is in flight gives the relay both at once.
 #[tokio::test(start_paused = true)]
 async fn hook_receives_dead_letters_of_an_aggregate_in_order() {
     let latency = Duration::from_millis(200);

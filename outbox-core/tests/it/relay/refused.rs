@@ -150,8 +150,7 @@ async fn backlog_behind_a_rejected_verdict_hides_nothing() {
     .await;
 }
 
-/// A message behind the rejected verdict waits in a block of its aggregate, and stays due until the
-/// verdict is recorded.
+/// A message behind the rejected verdict stays due until the verdict is recorded.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdict_hides_no_delayed_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

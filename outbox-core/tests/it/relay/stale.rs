@@ -26,13 +26,12 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     store.release(other, &leases).await.unwrap();
 }
 
-/// The verdict "dead letter" of the first relay was not recorded. Another relay reached it too, and
-/// an operator fixed the cause. When the partition returns to the first relay, the old verdict is
-/// invalid.
+/// A dead letter was not recorded; another relay recorded it, and an operator fixed the cause. When
+/// the partition returns, the old verdict is invalid.
 #[tokio::test(start_paused = true)]
 async fn verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
-        // The lease is lost during the first settlement, or after several have failed.
+        // The lease is lost at the first settlement, or after failed settlements.
         for (store_timeout, silent) in [(10, 1), (1, 8)] {
             let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
             credit(&store, 4, 3);

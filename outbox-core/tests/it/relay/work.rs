@@ -66,8 +66,8 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
     false
 }
 
-/// Commits of other tests also wake the relay, and after eight vain wake-ups it waits for
-/// `poll_min`. So the test has many tries of less than a millisecond.
+/// Commits of other tests also wake the relay, which waits for `poll_min` after eight vain
+/// wake-ups. So the test tries often.
 #[tokio::test(start_paused = true)]
 async fn local_commit_is_published_without_waiting_for_a_poll() {
     let mut took = Vec::new();
