@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration, Fault> {
     let Some(duration) = parse(text) else {
         return Err(Fault {
-            wrong: format!("`{text}` is not a length of time: a whole number and `ms`, `s`, `m`, `h` or `d`"),
+            wrong: format!("`{text}` is not a duration: use a whole number and `ms`, `s`, `m`, `h` or `d`"),
             fix: format!("write for example `{key} = \"{example}\"`"),
         });
     };
@@ -29,16 +29,16 @@ pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration,
 pub(crate) fn range(key: &str, text: &str, example: &str) -> Result<(Duration, Duration), Fault> {
     let fault = |wrong: String, fix: String| Err(Fault { wrong, fix });
     let Some((min, max)) = text.split_once("..") else {
-        let wrong = format!("`{key}` goes from a shortest to a longest time");
+        let wrong = format!("`{key}` takes a minimum and a maximum");
         return fault(wrong, format!("write both, for example `{key} = \"{example}\"`"));
     };
     let (shortest, longest) = (duration(key, min, example)?, duration(key, max, example)?);
     if longest < shortest {
-        let wrong = format!("`{key}` begins with its longest time");
+        let wrong = format!("`{key}` begins with its maximum");
         return fault(wrong, format!("write `{key} = \"{max}..{min}\"`"));
     }
     if shortest.is_zero() {
-        let wrong = format!("`{key}` begins at zero, which is no pause");
+        let wrong = format!("`{key}` begins at zero, but a pause must be longer");
         return fault(wrong, format!("write for example `{key} = \"{example}\"`"));
     }
     Ok((shortest, longest))
@@ -90,7 +90,7 @@ mod tests {
     fn invalid_durations_are_rejected() {
         for written in ["30", "30 s", "30sec", "", "s", "1.5s", "-1s", "1m30s", "5µs"] {
             let expected = format!(
-                "`{written}` is not a length of time: a whole number and `ms`, `s`, `m`, `h` or `d`\n\
+                "`{written}` is not a duration: use a whole number and `ms`, `s`, `m`, `h` or `d`\n\
                  note: write for example `timeout = \"20s\"`"
             );
             assert_eq!(text(duration("timeout", written, "20s")), expected);
@@ -114,23 +114,23 @@ mod tests {
             ("1s..1s", "(1s, 1s)"),
             (
                 "1s",
-                "`backoff` goes from a shortest to a longest time\nnote: write both, for example `backoff = \"1s..5m\"`",
+                "`backoff` takes a minimum and a maximum\nnote: write both, for example `backoff = \"1s..5m\"`",
             ),
             (
                 "5m..1s",
-                "`backoff` begins with its longest time\nnote: write `backoff = \"1s..5m\"`",
+                "`backoff` begins with its maximum\nnote: write `backoff = \"1s..5m\"`",
             ),
             (
                 "0s..5m",
-                "`backoff` begins at zero, which is no pause\nnote: write for example `backoff = \"1s..5m\"`",
+                "`backoff` begins at zero, but a pause must be longer\nnote: write for example `backoff = \"1s..5m\"`",
             ),
             (
                 "0s..0s",
-                "`backoff` begins at zero, which is no pause\nnote: write for example `backoff = \"1s..5m\"`",
+                "`backoff` begins at zero, but a pause must be longer\nnote: write for example `backoff = \"1s..5m\"`",
             ),
             (
                 "1s..=2m",
-                "`=2m` is not a length of time: a whole number and `ms`, `s`, `m`, `h` or `d`\n\
+                "`=2m` is not a duration: use a whole number and `ms`, `s`, `m`, `h` or `d`\n\
                  note: write for example `backoff = \"1s..5m\"`",
             ),
         ] {

@@ -45,7 +45,7 @@ fn name(key: &str, text: &str, is_legal: bool, rule: &str) -> Result<(), Fault> 
     if text.is_empty() {
         return fault(
             format!("`{key}` is empty"),
-            format!("write what is to be stored, `{key} = \"…\"`"),
+            format!("write the name to store, `{key} = \"…\"`"),
         );
     }
     if text.len() > NAME_BYTES_MAX {

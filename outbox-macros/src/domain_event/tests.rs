@@ -133,8 +133,8 @@ fn missing_required_keys_are_reported() {
     check(
         quote! { struct OrderPlaced { total: i64 } },
         &[
-            "`OrderPlaced` has no aggregate, so nothing says what kind of thing it happened to",
-            "event `OrderPlaced` has no name; a stored event needs one that survives renaming this type",
+            "`OrderPlaced` has no aggregate type",
+            "event `OrderPlaced` has no name; a stored event needs a name that survives renaming this type",
             "event `OrderPlaced` has no aggregate id, so it cannot be put in order",
         ],
     );
@@ -148,7 +148,7 @@ fn missing_required_keys_are_reported() {
                 Closed(#[domain_event(aggregate_id)] u64),
             }
         },
-        &["`OrderEvent` has no aggregate, so nothing says what kind of thing it happened to"],
+        &["`OrderEvent` has no aggregate type"],
     );
 }
 
@@ -329,7 +329,7 @@ fn unsupported_shapes_are_rejected() {
     }
     check(
         quote!(#attribute union Placed { a: u64 }),
-        &["union `Placed` cannot be an event: nothing says which field holds the value"],
+        &["union `Placed` cannot be an event: its active field is unknown"],
     );
     check(
         quote!(
@@ -341,12 +341,12 @@ fn unsupported_shapes_are_rejected() {
     for parameters in [quote!(<T>), quote!(<const N: usize>), quote!(<'a, T>)] {
         check(
             quote!(#attribute struct Placed #parameters (#[domain_event(aggregate_id)] u64);),
-            &["event `Placed` is generic, but one stored name cannot stand for many types"],
+            &["event `Placed` is generic, but a stored name identifies one type"],
         );
     }
     check(
         quote!(#attribute struct Placed<'a>(#[domain_event(aggregate_id)] &'a str);),
-        &["event `Placed` borrows, but it is stored and outlives what it borrows from"],
+        &["event `Placed` borrows data, but a stored event outlives the data"],
     );
 }
 

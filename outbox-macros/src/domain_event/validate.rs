@@ -140,7 +140,7 @@ impl<'a> Candidate<'a> {
                 diagnostics.error(
                     word,
                     wrong,
-                    format!("keep it on one; field `{first}` has it already"),
+                    format!("keep it on one field; `{first}` has it already"),
                 );
             }
             first = first.or(Some(&declared.field));
@@ -166,9 +166,9 @@ impl<'a> Candidate<'a> {
             ];
             if let Some((key, _)) = outside.into_iter().find(|(_, slot)| !slot.is_absent()) {
                 let wrong = format!(
-                    "`{key}` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked"
+                    "`{key}` cannot be `sensitive`: its value is also outside the payload, where nothing is masked"
                 );
-                let fix = "take a value for it that tells nothing about a person, such as a UUID";
+                let fix = "use a value without personal data, such as a UUID";
                 diagnostics.error(word, wrong, fix);
                 continue;
             }
@@ -182,7 +182,7 @@ impl<'a> Candidate<'a> {
 
     fn report_missing_name(&self, aggregate: Option<&LitStr>, diagnostics: &Diagnostics) {
         let wrong = format!(
-            "event `{}` has no name; a stored event needs one that survives renaming this {}",
+            "event `{}` has no name; a stored event needs a name that survives renaming this {}",
             self.path,
             if self.outer.is_some() { "variant" } else { "type" },
         );
@@ -242,16 +242,15 @@ fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
         .iter()
         .any(|parameter| !matches!(parameter, GenericParam::Lifetime(_)))
     {
-        let wrong = format!("event `{ident}` is generic, but one stored name cannot stand for many types");
+        let wrong = format!("event `{ident}` is generic, but a stored name identifies one type");
         diagnostics.error(&generics.params, wrong, "write one event type per instance");
     } else if !generics.params.is_empty() {
-        let wrong = format!("event `{ident}` borrows, but it is stored and outlives what it borrows from");
+        let wrong = format!("event `{ident}` borrows data, but a stored event outlives the data");
         diagnostics.error(&generics.params, wrong, "own the data, for example as `String`");
     }
     match body {
         Body::Union(token) => {
-            let wrong =
-                format!("union `{ident}` cannot be an event: nothing says which field holds the value");
+            let wrong = format!("union `{ident}` cannot be an event: its active field is unknown");
             diagnostics.error(token, wrong, "use a struct for one event, or an enum for several");
         }
         Body::Enum(variants) if variants.is_empty() => {
@@ -308,7 +307,7 @@ fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], dia
         without.iter().map(|c| c.ident).collect()
     };
     for ident in reported {
-        let wrong = format!("`{ident}` has no aggregate, so nothing says what kind of thing it happened to");
+        let wrong = format!("`{ident}` has no aggregate type");
         let fix = "add `#[domain_event(aggregate = \"…\")]` above it, for example `aggregate = \"order\"`";
         diagnostics.error(ident, wrong, fix);
     }

@@ -14,7 +14,8 @@ pub(super) fn messages(keys: &Keys, diagnostics: &Diagnostics) -> Option<Vec<Pat
     if let Slot::Given(Word { ident, .. }) = &keys.strategy
         && ident == "key"
     {
-        let wrong = "strategy `key` takes its key from an event, and a handler with `messages` is given none";
+        let wrong =
+            "strategy `key` reads its key from an event, but a handler with `messages` receives no event";
         diagnostics.error(
             ident,
             wrong,

@@ -49,13 +49,13 @@ pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostic
             "batch",
             &keys.batch,
             1..=1000,
-            "write how many messages share a transaction at most, for example `batch = 100`",
+            "write the maximum number of messages per transaction, for example `batch = 100`",
         ),
         attempts: number(
             "attempts",
             &keys.attempts,
             1..=1_000_000,
-            "write after how many failed attempts a message becomes a dead letter, for example `attempts = 5`",
+            "write the number of failed attempts before a dead letter, for example `attempts = 5`",
         ),
         backoff: keys.backoff.as_ref().given().and_then(|literal| {
             reported(
@@ -88,11 +88,7 @@ fn timeout(literal: &LitStr, diagnostics: &Diagnostics) -> Option<Duration> {
     )?;
     if timeout.is_zero() {
         let fix = "write for example `timeout = \"20s\"`, or leave it out";
-        diagnostics.error(
-            literal,
-            "`timeout` is zero, so the handler would never get to run",
-            fix,
-        );
+        diagnostics.error(literal, "`timeout` is zero, so the handler would never run", fix);
     }
     Some(timeout)
 }
@@ -100,7 +96,7 @@ fn timeout(literal: &LitStr, diagnostics: &Diagnostics) -> Option<Duration> {
 fn refuse_arguments(key: &str, word: &Word, diagnostics: &Diagnostics) {
     let Word { ident, arguments } = word;
     if let Some(arguments) = arguments {
-        let wrong = format!("`{ident}` takes nothing in parentheses");
+        let wrong = format!("`{ident}` takes no arguments");
         diagnostics.error(arguments, wrong, format!("write `{key} = {ident}`"));
     }
 }
@@ -189,7 +185,7 @@ fn check_order(declaration: &Declaration, diagnostics: &Diagnostics) {
         && order.ident == "none"
         && strategy.ident == "sequence"
     {
-        let wrong = "strategy `sequence` is an order, so messages cannot run in any";
+        let wrong = "strategy `sequence` requires order, so messages cannot run in any order";
         let fix = "leave `order` out, or choose another strategy";
         diagnostics.error(&order.ident, wrong, fix);
     }

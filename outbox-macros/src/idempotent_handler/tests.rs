@@ -83,7 +83,7 @@ fn consumer_must_be_a_legal_name() {
     check_keys(quote!(consumer = "Billing-2_eu"), &[]);
     check_keys(
         quote!(),
-        &["handler `reserve` has no consumer; the inbox stores one, so it must survive renaming"],
+        &["handler `reserve` has no consumer; the inbox stores a name that must survive renaming"],
     );
     check_keys(quote!(consumer = ""), &["`consumer` is empty"]);
     check_keys(
@@ -172,7 +172,7 @@ fn a_strategy_has_its_own_arguments() {
         check_options(quote!(strategy = #strategy), &[]);
     }
     for word in [quote!(message_id), quote!(natural), quote!(external)] {
-        let wrong = format!("`{word}` takes nothing in parentheses");
+        let wrong = format!("`{word}` takes no arguments");
         check_options(quote!(strategy = #word()), &[&wrong]);
     }
     for wrong in [
@@ -259,8 +259,8 @@ fn numbers_and_times_have_bounds() {
     check_options(
         quote!(timeout = "0s", backoff = "5m..1s"),
         &[
-            "`backoff` begins with its longest time",
-            "`timeout` is zero, so the handler would never get to run",
+            "`backoff` begins with its maximum",
+            "`timeout` is zero, so the handler would never run",
         ],
     );
 }
@@ -269,7 +269,7 @@ fn numbers_and_times_have_bounds() {
 fn contradictory_options_are_rejected() {
     check_options(
         quote!(order = none, strategy = sequence(gap = "0s")),
-        &["strategy `sequence` is an order, so messages cannot run in any"],
+        &["strategy `sequence` requires order, so messages cannot run in any order"],
     );
     check_options(quote!(order = none, strategy = natural), &[]);
     check_options(quote!(order = strict, strategy = sequence), &[]);
@@ -298,7 +298,7 @@ fn a_handler_is_a_plain_async_function() {
     for parameters in [quote!(<T>), quote!(<'a>), quote!(<const N: usize>)] {
         check_function(
             quote!(async fn reserve #parameters(event: Event<Placed>) -> Result<(), Error> {}),
-            &["handler `reserve` is generic, but one registration stands for one function"],
+            &["handler `reserve` is generic, but a registration names one function"],
         );
     }
 }
@@ -315,19 +315,19 @@ fn arguments_have_supported_types() {
         quote!(
             async fn reserve(&self, event: Event<Placed>) -> Result<(), Error> {}
         ),
-        &["handler `reserve` takes `self`, but a handler has no object to run on"],
+        &["handler `reserve` takes `self`, but a handler has no object"],
     );
     check_function(
         quote!(
             async fn reserve(self: Box<Self>) -> Result<(), Error> {}
         ),
-        &["handler `reserve` takes `self`, but a handler has no object to run on"],
+        &["handler `reserve` takes `self`, but a handler has no object"],
     );
     check_function(
         quote!(
             async fn reserve(event: Event<(u8, impl Sized)>) -> Result<(), Error> {}
         ),
-        &["an argument of a handler has one type, and `impl` stands for many"],
+        &["an argument of a handler has one type, but `impl` covers many"],
     );
     check_function(
         quote!(
@@ -362,7 +362,7 @@ fn handler_returns_a_result() {
         quote!(
             async fn reserve(event: Event<Placed>) -> Result<Emit<impl IntoEvents>, Error> {}
         ),
-        &["the registration of a handler names what it returns, and `impl` has no name"],
+        &["the registration of a handler names its return type, but `impl` has no name"],
     );
 }
 

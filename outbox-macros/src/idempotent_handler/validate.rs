@@ -26,7 +26,7 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
         Slot::Absent => diagnostics.error_at(
             Span::call_site(),
             format!(
-                "handler `{}` has no consumer; the inbox stores one, so it must survive renaming",
+                "handler `{}` has no consumer; the inbox stores a name that must survive renaming",
                 signature.ident
             ),
             "write `#[idempotent_handler(consumer = \"…\")]`, for example with `\"inventory\"`",
@@ -71,7 +71,7 @@ fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
         diagnostics.error(fn_token, wrong, format!("write `async fn {ident}`"));
     }
     if !generics.params.is_empty() {
-        let wrong = format!("handler `{ident}` is generic, but one registration stands for one function");
+        let wrong = format!("handler `{ident}` is generic, but a registration names one function");
         let fix = "name the types, and write borrowed arguments with `'_`, for example `Tx<'_>`";
         diagnostics.error(&generics.params, wrong, fix);
     }
@@ -88,8 +88,8 @@ fn arguments<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Vec<&'a
     for argument in &signature.inputs {
         match argument {
             FnArg::Receiver(receiver) => {
-                let wrong = format!("handler `{ident}` takes `self`, but a handler has no object to run on");
-                let fix = "make it a free function, and take what it needs as `HandlerState<…>`";
+                let wrong = format!("handler `{ident}` takes `self`, but a handler has no object");
+                let fix = "make it a free function, and take dependencies as `HandlerState<…>`";
                 diagnostics.error(receiver.self_token, wrong, fix);
             }
             FnArg::Typed(argument) => {
@@ -117,7 +117,7 @@ fn check_argument(argument: &PatType, diagnostics: &Diagnostics) {
         );
     }
     if let Some(word) = find_impl(argument.ty.to_token_stream()) {
-        let wrong = "an argument of a handler has one type, and `impl` stands for many";
+        let wrong = "an argument of a handler has one type, but `impl` covers many";
         diagnostics.error(word, wrong, "name the type");
     }
 }
@@ -144,7 +144,7 @@ fn output<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Option<&'a
         }
         ReturnType::Type(_, ty) => {
             if let Some(word) = find_impl(ty.to_token_stream()) {
-                let wrong = "the registration of a handler names what it returns, and `impl` has no name";
+                let wrong = "the registration of a handler names its return type, but `impl` has no name";
                 diagnostics.error(
                     word,
                     wrong,

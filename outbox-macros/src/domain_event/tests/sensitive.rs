@@ -94,8 +94,8 @@ fn sensitive_field_with_uncertain_name_is_rejected() {
             struct Placed(#[domain_event(aggregate_id, sensitive)] u64, #[domain_event(dedup_key, sensitive)] String);
         },
         &[
-            "`aggregate_id` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked",
-            "`dedup_key` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked",
+            "`aggregate_id` cannot be `sensitive`: its value is also outside the payload, where nothing is masked",
+            "`dedup_key` cannot be `sensitive`: its value is also outside the payload, where nothing is masked",
         ],
     );
     check(
