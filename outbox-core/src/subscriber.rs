@@ -89,7 +89,7 @@ pub struct ConsumerStanding {
 pub struct StreamFacts {
     /// Age at which messages are deleted (JetStream: `max_age`).
     pub retention: Option<Duration>,
-    /// Other deletion.
+    /// Retention policy.
     pub policy: StreamPolicy,
     /// Time within which a second message with the same id is dropped; `None`: forever.
     pub duplicate_window: Option<Duration>,

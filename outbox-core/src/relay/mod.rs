@@ -173,7 +173,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Health of this relay, for any thread. Call it before [`Self::run`].
+    /// Health, for any thread. Call it before [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()

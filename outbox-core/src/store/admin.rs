@@ -101,9 +101,9 @@ pub struct Selection {
     pub aggregate_id: Option<String>,
     /// The event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Recorded since then.
+    /// Earliest recording, inclusive.
     pub recorded_from: Option<OffsetDateTime>,
-    /// Recorded before then.
+    /// Latest recording, exclusive.
     pub recorded_until: Option<OffsetDateTime>,
     /// Larger row ids.
     pub after: Option<i64>,
@@ -194,14 +194,14 @@ impl Selection {
         self
     }
 
-    /// Recorded since then.
+    /// Earliest recording, inclusive.
     #[must_use]
     pub fn recorded_from(mut self, time: OffsetDateTime) -> Self {
         self.recorded_from = Some(time);
         self
     }
 
-    /// Recorded before then.
+    /// Latest recording, exclusive.
     #[must_use]
     pub fn recorded_until(mut self, time: OffsetDateTime) -> Self {
         self.recorded_until = Some(time);

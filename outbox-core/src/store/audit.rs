@@ -356,7 +356,7 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Started since then.
+    /// Earliest start.
     pub since: Option<OffsetDateTime>,
     /// Of this actor.
     pub actor: Option<String>,

@@ -70,8 +70,8 @@ pub use setup::{SetupKind, SetupProblem};
 ///   rejects older epochs and released leases. Only `settle` and operators ([`OutboxAudit`]) change
 ///   rows and blocks. Purging deletes only published rows.
 /// * **Ordered.** Fetches return the messages of one aggregate in sequence order, and no message
-///   while an earlier message is pending or waiting, unless that is in flight or was returned
-///   before.
+///   while an earlier message is pending or waiting, unless the earlier message is in flight or was
+///   returned before.
 /// * **Durable.** A returned message survives a crash of the database, even if the database shows
 ///   undurable commits.
 /// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// Wait of a message after an unread end of its pause.
+/// Wait of a message if its pause has just ended.
 pub const UNPAUSED_WAIT: Duration = Duration::from_secs(1);
 
 /// A requested pause.

@@ -97,12 +97,12 @@ pub struct PartitionOwner {
 pub struct PublishedSearch {
     /// Of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Ids created since then, by the writers' clocks (for a copy: its replay). Ids without time
+    /// Earliest creation of ids, by the writers' clocks (for a copy: its replay). Ids without time
     /// always match.
     pub from: Option<OffsetDateTime>,
-    /// Ids created before then.
+    /// End, exclusive.
     pub until: Option<OffsetDateTime>,
-    /// Maximum reads.
+    /// Maximum messages read.
     pub looked_at_max: NonZeroU32,
     /// Maximum results.
     pub limit: NonZeroU32,

@@ -205,7 +205,7 @@ pub struct RelayTrouble {
     pub class: TroubleClass,
     /// The last error, stored by [`storable_error`](super::storable_error).
     pub error: String,
-    /// When announced or read.
+    /// Duration when announced or read.
     pub failing_for: Duration,
 }
 
@@ -254,7 +254,7 @@ pub struct ExpiredRelay {
     pub owner: OwnerId,
     /// As [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Since then.
+    /// Since its expiry.
     pub expired_for: Duration,
     /// The relay's settings.
     pub registration: Registration,
