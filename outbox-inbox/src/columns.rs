@@ -19,7 +19,6 @@ pub(crate) fn read_time(row: &QueryResult, column: &str) -> Result<OffsetDateTim
         .map_err(|error| DbErr::Type(error.to_string()))
 }
 
-/// Names are bytes on MySQL.
 pub(crate) fn read_name(
     row: &QueryResult,
     backend: DbBackend,

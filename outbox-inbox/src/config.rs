@@ -14,8 +14,7 @@ pub enum Unreadable {
     DeadLetter,
     /// Acknowledge and log it. For streams with other traffic.
     Ignore,
-    /// Retry it after the longest [`InboxConfig::backoff`], until a newer program can decode it.
-    /// Uses no attempts.
+    /// Retry it after the longest [`InboxConfig::backoff`], without using attempts.
     Retry,
 }
 
@@ -26,22 +25,21 @@ pub enum UnknownVersion {
     /// Dead-letter it.
     #[default]
     DeadLetter,
-    /// Return it to the broker, as [`UnknownEvent::Retry`] does, for rolling deployments that
-    /// update the producer first. Later messages of its aggregate can run before it, except with
-    /// order `strict` or strategy `sequence`.
+    /// Return it to the broker, as [`UnknownEvent::Retry`] does. Later messages of its aggregate
+    /// can run before it, except with order `strict` or strategy `sequence`.
     Retry,
     /// Acknowledge and log it.
     Ignore,
 }
 
-/// Handling of messages of an event type without a handler in this process, if another program or
-/// version subscribed to it under the same consumer name. Other event types are skipped.
+/// Handling of event types that another program handles under the same consumer name. All other
+/// event types are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownEvent {
     /// Return it to the broker until a process handles it, with delays from the shortest to the
-    /// longest [`InboxConfig::backoff`]. Uses no attempts. With order `strict` all messages wait
-    /// for it, with strategy `sequence` later messages of its aggregate.
+    /// longest [`InboxConfig::backoff`]. Uses no attempts. All messages wait for it with order
+    /// `strict`, later messages of its aggregate with strategy `sequence`.
     #[default]
     Retry,
     /// Acknowledge and count it, and log it once.
@@ -62,32 +60,29 @@ pub(crate) const PURGE_EVERY: Duration = Duration::from_secs(600);
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. Run consumers with different settings in separate inboxes
-/// ([`Inbox::with_consumers`](crate::Inbox::with_consumers)), also in one process.
+/// Settings of an inbox. Consumers with different settings need separate inboxes
+/// ([`Inbox::with_consumers`](crate::Inbox::with_consumers)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
     /// Concurrent handlers per consumer. Each uses a database connection. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries per consumer in memory behind a failed or missing message of their aggregate.
-    /// Above this bound, deliveries return to the broker for at least one second, without losing
-    /// their order. 1 to 100,000, default 4,096.
+    /// Deliveries per consumer in memory behind a failed or missing message. Above this bound,
+    /// deliveries return to the broker for at least one second. 1 to 100,000, default 4,096.
     pub blocked_max: usize,
     /// Bytes of payloads and headers in memory per consumer. At this bound the inbox stops
-    /// receiving and returns blocked deliveries to the broker. One delivery is always accepted.
-    /// Retried dead letters can use the same amount again. In addition, the broker driver holds up
-    /// to four deliveries for each of `concurrency`, or two batches if larger. At least 64 KiB,
-    /// default 16 MiB.
+    /// receiving and returns blocked deliveries. One delivery is always accepted. Retried dead
+    /// letters can use the same amount again; the broker driver holds up to four deliveries for
+    /// each of `concurrency`, or two batches if larger. At least 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
-    /// Unacknowledged deliveries per consumer over all processes: `max_ack_pending` on NATS.
-    /// Includes blocked deliveries that were returned. At this bound the broker sends nothing new.
-    /// `concurrency` to 1,000,000, default 100,000. Always 1 with order `strict`.
+    /// Unacknowledged deliveries per consumer over all processes, including returned deliveries:
+    /// `max_ack_pending` on NATS. At this bound the broker sends nothing new. `concurrency` to
+    /// 1,000,000, default 100,000. Always 1 with order `strict`.
     pub ack_pending_max: usize,
-    /// Time until the broker redelivers an unacknowledged message, for example after a crash. 1 s
-    /// to 1 h, default 30 s.
+    /// Time until the broker redelivers an unacknowledged message. 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
-    /// Longest run of a handler. Then the handler is cancelled and rolled back, and the attempt has
-    /// failed. More than zero and shorter than `ack_wait`, default 20 s.
+    /// Longest run of a handler, which then fails. More than zero and shorter than `ack_wait`,
+    /// default 20 s.
     pub handler_timeout: Duration,
     /// Failed attempts until a message is dead-lettered. Outages of database and broker use none. 1
     /// to 1,000,000, default 12.
@@ -98,26 +93,22 @@ pub struct InboxConfig {
     pub unreadable: Unreadable,
     /// Handling of event versions without a handler. Default: dead-letter.
     pub unknown_version: UnknownVersion,
-    /// Handling of event types that only another version of the program handles. Default: return to
-    /// the broker.
+    /// Handling of event types that only another version of the program handles. Default: return.
     pub unknown_event: UnknownEvent,
     /// How long rows of handled messages are kept. At least one hour longer than the retention of
-    /// the stream, which is checked at the start. 1 min to 10 years, default 15 days, one day more
-    /// than `outbox_nats::EventStream`.
+    /// the stream. 1 min to 10 years, default 15 days.
     pub retention: Duration,
-    /// How long a shutdown waits for running handlers before it cancels them. Default 10 s.
+    /// How long a shutdown waits for running handlers. Default 10 s.
     pub shutdown_timeout: Duration,
     /// Time without a subscription, without the database at the start, or without progress, after
-    /// which [`Inbox::health`](crate::Inbox::health) reports the inbox as stuck. 1 s to 1 day,
-    /// default 5 min.
+    /// which [`Inbox::health`](crate::Inbox::health) is `Stuck`. 1 s to 1 day, default 5 min.
     pub stuck_after: Duration,
     /// Whether the inbox starts on an untested database engine, such as CockroachDB. Default:
     /// false.
     pub allow_untested_engine: bool,
-    /// Runnable deliveries in memory per consumer, with the deliveries behind them in their
-    /// aggregates. Fewer if they could not be handled within half of `ack_wait`, but at least
-    /// `concurrency` and two batches. Default: 32 for each of `concurrency`, at most 10,000 and at
-    /// most `ack_pending_max`.
+    /// Runnable deliveries in memory per consumer, with the deliveries behind them. Fewer if they
+    /// could not be handled within half of `ack_wait`, but at least `concurrency` and two batches.
+    /// Default: 32 for each of `concurrency`, at most 10,000 and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
     /// Mean interval between deletions of expired rows.

@@ -1,8 +1,8 @@
 //! Begins transactions for the inbox, and classifies database errors.
 //!
-//! Invariants: transactions use `READ COMMITTED`, because a snapshot would hide the row that made
-//! an insert fail. On SQLite they take the write lock at the beginning, because a later lock
-//! upgrade fails without waiting.
+//! Transactions use `READ COMMITTED`, because a snapshot would hide the row that made an insert
+//! fail. On SQLite they take the write lock at the beginning, because a later lock upgrade fails
+//! without waiting.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ use crate::dedup::lock_limit::LockLimit;
 use crate::pool::Pool;
 use crate::start_error::Problem;
 
-/// Without the feature, driver errors have no type, and an outage would look like a failing
-/// handler.
+/// Otherwise driver errors have no type, and an outage would look like a failing handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     let (feature, enabled) = match backend {
         DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -56,8 +55,8 @@ impl Database {
         let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
         let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
-            // Setting the default level would cost two round trips per transaction. If the default
-            // changes meanwhile, a duplicate causes a serialization failure.
+            // Setting the level would cost two round trips. If the default changes meanwhile, a
+            // duplicate causes a serialization failure.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
                            current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
@@ -105,11 +104,8 @@ impl Database {
         self.lock_limit.clone()
     }
 
-    /// On SQLite, waits for earlier transactions of this process, at most [`TURN_WAIT_MAX`]. Hold
-    /// the guard as long as the transaction. Cancel-safe.
-    ///
-    /// SQLite has no lock queue: waiters poll, and a short transaction can starve between long
-    /// ones.
+    /// On SQLite, waits for earlier transactions of this process, at most [`TURN_WAIT_MAX`],
+    /// because SQLite has no lock queue. Hold the guard as long as the transaction. Cancel-safe.
     pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         tokio::time::timeout(TURN_WAIT_MAX, self.turns.as_ref()?.lock())
             .await
@@ -127,9 +123,9 @@ impl Database {
         });
         let transaction = match begun.await {
             Err(error) if trouble(&error) == Trouble::Statement => {
-                // A `begin()` cancelled by the application may have left a transaction open on the
-                // connection. There, MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all
-                // statements after a failure.
+                // A `begin()` cancelled by the application may have left a transaction open. There,
+                // MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all statements after a
+                // failure.
                 let _ = self.pool.execute_unprepared("COMMIT").await;
                 return Err(error);
             }
@@ -147,15 +143,13 @@ impl Database {
 const RESPONSE_MAX: Duration = Duration::from_secs(2);
 
 impl Database {
-    /// If not, a timeout is not the handler's failure.
     pub(crate) async fn responds(&self) -> bool {
         let ping = self.pool.execute_unprepared("SELECT 1");
         matches!(tokio::time::timeout(RESPONSE_MAX, ping).await, Ok(Ok(_)))
     }
 }
 
-/// Waits, so that the row locks are released before other writes. Returns whether the connection
-/// was alive; otherwise the server rolls back.
+/// False: the connection was lost, and the server rolls back.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     let outcome = transaction.rollback().await;
     if let Err(error) = &outcome {
@@ -191,7 +185,7 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
         if let Some(error) = current.downcast_ref::<sqlx::Error>() {
             return Some(outbox_sea_orm::kind_of_driver(error).into());
         }
-        // Behind a `#[error(transparent)]`, only this inner part of SeaORM's error is visible.
+        // In a transparent wrapper, only this inner part of SeaORM's error is visible.
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(RuntimeErr::SqlxError(error)) = current.downcast_ref::<RuntimeErr>() {
             return Some(outbox_sea_orm::kind_of_driver(error).into());
@@ -218,7 +212,6 @@ impl From<ErrorKind> for Trouble {
 pub(crate) fn timed_out(error: &DbErr) -> bool {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     if let Some(answer) = driver_error(error).and_then(sqlx::Error::as_database_error) {
-        // PostgreSQL's code; then the timeouts of MySQL and MariaDB, and `KILL QUERY`.
         return answer.code().is_some_and(|code| code == "57014")
             || matches!(mysql_number(&answer.to_string()), Some(1317 | 1969 | 3024));
     }

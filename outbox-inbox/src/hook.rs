@@ -1,6 +1,4 @@
-//! Notifies the application of handled and dead-lettered messages.
-//!
-//! Invariant: a hook is called after the commit.
+//! Calls the application's hooks, after the commit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +19,6 @@ pub struct Handled<'a> {
 
 impl fmt::Debug for Handled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload stays out of logs.
         f.debug_struct("Handled")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message.event_id)

@@ -1,6 +1,4 @@
-//! The events that a consumer subscribes to.
-//!
-//! Invariant: the same in all processes, because it depends only on the program.
+//! The events that a consumer subscribes to, the same in all processes of a program.
 
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ impl Interest {
     pub(crate) fn of(consumer: &str, handlers: &[Registration], linked: &[&'static EventDescriptor]) -> Self {
         let mut interest = Self::default();
         for handler in handlers.iter().filter(|handler| handler.consumer == consumer) {
-            // If the newest sequence wins, no other event of the aggregate is needed.
+            // If the newest sequence wins, no other event is needed.
             let strategy = handler.options.strategy;
             interest.whole_aggregates |=
                 matches!(strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));

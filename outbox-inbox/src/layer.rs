@@ -13,7 +13,10 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// ```
 /// use outbox_inbox::{BoxFuture, Effect, HandlerContext, HandlerError, Next};
 ///
-/// fn log_slow<'a>(context: HandlerContext<'a>, next: Next<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>> {
+/// fn log_slow<'a>(
+///     context: HandlerContext<'a>,
+///     next: Next<'a>,
+/// ) -> BoxFuture<'a, Result<Effect, HandlerError>> {
 ///     Box::pin(async move {
 ///         let started = std::time::Instant::now();
 ///         let outcome = next.run(context).await;
@@ -29,10 +32,10 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error or a panic of a middleware counts as a handler failure.
+/// An error or a panic counts as a handler failure.
 pub trait Middleware: Send + Sync + 'static {
-    /// Calls the inner middleware and the handler with `next.run(context)`, or ends the run without
-    /// them. `Ok` commits, `Err` rolls back.
+    /// Calls `next.run(context)`, or ends the run without the handler. `Ok` commits, `Err` rolls
+    /// back.
     fn call<'a>(
         &'a self,
         context: HandlerContext<'a>,
@@ -68,7 +71,7 @@ impl<'a> Next<'a> {
         Self { layers, handler }
     }
 
-    /// Runs the next middleware, or the handler after the last one.
+    /// Runs the next middleware, or the handler.
     pub fn run(self, context: HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>> {
         match self.layers.split_first() {
             Some((layer, layers)) => layer.call(context, Self { layers, ..self }),

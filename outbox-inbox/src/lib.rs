@@ -1,15 +1,13 @@
 //! The transactional inbox: handlers with exactly-once effects in a database.
 //!
-//! A broker delivers a message at least once. The inbox writes a row per (consumer, message) in the
-//! transaction of the handler's effects, before the effects. A redelivered message finds the row
-//! and is skipped.
+//! The inbox writes a row per (consumer, message) in the transaction of the handler's effects. A
+//! redelivered message finds the row and is skipped.
 //!
 //! **Guaranteed**, for effects through the handler's transaction:
 //!
-//! - One effect per consumer and message while the row is kept (15 days by default), in any
-//!   process.
+//! - One effect per consumer and message while the row is kept (15 days by default).
 //! - Within a process, messages of one aggregate run one at a time, in stream order. A failed
-//!   message holds back later messages of its aggregate until it is handled or dead-lettered.
+//!   message holds back its aggregate until it is handled or dead-lettered.
 //! - A message that cannot be handled becomes a [dead letter](DeadLetters) with its raw bytes.
 //! - Outages of the database or the broker use no attempts.
 //!
@@ -17,8 +15,8 @@
 //!
 //! **Not guaranteed**:
 //!
-//! - Effects outside the database. They happen at least once. [`StableKey`] is the same for each
-//!   attempt, so that the receiver can drop copies.
+//! - Effects outside the database. They happen at least once; the receiver can drop copies by
+//!   [`StableKey`].
 //! - Order of an aggregate across processes, without [`Strategy::Sequence`] or [`Order::Strict`].
 //! - Order after a dead-lettered message: its aggregate continues without it.
 //!
@@ -50,7 +48,11 @@
 //!
 //! /// Effects through `tx`, follow-up events through `outbox`: all or nothing, once.
 //! #[idempotent_handler(consumer = "inventory")]
-//! async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+//! async fn reserve_stock(
+//!     event: Event<OrderPlaced>,
+//!     tx: Tx<'_>,
+//!     outbox: Outbox<'_>,
+//! ) -> Result<(), HandlerError> {
 //!     tx.execute_unprepared(&format!("UPDATE stock SET units = units - {}", event.units)).await?;
 //!     outbox.record([StockReserved { order_id: event.order_id }]).await?;
 //!     Ok(())
@@ -64,7 +66,8 @@
 //! let db = Database::connect(options).await?;
 //! outbox_sea_orm::migrate(&db).await?;
 //! outbox_inbox::migrate(&db).await?;
-//! db.execute_unprepared("CREATE TABLE stock (units INTEGER); INSERT INTO stock VALUES (10)").await?;
+//! db.execute_unprepared("CREATE TABLE stock (units INTEGER)").await?;
+//! db.execute_unprepared("INSERT INTO stock VALUES (10)").await?;
 //!
 //! // The producer.
 //! let tx = db.begin().await?;
@@ -73,7 +76,7 @@
 //! let broker = MemoryBroker::new();
 //! Relay::new(SqlStore::new(db.clone()), broker.publisher()).drain().await?;
 //!
-//! // The consumer. The broker delivers every message twice; a service calls `run(shutdown)` instead.
+//! // The consumer. The broker delivers every message twice. A service calls `run(shutdown)`.
 //! broker.duplicate_deliveries(usize::MAX);
 //! let report = Inbox::new(db.clone(), broker.subscriber()).drain().await?;
 //! assert_eq!(report.handled, 1);
@@ -168,20 +171,17 @@ pub use runtime::{ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthC
 pub use start_error::{Problem, ProblemKind, StartError};
 pub use upcast::Upcasters;
 
-/// Turns an async function into a handler with exactly-once effects. [`Handler`] describes the
-/// generated code.
+/// Turns an async function into a [`Handler`] with exactly-once effects.
 ///
 /// - `consumer`: `"inventory"`, 1 to 64 of `A-Z a-z 0-9 - _`. Required. The name is stored: after a
 ///   rename the consumer handles all messages again.
-/// - `messages`: `["order.placed", "cart.*", "*"]`, for handlers of undecoded messages
-///   ([`RawMessage`]). Default: the event types of `Event<T>`. [`Router`] describes the choice
-///   between several handlers. Not with strategy `key`; `"*"` not with `sequence`.
-/// - `strategy`: how duplicates are detected, see below. Default: `message_id`.
-/// - `order`: `aggregate` (default), `none` or `strict`. With `none`, messages do not wait for a
-///   failed message of their aggregate (not with `sequence`). With `strict`, messages of the
-///   consumer run one at a time.
+/// - `messages`: `["order.placed", "cart.*", "*"]`, for handlers of a [`RawMessage`]. Default: the
+///   event types of `Event<T>`. Not with strategy `key`; `"*"` not with `sequence`.
+/// - `strategy`: see below. Default: `message_id`.
+/// - `order`: `aggregate` (default), `none` or `strict`. [`Order`] describes them. `none` not with
+///   `sequence`.
 /// - `batch`: 1 to 1000 messages per transaction. Default: 1; 100 for `Vec<Event<T>>`. After a
-///   failure, the messages of a batch are handled one by one.
+///   failure, messages are handled one by one.
 /// - `attempts`: 1 to 1,000,000. Default: [`InboxConfig::attempts_max`].
 /// - `backoff`: `"1s..5m"`: shortest and longest delay. Default: [`InboxConfig::backoff`].
 /// - `timeout`: `"20s"`, shorter than [`InboxConfig::ack_wait`]. Default:
@@ -199,19 +199,27 @@ pub use upcast::Upcasters;
 /// - `natural`: never; the handler is idempotent.
 /// - `key(order_number)`: an earlier event has the same text in this field (`key(0)` in a tuple
 ///   struct).
-/// - `key(OrderPlaced::number)`, `key(self::number)`: this function, `fn(&OrderPlaced) -> impl
-///   Display`, returns the text of an earlier event: at most 1,024 bytes, never empty.
+/// - `key(OrderPlaced::number)`, `key(self::number)`: as above, with the text of this function,
+///   `fn(&OrderPlaced) -> impl Display`: 1 to 1,024 bytes.
 /// - `constraint("reservations_pkey", …)`: the handler violates a listed constraint.
 /// - `external`: the [`DedupStore`](Strategy::External) contains the event.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
-/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, order_number: String, shop: u32 }
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced {
+/// #     #[domain_event(aggregate_id)] order_id: u64, order_number: String, shop: u32
+/// # }
 /// use outbox_inbox::{Event, HandlerError, Tx, idempotent_handler};
 ///
 /// // Two systems report the same order; the first one counts.
-/// #[idempotent_handler(consumer = "billing", strategy = key(order_number), backoff = "5s..10m", attempts = 20)]
+/// #[idempotent_handler(
+///     consumer = "billing",
+///     strategy = key(order_number),
+///     backoff = "5s..10m",
+///     attempts = 20
+/// )]
 /// async fn charge(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
 /// #   drop((event, tx));
 ///     Ok(())
@@ -224,7 +232,11 @@ pub use upcast::Upcasters;
 ///     }
 /// }
 ///
-/// #[idempotent_handler(consumer = "shipping", strategy = key(OrderPlaced::shop_and_number), timeout = "5s")]
+/// #[idempotent_handler(
+///     consumer = "shipping",
+///     strategy = key(OrderPlaced::shop_and_number),
+///     timeout = "5s"
+/// )]
 /// async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
 /// #   drop((event, tx));
 ///     Ok(())
@@ -238,7 +250,11 @@ pub use upcast::Upcasters;
 /// }
 ///
 /// // Its own table has a unique key, and no order waits for another.
-/// #[idempotent_handler(consumer = "inventory", strategy = constraint("reservations_pkey"), order = none)]
+/// #[idempotent_handler(
+///     consumer = "inventory",
+///     strategy = constraint("reservations_pkey"),
+///     order = none
+/// )]
 /// async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
 /// #   drop((event, tx));
 ///     Ok(())

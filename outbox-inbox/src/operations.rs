@@ -14,9 +14,8 @@ use crate::pool::Pool;
 
 const TABLE: &str = "inbox_operations";
 
-/// Audit log of operations on the consumers of a database and their dead letters.
-///
-/// Written by [`DeadLetters::written_down`](crate::DeadLetters::written_down) and
+/// Audit log of operations on consumers and dead letters, written by
+/// [`DeadLetters::written_down`](crate::DeadLetters::written_down) and
 /// [`PausedConsumers::written_down`](crate::PausedConsumers::written_down). Rows are never deleted
 /// automatically.
 #[derive(Debug, Clone)]
@@ -61,8 +60,7 @@ impl InboxOperations {
         row.as_ref().map(OperationsSql::read).transpose()
     }
 
-    /// Returns the keys of the first 1,000 dead letters that an operation changed. Letters handled
-    /// or discarded since then no longer exist.
+    /// Returns the keys of the first 1,000 dead letters that an operation changed.
     ///
     /// # Errors
     ///
@@ -96,7 +94,6 @@ impl Note {
         }
     }
 
-    /// Primary key.
     pub(crate) async fn count(
         &self,
         tx: &DatabaseTransaction,
@@ -122,7 +119,6 @@ impl Note {
         Ok(())
     }
 
-    /// After a crash before this, the end of the operation is unknown.
     pub(crate) async fn end(&self, db: &DatabaseConnection) -> Result<(), DbErr> {
         Pool::new(db.clone())
             .execute_raw(self.sql.finish(self.operation.id, None, None))

@@ -15,7 +15,7 @@ use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 pub enum EventOutcome {
     /// Failed; a retry is pending.
     Failed,
-    /// Handled in the first attempt, by a strategy that writes a row per event.
+    /// Handled in the first attempt. Only strategies with a row per event write this row.
     Handled,
     /// Handled after a counted attempt. Every strategy writes this row.
     HandledLater,
@@ -45,9 +45,8 @@ impl EventOutcomes {
         fn with_names(names: TableNames);
     }
 
-    /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids above `after` up to
-    /// `last`, in id order. Event ids begin with the time of recording. A page with fewer rows is
-    /// the last one.
+    /// Reads at most `limit` rows of a consumer, with ids above `after` up to `last`, in id order:
+    /// event ids begin with the time of recording. A page with fewer rows is the last.
     ///
     /// # Errors
     ///
@@ -77,8 +76,8 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// Reads at most `limit` dead letters of messages of a consumer, created at or after `since`
-    /// and after the position `after`, by time and id. A page with fewer rows is the last one.
+    /// As [`Self::page`], for dead letters of messages, created at or after `since` and after the
+    /// position `after`, by time and id.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Turns panics of application code into errors.
 //!
-//! Invariant: no value of the panicking code is used afterwards, so unwinding is safe.
+//! No value of the panicking code is used afterwards, so unwinding is safe.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,7 +37,6 @@ pub(crate) async fn guard_async<F: Future>(
         .map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// An `unwrap` may add a database error, which is included without values.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

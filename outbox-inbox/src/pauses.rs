@@ -16,12 +16,9 @@ use crate::operations::Note;
 
 /// The paused consumers of a database.
 ///
-/// Works in any process with access to the database, while inboxes run or not. Every process of a
-/// paused consumer stops receiving and starting handlers within two seconds if it can reach the
-/// database; running handlers finish. Messages wait in the stream and in memory, without using
-/// attempts. A pause survives restarts.
-///
-/// Messages can expire in the stream during a long pause.
+/// A pause survives restarts. Every process of a paused consumer stops receiving and starting
+/// handlers within two seconds if it can reach the database; running handlers finish. Waiting
+/// messages use no attempts, but can expire in the stream.
 ///
 /// ```
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -66,9 +63,7 @@ impl PausedConsumers {
         }
     }
 
-    /// Records changes as one operation in the audit log
-    /// ([`InboxOperations`](crate::InboxOperations)), in the transaction of the change. If the
-    /// table `inbox_operations` is missing, a change fails and is rolled back.
+    /// As [`DeadLetters::written_down`](crate::DeadLetters::written_down).
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -80,8 +75,7 @@ impl PausedConsumers {
         fn with_names(names: TableNames);
     }
 
-    /// Pauses a consumer, with or without processes. Returns false and keeps the first reason if it
-    /// was already paused.
+    /// Pauses a consumer. Returns false and keeps the first reason if it was already paused.
     ///
     /// # Errors
     ///
@@ -89,8 +83,7 @@ impl PausedConsumers {
     ///
     /// # Cancellation
     ///
-    /// One transaction: after a drop the consumer may be paused or not. The recorded operation
-    /// shows which.
+    /// One transaction: after a drop the consumer may be paused or not.
     pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
         check_consumer_name(consumer).map_err(|error| DbErr::Custom(error.to_string()))?;
         let inbox = self.sql();

@@ -11,7 +11,7 @@ use crate::config::InboxConfig;
 use crate::handler::{Order, Registration, Strategy};
 use crate::start_error::{Problem, ProblemKind};
 
-/// The inbox keeps rows this much longer than the stream keeps messages, because the clocks differ.
+/// The clocks differ.
 const MARGIN: Duration = Duration::from_secs(3600);
 
 const BATCH_MAX: u32 = 1_000;

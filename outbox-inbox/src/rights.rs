@@ -1,4 +1,4 @@
-//! Checks at the start that the tables exist and the role has the required rights. Read-only.
+//! Checks at the start that the tables exist and the role has the required rights.
 
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -65,7 +65,6 @@ pub(crate) async fn problems(
     Ok(problems)
 }
 
-/// An inbox that cannot see a row handles a duplicate again.
 pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Option<Problem>, DbErr> {
     if db.get_database_backend() != DbBackend::Postgres {
         return Ok(None);

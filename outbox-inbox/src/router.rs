@@ -15,13 +15,13 @@ const CONSUMER_BYTES_MAX: usize = 64;
 /// A set of handlers.
 ///
 /// Within a consumer, each message has one handler: the handler of its event type and version (also
-/// after an upcast). If no handler takes its event type in any version, the handler with the
-/// narrowest matching `messages` key runs: `"order.placed"` before `"order.*"` before `"*"`. Each
-/// consumer receives each message.
+/// after an upcast). If the event type has no handler in any version, the narrowest matching
+/// `messages` key runs: `"order.placed"` before `"order.*"` before `"*"`.
 ///
 /// ```standalone_crate
 /// # use outbox_core::DomainEvent;
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// use outbox_inbox::{Event, HandlerError, Router, idempotent_handler};
 ///
@@ -52,7 +52,6 @@ impl Router {
     #[must_use]
     pub fn registered() -> Self {
         let mut handlers: Vec<_> = inventory::iter::<Registration>.into_iter().copied().collect();
-        // The linker's order is arbitrary.
         handlers.sort_by_key(|handler| (handler.consumer, handler.file, handler.line, handler.handler));
         handlers.into_iter().fold(Self::new(), Self::with)
     }
@@ -124,8 +123,8 @@ impl Router {
         }
     }
 
-    /// Checks that the handlers are consistent and that `state` contains their state.
-    /// [`Inbox::run`](crate::Inbox::run) does this first.
+    /// Checks that the handlers are consistent and that `state` contains their state, as
+    /// [`Inbox::run`](crate::Inbox::run) does first.
     ///
     /// # Errors
     ///
@@ -196,8 +195,7 @@ fn is_consumer_name(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-/// Links handler crates that nothing else names, so that [`Router::registered`] contains their
-/// handlers.
+/// Links otherwise unreferenced handler crates for [`Router::registered`].
 ///
 /// ```
 /// // `outbox_core` stands for your crate with handlers.

@@ -1,14 +1,13 @@
-//! Metrics of an inbox through the `metrics` facade (feature `metrics`; no-op without it), and
-//! spans linked to the traces of the messages.
+//! Metrics of an inbox (feature `metrics`; no-op without it), and spans linked to the traces of the
+//! messages.
 //!
-//! Invariant: names, units and labels are public interface and listed in [`METRICS`]. The event
-//! type label is bounded: only handled event types.
+//! Names, units and labels are public interface and listed in [`METRICS`]. Only handled event types
+//! are labels.
 //!
 //! # Traces
 //!
-//! Each handler run has a span `handle` at level info, each batch a span `handle_batch`. The
-//! function passed to [`link_spans`] links both to the trace contexts of their messages. Follow-up
-//! events carry the context of their cause.
+//! Each handler run has a span `handle` at level info, each batch a span `handle_batch`.
+//! [`link_spans`] links both to the trace contexts of their messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +42,7 @@ outbox_core::__metrics! {
 pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Unbounded, because any publisher can choose the event type.
+/// Any publisher can choose the event type.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
 pub(crate) const UNDECODED: &str = "undecoded";
@@ -85,7 +84,6 @@ pub(crate) fn batch_span(consumer: &'static str, messages: &[Arc<Message>]) -> t
     span
 }
 
-/// Zero if the clocks disagree.
 pub(crate) fn lag(message: &Message) -> Duration {
     let lag = OffsetDateTime::now_utc() - message.created_at;
     lag.try_into().unwrap_or_default()
@@ -294,8 +292,7 @@ mod tests {
             let name = span.metadata().unwrap().name().to_owned();
             LINKS.lock().unwrap().push((name, traceparent.to_owned()));
         });
-        // A global subscriber, because spans shared with other tests do not reliably reach a
-        // thread's subscriber.
+        // Spans shared with other tests do not reliably reach a thread's subscriber.
         let _ = tracing_subscriber::fmt().with_writer(std::io::sink).try_init();
         let now = OffsetDateTime::now_utc();
         let (first, second) = (message(Some(FIRST), now), message(Some(SECOND), now));

@@ -1,5 +1,4 @@
-//! Test helpers for handlers (feature `testing`), without a broker. For tests with a broker see
-//! `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain).
+//! Test helpers for handlers (feature `testing`), without a broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +33,6 @@ pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<Even
 }
 
 /// As [`handled`], with other table names.
-///
-/// # Errors
-///
-/// As [`handled`].
 pub async fn handled_in(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -68,15 +63,15 @@ pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec
 pub enum Outcome {
     /// The handler succeeded.
     Handled,
-    /// The message was handled or dead-lettered before; the handler did not run.
+    /// The message was handled or dead-lettered before.
     Duplicate,
-    /// The handler failed and would be retried after its delay.
+    /// The handler failed.
     Failed,
     /// The handler requested a retry after this time
     /// ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
     Deferred(Duration),
-    /// The message could not run yet: it runs elsewhere, earlier messages are missing, or its
-    /// version has no handler.
+    /// Not yet: the message runs elsewhere, earlier messages are missing, or its version has no
+    /// handler.
     Later,
     /// The message was dead-lettered.
     DeadLettered,
@@ -104,11 +99,14 @@ pub enum HarnessError {
 /// ```
 /// # use outbox_core::DomainEvent;
 /// # use outbox_inbox::{Event, HandlerError, HandlerState, idempotent_handler};
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// # struct Greeting(&'static str);
 /// # #[idempotent_handler(consumer = "greeter")]
-/// # async fn greet(event: Event<OrderPlaced>, greeting: HandlerState<Greeting>) -> Result<(), HandlerError> { Ok(()) }
+/// # async fn greet(
+/// #     event: Event<OrderPlaced>, greeting: HandlerState<Greeting>
+/// # ) -> Result<(), HandlerError> { Ok(()) }
 /// use outbox_inbox::testing::{Harness, Outcome};
 ///
 /// # #[tokio::main]
@@ -141,8 +139,7 @@ impl std::fmt::Debug for Harness {
 }
 
 impl Harness {
-    /// Creates a harness over a database with the inbox tables, and the outbox tables for follow-up
-    /// events.
+    /// A harness over a database with the inbox tables, and the outbox tables for follow-up events.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {

@@ -1,8 +1,6 @@
-//! Upcasters: convert the payload of an older event version to a version that has a handler, one
-//! step at a time.
+//! Upcasters: convert the payload of an older event version to a handled version, step by step.
 //!
-//! Invariant: a step changes only the payload and the version of a message, never its ids. A failed
-//! conversion is fatal, and the dead letter keeps the original message.
+//! A failed conversion is fatal, and the dead letter keeps the original message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -28,13 +26,11 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// Conversion steps from version n of an event type to version n + 1. Pass them to
 /// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
-/// If a consumer has no handler for the version of a message, the steps convert it to the lowest
-/// later version with a handler. The message on the stream and a dead letter keep the old version.
-/// A missing, duplicate or unused step is an error at the start.
+/// The steps convert an unhandled version to the lowest later version with a handler. Stream and
+/// dead letters keep the old version. A missing, duplicate or unused step is an error at the start.
 ///
-/// The steps read JSON, and CBOR with the feature `cbor`. The handler receives JSON. A payload of
-/// another codec cannot be upcast: its message becomes a dead letter, unless the old version has
-/// its own handler.
+/// The steps read JSON, and CBOR with the feature `cbor`. The handler receives JSON. A message with
+/// another codec becomes a dead letter, unless its version has a handler.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -56,12 +52,14 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 ///         payload["cents"] = (euros * 100).into();
 ///         Ok::<_, &str>(payload)
 ///     })
-///     .step(|old: OrderPlacedV2| OrderPlaced { order_id: old.order_id, cents: old.cents, currency: "EUR".to_owned() });
+///     .step(|old: OrderPlacedV2| {
+///         let currency = "EUR".to_owned();
+///         OrderPlaced { order_id: old.order_id, cents: old.cents, currency }
+///     });
 /// ```
 #[derive(Clone, Default)]
 pub struct Upcasters {
     steps: Vec<Step>,
-    /// Pairs of types that form no step.
     mismatches: Vec<Problem>,
 }
 
@@ -88,8 +86,7 @@ impl Upcasters {
     }
 
     /// Adds a step between two types that describe one event type in versions n and n + 1. Any
-    /// other pair is reported as a problem at the start. For enums, use [`Self::json`] once per
-    /// variant.
+    /// other pair is a problem at the start. For enums, use [`Self::json`] once per variant.
     #[must_use]
     #[track_caller]
     pub fn step<Old, New>(self, convert: impl Fn(Old) -> New + Send + Sync + 'static) -> Self
@@ -100,8 +97,7 @@ impl Upcasters {
         self.try_step(move |old| Ok::<New, BoxError>(convert(old)))
     }
 
-    /// As [`Self::step`], for a conversion that can fail. An error is fatal: the message becomes a
-    /// dead letter.
+    /// As [`Self::step`], for a conversion that can fail. An error is fatal.
     #[must_use]
     #[track_caller]
     pub fn try_step<Old, New, E>(
@@ -135,8 +131,8 @@ impl Upcasters {
         }
     }
 
-    /// Adds a step on JSON from version `from` to the next one, for versions without a Rust type.
-    /// An error is fatal: the message becomes a dead letter. Integers beyond 64 bits lose digits.
+    /// Adds a step on JSON from version `from` to the next, for versions without a Rust type. An
+    /// error is fatal. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(
@@ -164,8 +160,7 @@ impl Upcasters {
         let apply = move |content_type: &str, payload: &[u8]| {
             let old =
                 from_serde(content_type, payload).map_err(|reason| failed("read by its upcaster", reason))?;
-            // Indexing JSON of an unexpected shape panics. No value of the step is used after a
-            // panic.
+            // Indexing JSON of an unexpected shape panics.
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
@@ -245,7 +240,6 @@ impl Upcasters {
         problems
     }
 
-    /// The first handled version, or the last version that the steps reach.
     fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
@@ -256,7 +250,6 @@ impl Upcasters {
         version
     }
 
-    /// The message's own version, or the first later handled version that the steps reach.
     pub(crate) fn reaches<T>(
         &self,
         event_type: &str,
@@ -266,8 +259,7 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// To a version that [`Self::reaches`] returned. Errors are fatal; keep the original for the
-    /// dead letter.
+    /// Errors are fatal; keep the original for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_serde(&message.content_type) {

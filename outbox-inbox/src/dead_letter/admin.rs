@@ -1,7 +1,6 @@
 //! Operations on dead letters: list, count, retry, discard.
 //!
-//! Invariant: at most 1,000 rows per transaction. Locked rows are skipped, so operators never wait
-//! for a handler or for each other.
+//! Invariant: at most 1,000 rows per transaction, and no wait for locked rows.
 
 use outbox_core::payload::json_reason;
 use outbox_core::{Aggregate, EventId, Operation};
@@ -25,13 +24,11 @@ pub(crate) const LIST_MAX: usize = 500;
 
 /// The dead letters of a database: messages that consumers could not handle.
 ///
-/// Works in any process with access to the database, while inboxes run or not. Operations on a
-/// [`DeadLetterSelection`] process its rows oldest first, at most 1,000 per transaction. After an
-/// error, finished transactions stay committed; repeat the call. Dropping a future ends it after
-/// the current transaction.
+/// Operations on a [`DeadLetterSelection`] process its rows oldest first, at most 1,000 per
+/// transaction. After an error, repeat the call: finished transactions stay committed. A dropped
+/// future ends after the current transaction.
 ///
-/// Rows that an inbox retries or another operator changes at the same time are skipped and not
-/// counted.
+/// Rows in use by an inbox or another operator are skipped and not counted.
 ///
 /// ```
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
@@ -70,8 +67,8 @@ impl DeadLetters {
     }
 
     /// Records changes as one operation in the audit log
-    /// ([`InboxOperations`](crate::InboxOperations)), in the transactions of the changes. If the
-    /// table `inbox_operations` is missing, a change fails and is rolled back.
+    /// ([`InboxOperations`](crate::InboxOperations)), in their transactions. Without the table
+    /// `inbox_operations` a change fails.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -93,7 +90,7 @@ impl DeadLetters {
         self.read(selection, limit, "payload").await
     }
 
-    /// As [`Self::list`], with empty payloads, which saves their transfer.
+    /// As [`Self::list`], with empty payloads.
     ///
     /// # Errors
     ///
@@ -153,16 +150,13 @@ impl DeadLetters {
         Ok(u64::try_from(row.try_get::<i64>("", "letters")?).unwrap_or_default())
     }
 
-    /// Marks open dead letters for retry and returns their number. A running inbox of the consumer
-    /// retries them soon, otherwise the next one at its start: in stream order within an aggregate,
-    /// once each. On success, the effect and the deletion of the dead letter are one transaction.
-    /// On failure, the dead letter is open again with the new error.
+    /// Marks open dead letters for retry and returns their number. An inbox of the consumer retries
+    /// them once each, in stream order within an aggregate. On success, effect and deletion are one
+    /// transaction. On failure, the dead letter is open again with the new error.
     ///
-    /// Later messages of the aggregate are usually handled before the retry. A handler that depends
-    /// on order must check.
+    /// Later messages of the aggregate are usually handled before the retry.
     ///
-    /// A dead letter that is no message is decoded again. If a copy of the message was handled
-    /// meanwhile, the dead letter is deleted without a second effect.
+    /// If a copy was handled meanwhile, the dead letter is deleted without a second effect.
     ///
     /// # Errors
     ///
@@ -182,9 +176,8 @@ impl DeadLetters {
             .await
     }
 
-    /// Deletes dead letters, marked or not, and returns their number. The inbox row stays dead
-    /// until it expires, so a redelivered copy has no effect. For the erasure of personal data see
-    /// [`Self::erase`].
+    /// Deletes dead letters and returns their number. Until the inbox row expires, a redelivered
+    /// copy has no effect. For personal data see [`Self::erase`].
     ///
     /// # Errors
     ///
@@ -215,7 +208,6 @@ impl DeadLetters {
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;
-            // A letter that fails again meanwhile is not taken twice.
             selection.after = last;
             if selection.after.is_none() {
                 self.end_note().await;
@@ -229,7 +221,6 @@ impl DeadLetters {
         Some(Note::new(&self.db, &self.names, operation))
     }
 
-    /// The changes are committed, so an error here is only logged.
     pub(super) async fn end_note(&self) {
         let Some(note) = self.note() else { return };
         if let Err(error) = note.end(&self.db).await {
@@ -258,7 +249,7 @@ async fn change_batch(
     change: Change,
     note: Option<&Note>,
 ) -> Result<(u64, Option<After>), DbErr> {
-    // Locked by key afterwards: with `ORDER BY … LIMIT`, MySQL locks all sorted rows.
+    // With `ORDER BY … LIMIT`, MySQL would lock all sorted rows.
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros(inbox.backend(), "created_at"),
@@ -302,7 +293,6 @@ async fn change_rows(
     let mut sql = inbox.sql(format!("SELECT id FROM {} WHERE id IN ", inbox.dead_letters()));
     sql.bind_rows([ids.iter().copied().map(Value::from)]);
     push_status(&mut sql, status);
-    // On SQLite the transaction has the only write lock.
     if inbox.backend() != DbBackend::Sqlite {
         sql.push(" FOR UPDATE SKIP LOCKED");
     }

@@ -1,6 +1,4 @@
-//! Erases the dead letters of an aggregate.
-//!
-//! Invariant: each dead letter of the aggregate is deleted or counted as busy.
+//! Erases the dead letters of an aggregate: each is deleted or counted as busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,25 +19,24 @@ use crate::operations::Note;
 pub struct ErasedDeadLetters {
     /// Deleted dead letters of the aggregate.
     pub erased: u64,
-    /// Remaining dead letters, which an inbox retries or another operator changes. Call again.
+    /// Remaining dead letters, in use by an inbox or another operator. Call again.
     pub busy: u64,
-    /// Dead letters of all consumers without a decoded message, and therefore without an aggregate.
+    /// Dead letters of all consumers without a decoded message, hence without an aggregate.
     pub unattributed: u64,
 }
 
 impl DeadLetters {
-    /// Deletes the dead letters of an aggregate of all consumers, marked or not, and clears the
-    /// error texts in the inbox rows of their messages. Use it together with
+    /// Deletes the dead letters of an aggregate, of all consumers, and clears the error texts in
+    /// the inbox rows of their messages. Use it together with
     /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
     ///
     /// As with [`Self::discard`], a redelivered copy has no effect until the inbox row expires
-    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). A delivery without a
-    /// decoded message has no inbox row. A dead letter inserted during the call is not seen: repeat
-    /// the call until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy)
-    /// are 0 and consumers have no pending message of the aggregate.
+    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). Repeat the call
+    /// until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0 and
+    /// consumers have no pending message of the aggregate.
     ///
-    /// Reads all dead letters once by primary key, without locks. Deletes at most 500 per
-    /// transaction. After an error, finished transactions stay committed; call again.
+    /// Reads all dead letters once, without locks. Deletes at most 500 per transaction. After an
+    /// error, call again: finished transactions stay committed.
     ///
     /// **Not erased:** messages in the stream, results of handlers, error texts of messages that
     /// are not dead-lettered (until their rows expire), the aggregate id in `inbox_sequences`,
@@ -47,8 +44,8 @@ impl DeadLetters {
     ///
     /// # Errors
     ///
-    /// The database's error. On SQLite also a lock timeout, if a handler holds the write lock too
-    /// long: call again.
+    /// The database's error. On SQLite also a lock timeout, if a handler holds the write lock: call
+    /// again.
     ///
     /// # Cancellation
     ///
@@ -69,7 +66,7 @@ impl DeadLetters {
             after = last;
             if after.is_none() {
                 self.end_note().await;
-                // Without the id, which may be personal data.
+                // The id may be personal data.
                 tracing::info!(
                     aggregate_type = aggregate.aggregate_type,
                     erased = total.erased,
@@ -96,7 +93,6 @@ async fn erase_batch(
     after: Option<Uuid>,
     note: Option<&Note>,
 ) -> Result<(ErasedDeadLetters, Option<Uuid>), DbErr> {
-    // Range of the primary key, without locks.
     let mut sql = inbox.sql(format!(
         "SELECT id, consumer, event_id, aggregate_type, {} FROM {} WHERE (aggregate_type IS NULL OR (aggregate_type = ",
         headers_column(inbox.backend()),
@@ -140,7 +136,6 @@ fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result
     if read_name(row, backend, "aggregate_type")?.is_some() {
         return Ok(Some(true));
     }
-    // Headers of another program must not stop the erasure.
     let headers = match read_headers(row) {
         Err(DbErr::Json(_)) => return Ok(None),
         headers => headers?,
@@ -157,7 +152,6 @@ async fn erase_rows(
 ) -> Result<(u64, u64), DbErr> {
     let mut sql = inbox.sql(format!("SELECT id FROM {} WHERE id IN ", inbox.dead_letters()));
     sql.bind_rows([found.iter().map(|letter| Value::from(letter.id))]);
-    // On SQLite the transaction has the only write lock.
     if inbox.backend() != DbBackend::Sqlite {
         sql.push(" FOR UPDATE SKIP LOCKED");
     }
@@ -182,7 +176,7 @@ async fn erase_rows(
     sql.bind_rows([held.into_iter().map(Value::from)]);
     let erased = tx.execute_raw(sql.statement()).await?.rows_affected();
     for (consumer, ids) in rows_of.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-        // An error text may quote the message. Status and attempts stay.
+        // An error text may quote the message.
         let mut sql = inbox.sql(format!(
             "UPDATE {} SET last_error = NULL WHERE status = {DEAD} AND consumer = ",
             inbox.messages()

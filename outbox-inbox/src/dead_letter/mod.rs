@@ -1,9 +1,8 @@
 //! Dead letters: messages that a consumer could not handle.
 //!
-//! Invariant: one row per message and consumer, even after a redelivery. The key is derived from
-//! consumer and event id or, without a message, from the entire delivery: a stream sequence alone
-//! would collide after the stream is recreated. The inbox row (`dead`) is written in the same
-//! transaction.
+//! Invariant: one row per message and consumer, with the inbox row (`dead`) in one transaction. The
+//! key is derived from consumer and event id or, without a message, from the entire delivery: a
+//! stream sequence would collide after the stream is recreated.
 //!
 //! ```text
 //!               retry (operator)
@@ -77,8 +76,8 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// The payload for display: JSON without the values of sensitive fields. If the payload is not
-    /// decodable, or of an event missing in `fields`, only its size. [`SensitiveFields::linked`]
+    /// The payload for display: JSON without the values of sensitive fields. Only the size if the
+    /// payload is not decodable, or of an event missing in `fields`. [`SensitiveFields::linked`]
     /// contains the events of this program.
     #[must_use]
     pub fn masked_payload(&self, fields: &SensitiveFields) -> MaskedPayload {
@@ -91,8 +90,8 @@ impl DeadLetter {
     }
 
     /// The payload as received, **unmasked**. Empty if MySQL or MariaDB rejected its size
-    /// (`max_allowed_packet`): then the header `outbox-payload-omitted` contains the length,
-    /// `error` the reason, and a retry fails. The message is on the stream at `stream_sequence`.
+    /// (`max_allowed_packet`): then the header `outbox-payload-omitted` contains the length, and a
+    /// retry fails. The message is on the stream at `stream_sequence`.
     #[must_use]
     pub fn raw_payload(&self) -> &[u8] {
         &self.payload
@@ -101,7 +100,7 @@ impl DeadLetter {
 
 impl std::fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers and payload may contain personal data and stay out of logs.
+        // Headers and payload may contain personal data.
         f.debug_struct("DeadLetter")
             .field("id", &self.id)
             .field("consumer", &self.consumer)
@@ -123,9 +122,9 @@ impl std::fmt::Debug for DeadLetter {
 /// Status of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeadLetterStatus {
-    /// Awaits a decision, or a retry failed.
+    /// Awaits a decision of an operator.
     Open,
-    /// Marked: the next inbox of its consumer retries it.
+    /// Marked: an inbox of its consumer retries it.
     Retry,
 }
 
@@ -137,7 +136,6 @@ pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
     pub(crate) message: Option<&'a Message>,
     pub(crate) incoming: &'a Incoming,
-    /// From [`storable_error`], because it is also `last_error`.
     pub(crate) error: &'a str,
     pub(crate) attempts: u32,
 }
@@ -167,7 +165,7 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 }
 
 /// Primary key: waits for an open transaction with the same key. Rejected contents are inserted as
-/// [`Form::Plain`]: otherwise the message would be dead-lettered again forever.
+/// [`Form::Plain`], or the message would be dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -260,7 +258,6 @@ async fn insert_as<C: ConnectionTrait>(
     let source = sequence.map(|_| codec::source(&incoming.headers).unwrap_or_default());
     sql.bind(inbox.name(source.as_deref())).push(", ");
     sql.bind(match form {
-        // PostgreSQL's text cannot hold NUL, but a subject can.
         Form::Whole => incoming.subject.replace('\0', "\u{fffd}"),
         Form::Plain => storable_error(&incoming.subject.escape_default().to_string()),
     })
@@ -324,7 +321,6 @@ pub(crate) fn id_of_message(consumer: &str, event_id: Uuid) -> Uuid {
 fn derived(parts: &[&[u8]]) -> Uuid {
     let mut name = Vec::new();
     for part in parts {
-        // Length prefixes prevent collisions between different parts.
         name.extend_from_slice(&(part.len() as u64).to_be_bytes());
         name.extend_from_slice(part);
     }

@@ -1,9 +1,9 @@
 //! The inbox's side of [`retry`](super::DeadLetters::retry).
 //!
-//! Invariant: one process at a time retries a dead letter, and the dead letter is deleted only with
-//! its message handled. Lock order in the handler's transaction: dead letter, then inbox row. No
-//! other path takes both in the opposite order, because dead-lettering requires a `failed` inbox
-//! row, and no dead letter exists then.
+//! Invariant: one process at a time retries a dead letter, which is deleted only with its message
+//! handled. Lock order in the handler's transaction: dead letter, then inbox row. No other path
+//! takes both in the opposite order: dead-lettering requires a `failed` inbox row, and no dead
+//! letter exists then.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
@@ -21,7 +21,6 @@ use crate::dedup::sql::{InboxSql, Key, Status};
 #[derive(Debug, Clone)]
 pub(crate) struct StoredDeadLetter {
     pub(crate) id: Uuid,
-    /// Decoded again at each retry. The delivery count is 1: the dead letter counts the attempts.
     pub(crate) incoming: Incoming,
     pub(crate) aggregate: Option<Aggregate>,
     pub(crate) sequence: Option<i64>,
@@ -30,8 +29,7 @@ pub(crate) struct StoredDeadLetter {
 }
 
 impl StoredDeadLetter {
-    /// Whether this letter must run first: smaller number, later stream sequence. Only numbers of
-    /// one source are comparable.
+    /// Smaller number, later stream sequence. Only numbers of one source are comparable.
     pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
         let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
         let numbers = self.sequence.zip(other.sequence);
@@ -43,14 +41,13 @@ impl StoredDeadLetter {
     }
 }
 
-/// The marked dead letters of a consumer in stream order: at most `limit`, and at most about
-/// `bytes` of payload, but always one. Index `inbox_dead_letters_retry`; no lock. Aggregates in
-/// `held` have letters in memory and are skipped, because their later letters must not fill the
-/// page.
+/// Stream order: at most `limit`, and at most about `bytes` of payload, but always one. Index
+/// `inbox_dead_letters_retry`; no lock. Aggregates in `held` are skipped, because their later
+/// letters must not fill the page.
 ///
-/// A recreated stream counts from 1 again. Therefore a letter is skipped while a marked letter of
-/// its aggregate has a smaller number and a later stream sequence. A running retry is open here;
-/// its process checks it with [`StoredDeadLetter::is_of_older_stream_than`].
+/// A recreated stream counts from 1 again. A letter is therefore skipped while a marked letter of
+/// its aggregate has a smaller number and a later stream sequence. A running retry is checked with
+/// [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -120,14 +117,13 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
     })
 }
 
-/// The subquery takes the smallest number of the letters with a later stream sequence (index
-/// `inbox_dead_letters_of_aggregate`). On MySQL and MariaDB, `NOT EXISTS` would read all marked
-/// letters of the aggregate for each letter.
+/// Index `inbox_dead_letters_of_aggregate`. On MySQL and MariaDB, `NOT EXISTS` would read all
+/// marked letters of the aggregate for each letter.
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
-    // With stale statistics, PostgreSQL would run the subquery for every letter and then sort. A
-    // limit that the planner cannot estimate forces index order.
+    // With stale statistics, PostgreSQL would run the subquery for every letter. A limit that it
+    // cannot estimate forces index order.
     sql.push(&match postgres {
         true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
         false => format!(" FROM {letters} l WHERE l.consumer = "),
@@ -138,8 +134,8 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
         ),
         false => format!(" AND l.status = {RETRY} AND "),
     });
-    // MySQL and MariaDB cannot use a column of the outer query for a range scan: with this
-    // condition they read the whole aggregate.
+    // MySQL and MariaDB cannot use a column of the outer query for a range scan: with it they read
+    // the whole aggregate.
     let range = match inbox.backend() {
         DbBackend::MySql => "",
         _ => "AND e.sequence < l.sequence ",
@@ -163,7 +159,6 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
 fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
     sql.push("(l.aggregate_type, l.aggregate_id) IN (");
     if inbox.backend() == DbBackend::MySql {
-        // Padded to a power of two to limit the distinct statements in the statement cache.
         let padded = aggregates.len().next_power_of_two();
         let last = aggregates.last().into_iter().cycle();
         let rows = aggregates.iter().chain(last).take(padded);
@@ -192,9 +187,9 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
         .push(end);
 }
 
-/// Takes a dead letter for this process before its handler runs: open, with one more attempt, so
-/// that a handler that crashes the process is not retried forever. Returns false if another process
-/// was first or the mark was removed. Waits for the row lock (primary key) at most the `LockLimit`.
+/// Counts the attempt before the handler runs, so that a handler that crashes the process is not
+/// retried forever. False if another process was first or the mark was removed. Waits for the row
+/// lock (primary key) at most the `LockLimit`.
 pub(crate) async fn begin<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -209,7 +204,6 @@ pub(crate) async fn begin<C: ConnectionTrait>(
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 
-/// Undoes [`begin`] for a dead letter that a shutdown kept from running.
 pub(crate) async fn put_back<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -225,7 +219,6 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// Deletes the dead letter and marks the inbox row handled, in the handler's transaction.
 /// [`Outcome::Skipped`]: another process has the letter, or it no longer exists.
 /// [`Outcome::Duplicate`] must be committed too, to delete the letter.
 pub(crate) async fn claim(
@@ -236,8 +229,8 @@ pub(crate) async fn claim(
     message: &Message,
 ) -> Result<Outcome, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
-        // Primary key; does not wait for a process that runs the handler. SQLite's transaction has
-        // the only write lock.
+        // Primary key; does not wait for a running handler. On SQLite the transaction has the only
+        // write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
         sql.push(" WHERE id = ")
             .bind(letter.id)
@@ -269,8 +262,7 @@ pub(crate) async fn claim(
     })
 }
 
-/// Stores the new error and reopens later letters of the aggregate. After a crash before this, the
-/// dead letter is open with its old error. Returns whether the dead letter exists.
+/// After a crash before this, the dead letter is open with its old error.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -314,7 +306,7 @@ pub(crate) fn hold_behind(
     sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
     let place = letter.incoming.stream_sequence.cast_signed();
     match letter.sequence.zip(letter.source.as_deref()) {
-        // Numbers of another source are not comparable, so the stream sequence decides.
+        // Numbers of another source are not comparable.
         Some((sequence, source)) => {
             sql.push(" AND CASE WHEN source = ").bind(inbox.key(source));
             sql.push(" THEN sequence > ").bind(sequence);

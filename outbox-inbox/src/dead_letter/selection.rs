@@ -16,7 +16,7 @@ const IDS_MAX: usize = 10_000;
 
 /// Filter of dead letters. The default selects all; each method narrows it.
 ///
-/// With a consumer, an index is used; without one, all dead letters are read.
+/// Without a consumer, all dead letters are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeadLetterSelection {
@@ -45,7 +45,7 @@ impl DeadLetterSelection {
         Self::default()
     }
 
-    /// Selects the dead letters of a consumer.
+    /// Dead letters of a consumer.
     #[must_use]
     pub fn consumer(name: impl Into<String>) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl DeadLetterSelection {
         }
     }
 
-    /// Selects dead letters by key, at most 10,000.
+    /// Dead letters by key, at most 10,000.
     #[must_use]
     pub fn ids(ids: impl IntoIterator<Item = Uuid>) -> Self {
         Self {
@@ -77,14 +77,14 @@ impl DeadLetterSelection {
         self
     }
 
-    /// Filters by creation at or after this time, by the database's clock.
+    /// Created at or after this time, by the database's clock.
     #[must_use]
     pub fn from(mut self, time: OffsetDateTime) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Filters by creation before this time, by the database's clock.
+    /// Created before this time, by the database's clock.
     #[must_use]
     pub fn until(mut self, time: OffsetDateTime) -> Self {
         self.until = Some(time);
@@ -98,7 +98,7 @@ impl DeadLetterSelection {
         self
     }
 
-    /// Starts after this dead letter, the last of the previous page.
+    /// Starts after the last dead letter of the previous page.
     #[must_use]
     pub fn after(mut self, last: &DeadLetter) -> Self {
         self.after = Some((last.created_at, last.stream_sequence, last.id));
@@ -118,7 +118,7 @@ impl DeadLetterSelection {
 
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
-/// Oldest first. Index on (consumer, created_at); equal rows are sorted.
+/// Index on (consumer, created_at); equal rows are sorted.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
 pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) -> Statement {
@@ -158,7 +158,6 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
     }
     let of_aggregate = selection.consumer.is_some() && aggregate.is_some();
     match selection.status {
-        // Must match the index by aggregate.
         Some(DeadLetterStatus::Retry) if of_aggregate => {
             sql.push(&format!(" AND {}", is_marked(inbox, "")));
         }
@@ -171,7 +170,7 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
         }
     }
     if let Some((time, stream_sequence, id)) = selection.after {
-        // The first comparison uses the index; row comparisons do not on every database.
+        // Row comparisons do not use the index on every database.
         sql.push(" AND created_at >= ");
         push_time(sql, time);
         sql.push(" AND (created_at, stream_sequence, id) > (");

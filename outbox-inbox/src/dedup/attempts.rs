@@ -1,8 +1,8 @@
 //! Counts the attempts of a message, and dead-letters the message when its last attempt has failed.
 //!
-//! The row is written outside the handler's transaction, which would roll it back. A first delivery
-//! is counted after it fails, a redelivery before it runs. So a handler that kills its process
-//! reaches the limit one attempt late.
+//! A rollback must not undo the row, so it is written outside the handler's transaction. A first
+//! delivery is counted after it fails, a redelivery before it runs: a handler that kills its
+//! process reaches the limit one attempt late.
 //!
 //! Invariant: the dead letter is written in the transaction that makes the row dead.
 
@@ -30,10 +30,8 @@ pub(crate) struct Attempts<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Add,
-    /// The number that [`Attempts::start`] returned. Later attempts may have raised the number in
-    /// the row.
+    /// From [`Attempts::start`]. Later attempts may have raised the number in the row.
     Counted(u32),
-    /// No handler ran.
     Nothing,
 }
 
@@ -54,19 +52,17 @@ impl Attempts<'_> {
 
     /// For redeliveries. Call only in tasks that are never aborted.
     pub(crate) async fn start(&self) -> Result<Result<u32, Outcome>, DbErr> {
-        // No transaction: the next delivery can continue from the state after each statement.
         let (db, key) = (self.database.pool(), self.key());
         loop {
             let counted = self.sql.count(db, key, self.attempts_max).await?
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
-            // A crash here loses this attempt: it is counted and did not run.
+            // A crash here loses this attempt.
             return Ok(match self.sql.row(db, key).await? {
                 Some(row) if row.status == Status::Handled => Err(Outcome::Duplicate),
                 Some(row) if row.status == Status::Dead => Err(Outcome::Buried),
                 Some(row) if counted => Ok(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
-                    // Several processes may have started the message at once. A young row may
-                    // belong to an attempt that still runs.
+                    // A young row may belong to an attempt that still runs.
                     if self.sql.is_older(db, key, self.run_max).await? {
                         Err(exhausted(row.attempts, row.last_error.as_deref()))
                     } else {
@@ -82,14 +78,13 @@ impl Attempts<'_> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Call after the effect. A crash before it is harmless: the next delivery detects the effect
-    /// again.
+    /// A crash before it is harmless: the next delivery detects the effect again.
     pub(crate) async fn end(&self) -> Result<(), DbErr> {
         self.sql.claim(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Call after the rollback of the attempt. At the limit, or if `fatal`, also writes the dead
-    /// letter, unless the strategy finds an effect of the message.
+    /// After the rollback of the attempt. At the limit, or if `fatal`, also writes the dead letter,
+    /// unless the strategy finds an effect.
     pub(crate) async fn fail(
         &self,
         count: Count,
@@ -100,7 +95,6 @@ impl Attempts<'_> {
         let _turn = self.database.turn().await;
         let tx = self.database.begin().await?;
         let failure = self.fail_in(&tx, count, fatal, letter, claimant).await;
-        // A crash before the commit leaves the attempt uncounted, or counted without its error.
         finish(tx, failure).await
     }
 
@@ -125,7 +119,7 @@ impl Attempts<'_> {
         let row = match self.sql.row(tx, key).await? {
             Some(row) if row.status != Status::Failed => return Ok(Failure::Done),
             Some(row) if recorded => row,
-            // The caller retries. `Done` would acknowledge an unfinished message.
+            // `Done` would acknowledge an unfinished message.
             _ => return Err(DbErr::RecordNotUpdated),
         };
         let attempts = match count {
@@ -138,7 +132,6 @@ impl Attempts<'_> {
             }
             return Ok(Failure::Retry { attempts });
         }
-        // A message that took effect gets no dead letter, because an operator could retry it.
         if let Some(claimant) = claimant
             && !claimant.dead_letter(tx).await?
         {

@@ -1,4 +1,4 @@
-//! Statements for the messages of a batch, which are applied in one transaction.
+//! Statements for the messages of a batch.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::sql::{FAILED, HANDLED, InboxSql, Key, Status};
 
-/// Inserts handled rows unless they exist; returns the inserted ids. Locks in the order of `ids`.
+/// Returns the inserted ids. Locks in the order of `ids`.
 pub(crate) async fn insert_all<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,

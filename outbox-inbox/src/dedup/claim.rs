@@ -1,7 +1,6 @@
 //! Claims a message for a transaction, by strategy, and checks the claim before the commit.
 //!
-//! Invariants: the record of an effect is written in the effect's transaction, before the effect. A
-//! transaction that lost its claim is not committed.
+//! Invariant: the record of an effect is written in the effect's transaction, before the effect.
 
 use outbox_core::Message;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
@@ -20,7 +19,6 @@ pub(crate) struct Claimant<'a> {
     pub(crate) message: &'a Message,
     pub(crate) source: &'a str,
     pub(crate) strategy: Strategy,
-    /// The event id, or an id derived from the business key.
     pub(crate) id: Uuid,
 }
 
@@ -28,7 +26,6 @@ pub(crate) struct Claimant<'a> {
 const ALIVE: &str = "outbox_alive";
 
 impl Claimant<'_> {
-    /// `counted`: a row of a failed attempt exists.
     pub(crate) async fn claim(
         &self,
         tx: &DatabaseTransaction,
@@ -65,7 +62,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Call it after an unsuccessful claim, before a handler runs in the transaction.
+    /// Call it after an unsuccessful claim, before a handler runs.
     pub(crate) async fn restore_lock_limit(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         self.sql.lock_limit.restore(tx).await
     }
@@ -76,13 +73,12 @@ impl Claimant<'_> {
             return Ok(Outcome::Claimed);
         }
         Ok(match self.sql.row(tx, key).await? {
-            // The attempt was counted before an outage that lasted until the row expired.
+            // The row expired during an outage.
             None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Outcome::Claimed,
             row => over(row.as_ref()),
         })
     }
 
-    /// `was_dead`: the inbox row, claimed by the caller, was dead, so the message had no effect.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -103,12 +99,10 @@ impl Claimant<'_> {
         matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
-    /// Whether the transaction still holds its claim; lost if the handler swallowed a database
-    /// error. An error that only a broken transaction returns also means no.
+    /// False if the handler swallowed a database error and the claim is lost.
     ///
     /// PostgreSQL answers the `COMMIT` of an aborted transaction with a rollback that no driver
-    /// reports. MySQL has already rolled back the victim of a deadlock. Without this check the
-    /// message would be acknowledged without its effect.
+    /// reports. MySQL has already rolled back the victim of a deadlock.
     pub(crate) async fn still_holds(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::MessageId | Strategy::Key(_) => Ok(self
@@ -142,7 +136,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Returns false and changes nothing if the strategy finds an effect of the message.
+    /// False if the strategy finds an effect of the message.
     pub(super) async fn dead_letter(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::Sequence { .. } => match self.place() {
@@ -186,14 +180,12 @@ fn over(row: Option<&Row>) -> Outcome {
     match row.map(|row| row.status) {
         Some(Status::Handled) => Outcome::Duplicate,
         Some(Status::Dead) => Outcome::Buried,
-        // Failed, or purged meanwhile: counting the attempt resolves both cases.
         Some(Status::Failed) | None => Outcome::Uncounted,
     }
 }
 
-/// Claims messages without failed attempts. Returns for each whether this transaction has the
-/// claim; otherwise it is a duplicate. `None`: a message has failed before, and the caller must
-/// claim one by one.
+/// False for a duplicate. `None`: a message has failed before, and the caller must claim one by
+/// one.
 pub(crate) async fn claim_all(
     tx: &DatabaseTransaction,
     claimants: &[Claimant<'_>],
@@ -202,7 +194,7 @@ pub(crate) async fn claim_all(
         return Ok(Some(Vec::new()));
     };
     let (sql, consumer) = (first.sql, first.consumer);
-    // Lock order: ascending ids. Different orders in two transactions would deadlock.
+    // Ascending ids: different lock orders would deadlock.
     let mut ids: Vec<Uuid> = claimants.iter().map(|claimant| claimant.id).collect();
     ids.sort_unstable();
     ids.dedup();

@@ -1,8 +1,6 @@
-//! Strategy *constraint*: a unique violation of a constraint that the handler named means a
-//! duplicate.
+//! Strategy *constraint*: a unique violation of a named constraint is a duplicate.
 //!
-//! Invariant: in doubt the error is a failure, because a failure is visible and a lost effect is
-//! not.
+//! In doubt the error is a failure: a failure is visible, a lost effect is not.
 //!
 //! | database | reports | name |
 //! |---|---|---|
@@ -41,8 +39,8 @@ pub(crate) fn violated(_: &(dyn Error + 'static), _: &[&str]) -> bool {
     false
 }
 
-/// SeaORM does not return the driver's error from `source`, and a transparent wrapper hides
-/// SeaORM's outer type.
+/// A transparent wrapper hides SeaORM's outer type, and SeaORM's `source` is not the driver's
+/// error.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
     let runtime = match error.downcast_ref::<DbErr>() {
@@ -80,8 +78,8 @@ fn violation<'a>(constraint: Option<&'a str>, message: &'a str) -> Option<Violat
     key_of_duplicate(message).map(Violation::Key)
 }
 
-/// In any language of MySQL or MariaDB. The protocol has the key only in this message: the quoted
-/// value comes first, the quoted key last. The value may contain quotes.
+/// In any language: the quoted value comes first, the quoted key last. The value may contain
+/// quotes.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn key_of_duplicate(message: &str) -> Option<&str> {
     if message.starts_with("Duplicate entry") {
@@ -135,7 +133,6 @@ mod tests {
         let mysql = |message, name, expected| check(None, message, name, expected);
         let old = "Duplicate entry '7' for key 'PRIMARY'";
         mysql(old, "PRIMARY", true);
-        // The key may belong to any table.
         mysql(old, "reservations.PRIMARY", false);
         let new = "Duplicate entry '7' for key 'reservations.PRIMARY'";
         mysql(new, "PRIMARY", true);
@@ -166,7 +163,6 @@ mod tests {
         check(None, "something else", "something else", false);
     }
 
-    /// The check constraint must not count.
     const TABLE: &str = "CREATE TABLE reservations (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL CHECK (order_id > 0), \
                          line BIGINT NOT NULL, CONSTRAINT one_per_line UNIQUE (order_id, line))";
 

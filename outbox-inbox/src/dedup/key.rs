@@ -1,6 +1,6 @@
-//! Strategy *key*: derives the id of an inbox row from a business key instead of the event.
+//! Strategy *key*: derives the id of an inbox row from a business key.
 //!
-//! Invariant: a key has the same id in all versions of this crate, because ids are stored.
+//! Ids are stored, so they never change.
 
 use uuid::Uuid;
 
@@ -14,7 +14,6 @@ pub(crate) fn id(business_key: &str) -> Uuid {
 mod tests {
     use super::*;
 
-    /// If this test fails, every key is applied again after an upgrade.
     #[test]
     fn ids_are_frozen() {
         let ids = ["", "4711", "ü"].map(|key| id(key).to_string());

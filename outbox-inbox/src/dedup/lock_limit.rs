@@ -1,15 +1,12 @@
 //! Limits how long a claim waits on PostgreSQL for a transaction that holds the same row.
 //!
-//! By default PostgreSQL waits without limit, so a frozen process would block the claims,
-//! connections and shutdown of all others. MySQL, MariaDB and SQLite have their own limits
-//! (`innodb_lock_wait_timeout`, `busy_timeout`).
+//! By default PostgreSQL waits without limit, so a frozen process would block all others. MySQL,
+//! MariaDB and SQLite have their own limits (`innodb_lock_wait_timeout`, `busy_timeout`).
 //!
-//! To save round trips, the waiting statement sets the limit itself, in an expression of the
-//! written row, which PostgreSQL evaluates before it locks. If a handler may follow, `RETURNING`
-//! restores the session's value.
-//!
-//! Invariant: a handler runs with the session's value. A statement that writes no row restores
-//! nothing: its caller ends the transaction, writes another row, or calls [`LockLimit::restore`].
+//! To save round trips, an expression of the written row sets the limit, which PostgreSQL evaluates
+//! before it locks. `RETURNING` restores the session's value, with which handlers run. A statement
+//! that writes no row restores nothing: its caller ends the transaction, writes another row, or
+//! calls [`LockLimit::restore`].
 
 use std::time::Duration;
 
@@ -23,7 +20,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct LockLimit(Option<String>);
 
 impl LockLimit {
-    /// `session`: the initial `lock_timeout` of the pool's sessions.
+    /// `session`: the initial `lock_timeout`.
     pub(crate) fn instead_of(session: String) -> Self {
         Self(Some(session))
     }

@@ -1,23 +1,21 @@
 //! Deduplication: each message is applied once per consumer.
 //!
 //! [`claim`] decides by strategy, in the handler's transaction, whether the message may be applied.
-//! [`attempts`] counts failures outside that transaction. With the default strategy both use one
-//! row:
+//! [`attempts`] counts failures outside it. With the default strategy both use one row:
 //!
 //! ```text
 //!                 claim (insert)                    the row's states:
 //!   no row ───────────────────────────► handled       0 failed   will be tried again
 //!     │ failure, or a start that counts    ▲           1 handled  for good
-//!     ▼                                    │ claim     2 dead     dead-lettered, see the dead letters
+//!     ▼                                    │ claim     2 dead     dead-lettered
 //!   failed ────────────────────────────────┘
 //!     │ ▲ failure
 //!     │ └──┘
 //!     └──► dead      attempts used up, or a fatal error
 //! ```
 //!
-//! With the other strategies the row only counts attempts. The strategy is checked before an
-//! attempt is counted, so a message that is done, early or running elsewhere leaves no row. The
-//! process that counts an attempt also ends the row:
+//! With the other strategies the row only counts attempts. A message that is done, early or running
+//! elsewhere leaves no row. A counted attempt ends the row:
 //!
 //! - Handled in a transaction: handled, by its commit.
 //! - Handled without a transaction: handled, after the run and before the acknowledgement.
@@ -29,13 +27,12 @@
 //! - Returned without a run by a shutdown: failed, the attempt subtracted.
 //! - Process crash: unchanged; the next delivery ends the row.
 //!
-//! So every failed row has an unacknowledged delivery, with one exception. A slow first delivery
-//! writes no row. If another process counts a redelivery and is killed, the row stays failed until
-//! it expires.
+//! So every failed row has an unacknowledged delivery, with one exception. If a process counts a
+//! redelivery and is killed while a slow first delivery succeeds, the row stays failed until it
+//! expires.
 //!
-//! Invariants: `handled` is written in the transaction of the effect, or later by a process that
-//! detected the effect. A row becomes `dead` only after the strategy was checked, in the
-//! transaction that passes the message's sequence.
+//! Invariant: a row becomes `dead` only after the strategy was checked, in the transaction that
+//! passes the message's sequence.
 
 pub(crate) mod attempts;
 mod batch;

@@ -11,10 +11,10 @@ use crate::handler::describe;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Claimed,
-    /// As [`Self::Claimed`], for a dead letter with a dead inbox row: the message had no effect.
+    /// As [`Self::Claimed`], for a dead letter: the message had no effect.
     Revived,
     Handled,
-    /// With sequence numbers: this number or a later number is done.
+    /// With sequences: this or a later number is done.
     Duplicate,
     Buried,
     DeadLettered,
@@ -26,15 +26,14 @@ pub(crate) enum Outcome {
     Returned,
     /// The attempt must be counted before the handler runs.
     Uncounted,
-    /// Numbers from `expected` on are missing. `failing`: a failed message will be retried, so
-    /// there is no gap.
+    /// Numbers from `expected` on are missing. `failing`: no gap, a failed message will be retried.
     Early {
         expected: u64,
         failing: bool,
     },
     /// The consumer continued without the message.
     Late,
-    /// Another event has this number: its producer reused numbers, or there are two producers.
+    /// Another event has this number: a producer reused it, or there are two producers.
     Taken,
     Deferred {
         wait: Duration,

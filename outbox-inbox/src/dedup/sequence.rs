@@ -1,12 +1,12 @@
 //! Strategy *sequence*: one row per (consumer, aggregate, source) holds the last applied number.
 //! The handler's transaction advances it.
 //!
-//! Invariant: each number is applied once and in ascending order, across all processes, while the
-//! row exists. A concurrent duplicate waits for the row lock and then reads the new number.
+//! Invariant: each number is applied once and in ascending order, across all processes. A
+//! concurrent duplicate waits for the row lock and then reads the new number.
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
-//!   number 4 and less ─────────► stale                (late, if it is one of the missing; taken, if another event had it)
+//!   number 4 and less ─────────► stale                (late if missing, taken if another event had it)
 //!   number 5          ─────────► mine, last = 5
 //!   number 8          ─────────► early: 5 to 7 are missing
 //!                        accept: mine, last = 8, missing 5 to 7
@@ -37,9 +37,8 @@ pub(crate) struct Place<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gaps {
     Wait,
-    /// Continues without the missing numbers and records them.
     Accept,
-    /// Gaps are normal and not recorded. A number that arrives after a higher number is stale.
+    /// Not recorded. A number that arrives after a higher number is stale.
     Ignore,
 }
 
@@ -56,8 +55,8 @@ impl Place<'_> {
         self.event.sequence
     }
 
-    /// Whether another event was applied under this number, because a producer reuses numbers. A
-    /// copy of the applied event has the same id, and was recorded no later than the latest event.
+    /// Another event was applied under this number, because a producer reuses numbers. A copy has
+    /// the same id, and was recorded no later than the latest event.
     fn is_taken(&self, state: &SequenceState) -> bool {
         let is_last = self.sequence() == state.last;
         is_last && state.last_event.is_some_and(|id| id != self.event.id)
@@ -65,7 +64,7 @@ impl Place<'_> {
     }
 
     /// [`Gaps::Accept`] still returns `Early` while an earlier message is failing, or if too many
-    /// ranges are already missing.
+    /// ranges are missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Outcome, DbErr> {
         let first = SequenceState {
             last: self.sequence(),
@@ -92,8 +91,6 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// For a retried dead letter. `was_dead`: its number was dead-lettered, which only the inbox
-    /// row records.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -121,8 +118,7 @@ impl Place<'_> {
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
-    /// The smallest failing number is kept. A mark older than a day is ignored, because its message
-    /// is never redelivered.
+    /// The smallest failing number is kept.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence()),
@@ -135,9 +131,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Advances past this message and records earlier absent numbers as missing. Call it in the
-    /// transaction of the dead letter. Returns false and changes nothing if the number was applied;
-    /// to check this, it waits for the sequence's row lock.
+    /// Call it in the transaction of the dead letter. False if the number was applied; the check
+    /// waits for the sequence's row lock.
     ///
     /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too:
     /// copies of these messages become dead letters instead of being dropped.
@@ -194,9 +189,8 @@ impl Place<'_> {
         state.failing = state.failing.filter(|failing| *failing > self.sequence());
     }
 
-    /// The first read takes no lock, because most callers change nothing. Needs a transaction:
-    /// otherwise the lock would end between read and write. After a locking read the session's
-    /// [lock limit](super::lock_limit) is restored.
+    /// The first read takes no lock, because most callers change nothing. After a locking read the
+    /// session's [lock limit](super::lock_limit) is restored.
     async fn change(
         &self,
         tx: &DatabaseTransaction,
@@ -217,7 +211,6 @@ impl Place<'_> {
                 if self.sql.insert_sequence(tx, self.key(), &state).await? {
                     return Ok(());
                 }
-                // Another transaction created the row meanwhile. Rows are never deleted.
             } else if locked {
                 self.sql.set_sequence(tx, self.key(), &state).await?;
                 return self.sql.lock_limit.restore(tx).await;

@@ -1,8 +1,8 @@
-//! The rows of strategy *sequence*, which record a consumer's progress in an aggregate.
+//! The rows of strategy *sequence*: a consumer's progress in an aggregate.
 //!
-//! Invariants: a row is changed only by the holder of its lock (primary key, until the transaction
-//! ends), or by a statement that compares its value. Numbers never decrease. Statements wait for
-//! locks within the [lock limit](super::lock_limit).
+//! Invariants: only the holder of the row lock (primary key) changes a row, or a statement that
+//! compares its value. Numbers never decrease. Waits for locks respect the [lock
+//! limit](super::lock_limit).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::sql::{InboxSql, changed};
 
-/// Age in seconds at which a failing mark is ignored, because its stream was purged or recreated.
-/// Longer than any delay between two attempts.
+/// In seconds. The stream of an older mark was purged or recreated. Longer than any delay between
+/// two attempts.
 const MARK_SECS: u32 = 24 * 3600;
 
 #[derive(Debug, Clone, Copy)]
@@ -44,22 +44,18 @@ impl NumberedEvent {
     }
 }
 
-/// The default is the state of a missing row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SequenceState {
     /// This number and all earlier numbers are done, except the missing ones.
     pub(super) last: u64,
     pub(super) last_event: Option<Uuid>,
-    /// Of all done events. Numbers and times grow together, so an event with a done number and a
-    /// later time is a different event.
+    /// Numbers and times grow together, so a done number with a later time is another event.
     pub(super) last_recorded_at: i64,
-    /// A later number that will be retried. `None` also if the mark is too old.
     pub(super) failing: Option<u64>,
-    /// Numbers that the consumer stopped waiting for.
     pub(super) missing: Missing,
 }
 
-/// Ranges of numbers, ascending and disjoint.
+/// Ascending and disjoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Missing(Vec<(u64, u64)>);
 
@@ -96,7 +92,6 @@ impl Missing {
         true
     }
 
-    /// The numbers between the two ranges count as missing too.
     pub(super) fn join_closest(&mut self) {
         let gaps = self.0.windows(2).map(|pair| pair[1].0 - pair[0].1);
         if let Some((index, _)) = gaps.enumerate().min_by_key(|&(_, gap)| gap) {
@@ -112,7 +107,7 @@ impl Missing {
 }
 
 impl InboxSql {
-    /// Returns whether the row was absent. Waits for a concurrent transaction with the same key.
+    /// False for an existing row. Waits for a concurrent transaction with the same key.
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -136,9 +131,8 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Advances from the predecessor, or with `tolerant` from any earlier number if no smaller
-    /// number is failing. Waits for a concurrent transaction, and then compares the committed
-    /// number (read committed).
+    /// From the predecessor, or with `tolerant` from any earlier number if no smaller number is
+    /// failing. Waits for a concurrent transaction, and then compares the committed number.
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -216,8 +210,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// `lock` locks the row until the transaction ends; the caller restores the lock limit. On
-    /// SQLite the transaction already holds the write lock.
+    /// `lock` holds until the transaction ends; the caller restores the lock limit.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -252,7 +245,6 @@ impl InboxSql {
         }))
     }
 
-    /// Without a lock. Pairs without a row are absent.
     pub(crate) async fn last_sequences<'a, C: ConnectionTrait>(
         &self,
         db: &C,
@@ -276,7 +268,6 @@ impl InboxSql {
             sql.push(" AND aggregate_type = ").bind(self.key(aggregate_type));
             sql.push(" AND source = ").bind(self.key(source));
             sql.push(" AND aggregate_id IN ");
-            // Padded to a power of two, so that few distinct statements enter the statement cache.
             let padding = ids.len().next_power_of_two() - ids.len();
             let padded = ids.iter().chain(std::iter::repeat_n(&ids[0], padding));
             sql.bind_rows([padded.map(|id| self.key(id))]);

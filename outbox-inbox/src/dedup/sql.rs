@@ -3,9 +3,8 @@
 //! On MySQL and MariaDB, SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, and
 //! `INSERT IGNORE` hides truncated values. Neither is used.
 //!
-//! Invariants: only validated names and literals of this crate become SQL text, and every value is
-//! bound. Times come from the database's clock. Writes of inbox rows use the primary key and wait
-//! for locks within the [`LockLimit`].
+//! Invariants: only validated names and literals of this crate become SQL text. Writes of inbox
+//! rows use the primary key and wait for locks within the [`LockLimit`].
 
 use std::time::Duration;
 
@@ -46,7 +45,6 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) consumer: &'a str,
-    /// The event id, or the id that a strategy derives instead.
     pub(crate) id: Uuid,
 }
 
@@ -74,7 +72,6 @@ impl InboxSql {
         }
     }
 
-    /// For statements that write no expiry.
     pub(crate) fn of(db: &DatabaseConnection, names: &TableNames) -> Self {
         Self::new(db.get_database_backend(), names, Duration::ZERO)
     }
@@ -83,7 +80,6 @@ impl InboxSql {
         Self { lock_limit, ..self }
     }
 
-    /// For a row written outside of transactions.
     pub(crate) fn limited_value(&self, expression: &str) -> String {
         self.lock_limit.set_in(expression)
     }
@@ -108,7 +104,7 @@ impl InboxSql {
         &self.pauses
     }
 
-    /// Returns whether the row was absent. Waits for a concurrent transaction with the same key.
+    /// False for an existing row. Waits for a concurrent transaction with the same key.
     pub(crate) async fn insert<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -133,13 +129,13 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Failed to handled; false if there was no failed row. Waits for a concurrent transaction that
-    /// has locked the row, and then compares the committed status.
+    /// Failed to handled. Waits for a concurrent transaction, and then compares the committed
+    /// status.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, FAILED).await
     }
 
-    /// Dead to handled. A handler may follow.
+    /// Dead to handled.
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, DEAD).await
     }
@@ -153,8 +149,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// False if there is no failed row with attempts left. Like the methods below, does not restore
-    /// the lock limit, because no handler runs in its transaction.
+    /// Like the methods below, does not restore the lock limit, because no handler runs in its
+    /// transaction.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -261,7 +257,6 @@ impl InboxSql {
         sql.statement()
     }
 
-    /// Fail if a table is missing or may not be read.
     pub(crate) fn probe(&self) -> [Statement; 3] {
         let probe = |table: &str, column: &str| {
             self.sql(format!("SELECT {column} FROM {table} WHERE 1 = 0"))
@@ -274,11 +269,10 @@ impl InboxSql {
         ]
     }
 
-    /// Returns whether the row was absent.
     pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
         if self.backend == DbBackend::MySql {
-            // A duplicate is an error here, and the transaction stays usable. The driver counts
-            // matched rows instead of changed rows, so affected rows are no evidence.
+            // A duplicate is an error here. The driver counts matched rows, so affected rows are no
+            // evidence.
             return match db.execute_raw(sql.statement()).await {
                 Ok(_) => Ok(true),
                 Err(error) if is_duplicate_key(&error) => Ok(false),
@@ -338,7 +332,6 @@ impl InboxSql {
         }
     }
 
-    /// The database's clock when the statement is executed, on PostgreSQL for each row.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -347,8 +340,8 @@ impl InboxSql {
         }
     }
 
-    /// Use it to compare with a column of many rows: PostgreSQL evaluates `clock_timestamp()` per
-    /// row, so no index can serve the comparison.
+    /// PostgreSQL evaluates `clock_timestamp()` per row, so no index can serve a comparison with
+    /// it.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -356,7 +349,7 @@ impl InboxSql {
         }
     }
 
-    /// Bytes on MySQL, because its text types treat `A` and `a` as equal.
+    /// MySQL's text types treat `A` and `a` as equal.
     pub(crate) fn key(&self, consumer: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(consumer.as_bytes().to_vec())),

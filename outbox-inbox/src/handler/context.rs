@@ -1,7 +1,6 @@
 //! The inputs of one handler call: messages, transaction, application state.
 //!
-//! Invariant: every value lives as long as the transaction. The connection pool is not included, so
-//! no effect can bypass the transaction.
+//! Invariant: the connection pool is not included, so no effect can bypass the transaction.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -34,7 +33,7 @@ impl<'a> HandlerContext<'a> {
         &self.messages[0]
     }
 
-    /// The messages: exactly one, unless the handler takes `Vec<Event<T>>`.
+    /// Exactly one, unless the handler takes `Vec<Event<T>>`.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = &'a Message> + use<'a> {
         self.messages.iter().map(|message| &**message)
     }
@@ -51,16 +50,15 @@ impl<'a> HandlerContext<'a> {
         self.attempt
     }
 
-    /// The transaction that commits together with the inbox row. With the strategies `natural` and
-    /// `external`, `None` unless an argument is
-    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL).
+    /// The transaction of the inbox row. With the strategies `natural` and `external`, `None`
+    /// unless an argument is [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL).
     #[must_use]
     pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
         self.recorded.doubt();
         self.transaction
     }
 
-    /// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state).
+    /// A value from [`Inbox::with_state`](crate::Inbox::with_state).
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.state.get()
@@ -69,7 +67,6 @@ impl<'a> HandlerContext<'a> {
 
 impl fmt::Debug for HandlerContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload must not reach logs.
         f.debug_struct("HandlerContext")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message().event_id)
@@ -91,7 +88,7 @@ impl StateMap {
         Self::default()
     }
 
-    /// Adds a value. It replaces an earlier value of the same type.
+    /// Adds a value. Replaces a value of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0
             .insert(TypeId::of::<T>(), (Arc::new(value), std::any::type_name::<T>()));

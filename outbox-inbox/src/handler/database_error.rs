@@ -1,6 +1,6 @@
-//! Formats database errors without values, in every language of the server's messages.
+//! Formats database errors without values, in any language of the server.
 //!
-//! Invariant: a server message is kept only if messages with its code never quote values.
+//! A server message is kept only if messages with its code never quote values.
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::fmt::Write as _;
@@ -12,9 +12,9 @@ use sea_orm::sqlx::error::ErrorKind;
 #[cfg(feature = "mysql")]
 use crate::dedup::constraint::key_of_duplicate;
 
-/// The messages of these errors contain names, but never values. In order: connections, logins and
-/// permissions; server states; locks, timeouts and resources; missing tables and columns;
-/// constraints of columns, and foreign keys.
+/// Messages of these errors never contain values. In order: connections, logins and permissions;
+/// server states; locks, timeouts and resources; missing tables and columns; constraints of
+/// columns, and foreign keys.
 #[cfg(feature = "mysql")]
 const MYSQL_WITHOUT_VALUES: &[&[u16]] = &[
     &[

@@ -1,6 +1,4 @@
 //! The return values of a successful handler: nothing, or follow-up events.
-//!
-//! Invariant: returned events are recorded in the handler's transaction.
 
 use std::fmt;
 
@@ -8,14 +6,15 @@ use outbox_core::{Events, IntoEvents};
 
 use super::error::HandlerError;
 
-/// Follow-up events, recorded in the handler's transaction as by
-/// [`Outbox::record`](crate::Outbox::record).
+/// Follow-up events, recorded as by [`Outbox::record`](crate::Outbox::record).
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "reserved")]
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "reserved")]
 /// # struct StockReserved { #[domain_event(aggregate_id)] order_id: u64 }
 /// use outbox_inbox::{Emit, Event, HandlerError, idempotent_handler};
 ///
@@ -92,7 +91,7 @@ impl<T: IntoEffect, E: IntoFailure> IntoOutcome for Result<T, E> {
     }
 }
 
-/// An error that converts into [`HandlerError`]. The trait carries the compiler's message.
+/// An error that converts into [`HandlerError`].
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a handler cannot fail with `{Self}`",

@@ -1,7 +1,6 @@
 //! Errors of a handler, and whether a retry may help.
 //!
-//! Invariant: the cause is kept as a value, so the runtime can distinguish a lost database
-//! connection from a failing handler.
+//! Invariant: the cause is kept as a value, so that the runtime can detect a lost connection.
 
 use std::error::Error;
 use std::fmt;
@@ -21,7 +20,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 ///
 /// `?` makes any error retryable. [`HandlerError::fatal`] makes the message a dead letter
 /// immediately. [`HandlerError::retry_after`] delays it. The type does not implement [`Error`],
-/// which would rule out the `?` conversion; the cause is [`HandlerError::source`].
+/// which would rule out `?`.
 ///
 /// ```
 /// use outbox_inbox::HandlerError;
@@ -55,7 +54,7 @@ impl HandlerError {
     /// Longest wait of [`Self::retry_after`].
     pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-    /// An error that a retry cannot fix: the message becomes a dead letter immediately.
+    /// An error that a retry cannot fix: the message becomes a dead letter.
     pub fn fatal(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
@@ -72,28 +71,26 @@ impl HandlerError {
         }
     }
 
-    /// Not yet: a precondition is missing, or another system requested a pause (HTTP 429 with
-    /// `Retry-After`). The run is rolled back and repeated after about `wait`, clamped to 10 ms to
-    /// 1 h.
+    /// Not yet: a precondition is missing, or another system requested a pause (HTTP 429). The run
+    /// is rolled back and repeated after about `wait`, clamped to 10 ms to 1 h, or sooner after a
+    /// crash or a takeover.
     ///
-    /// No attempt is used, so the message never becomes a dead letter this way. Meanwhile it blocks
-    /// others like a failed message: with order `aggregate` its aggregate, with strategy `sequence`
-    /// its aggregate in all processes, with order `strict` all messages. After a crash or a
-    /// takeover, the retry may come sooner.
+    /// No attempt is used. Meanwhile the message blocks others like a failed message: with order
+    /// `aggregate` its aggregate, with strategy `sequence` its aggregate in all processes, with
+    /// order `strict` all messages.
     ///
-    /// In a batch with one call per event, only this event waits; the others run immediately, one
-    /// by one. With `Vec<Event<T>>`, all events of the call wait. Then each runs in its own call,
-    /// without a pause between calls.
+    /// With `Vec<Event<T>>`, all events of the call wait, and then each runs in its own call.
     ///
-    /// A retried dead letter waits too, and blocks the retried dead letters behind it in its
-    /// aggregate, but no new messages.
+    /// A retried dead letter waits too, and blocks later dead letters of its aggregate, but no new
+    /// messages.
     ///
     /// ```
     /// # use std::time::Duration;
     /// use outbox_inbox::HandlerError;
     ///
-    /// let error = HandlerError::retry_after(Duration::from_secs(30)).because("the carrier answers 429");
-    /// assert_eq!(error.waits(), Some(Duration::from_secs(30)));
+    /// let wait = Duration::from_secs(30);
+    /// let error = HandlerError::retry_after(wait).because("the carrier answers 429");
+    /// assert_eq!(error.waits(), Some(wait));
     /// assert_eq!(error.to_string(), "the carrier answers 429");
     /// ```
     #[must_use]
@@ -136,7 +133,6 @@ impl HandlerError {
     }
 }
 
-/// The message of the cause, without the causes behind it.
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
@@ -149,11 +145,9 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// Formats an error and its causes in one line, without repetitions, and without values quoted from
-/// payloads (serde) or rows (databases).
+/// Without values quoted from payloads (serde) or rows (databases).
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut answers: Vec<_> = causes(error).filter_map(answer).collect();
-    // Several levels of the chain hold the same database error.
     answers.dedup_by(|one, other| one.shown == other.shown);
     let mut text = String::new();
     for error in causes(error) {

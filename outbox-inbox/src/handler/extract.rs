@@ -1,7 +1,6 @@
 //! The arguments of a handler, apart from the transaction.
 //!
-//! Invariant: extraction does no I/O and changes nothing. A missing argument is an error before the
-//! handler runs.
+//! Invariant: extraction does no I/O. A missing argument is an error before the handler runs.
 
 use std::any::{TypeId, type_name};
 use std::fmt;
@@ -20,8 +19,7 @@ use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::registration::Requirement;
 
-/// A value that a handler can take as an argument. Implement it to derive your own arguments from
-/// the message or the state.
+/// A value that a handler can take as an argument. Implement it for your own arguments.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
     label = "not an extractor",
@@ -30,8 +28,8 @@ use super::registration::Requirement;
 pub trait FromContext<'a>: Sized {
     /// State that the application must provide.
     const REQUIRES: Option<Requirement> = None;
-    /// Whether the argument needs [`HandlerContext::transaction`]. Without such an argument,
-    /// handlers of the strategies `natural` and `external` run without a transaction.
+    /// Whether the argument needs [`HandlerContext::transaction`]. Otherwise, handlers of the
+    /// strategies `natural` and `external` run without a transaction.
     const TRANSACTIONAL: bool = false;
 
     /// Extracts the value.
@@ -42,8 +40,8 @@ pub trait FromContext<'a>: Sized {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
 }
 
-/// The first argument of a handler; it determines the handled events. Implemented for [`Event`] and
-/// `Vec<Event<T>>` only. For undecoded messages see [`RawArgument`](crate::RawArgument).
+/// The first argument of a handler, [`Event`] or `Vec<Event<T>>`; it determines the handled events.
+/// For undecoded messages see [`RawArgument`](crate::RawArgument).
 #[diagnostic::on_unimplemented(
     message = "the first argument of a handler must be `Event<T>` or `Vec<Event<T>>`",
     label = "`{Self}` is not `Event<T>`",
@@ -66,8 +64,8 @@ pub trait EventArgument: Sized {
     fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
-/// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the
-/// handler. `Debug` hides the fields if any is [sensitive](DomainEvent::SENSITIVE).
+/// The event. A payload that cannot be decoded as `T` becomes a dead letter. `Debug` hides the
+/// fields if any is [sensitive](DomainEvent::SENSITIVE).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<T>(pub T);
 
@@ -99,8 +97,8 @@ where
     }
 }
 
-/// The events of a batch, in stream order within each aggregate. If a payload cannot be decoded,
-/// the messages are handled one by one.
+/// In stream order within each aggregate. If a payload cannot be decoded, the messages are handled
+/// one by one.
 impl<T: EventCodec> EventArgument for Vec<Event<T>>
 where
     T::Codec: Decode<T>,
@@ -149,8 +147,8 @@ impl<T> Deref for Event<T> {
     }
 }
 
-/// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state). A
-/// missing value is an error at the start.
+/// A value from [`Inbox::with_state`](crate::Inbox::with_state). A missing value is an error at the
+/// start.
 #[derive(Debug)]
 pub struct HandlerState<T>(pub Arc<T>);
 
@@ -197,7 +195,7 @@ impl Metadata {
         }
     }
 
-    /// The event's id. Together with the consumer's name it is the deduplication key.
+    /// The event's id; with the consumer's name, the deduplication key.
     #[must_use]
     pub fn event_id(&self) -> EventId {
         self.message.event_id
@@ -246,7 +244,7 @@ impl Metadata {
     }
 
     /// Correlation, causation and trace ids of the message. Follow-up events inherit the
-    /// correlation id (default: this message's id), with this message as their cause.
+    /// correlation id (default: this message's id); their cause is this message.
     #[must_use]
     pub fn context(&self) -> MessageContext {
         MessageContext::from_headers(&self.message.headers)
@@ -258,7 +256,7 @@ impl Metadata {
         self.consumer
     }
 
-    /// Number of this attempt; see [`HandlerContext::attempt`].
+    /// See [`HandlerContext::attempt`].
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
@@ -267,7 +265,6 @@ impl Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload must not reach logs.
         f.debug_struct("Metadata")
             .field("event_id", &self.message.event_id)
             .field("event_type", &self.message.event_type)
@@ -286,7 +283,6 @@ impl<'a> FromContext<'a> for Metadata {
     }
 }
 
-/// In the order of `Vec<Event<T>>`.
 impl<'a> FromContext<'a> for Vec<Metadata> {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
         Ok(context
@@ -299,8 +295,8 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
 
 /// An idempotency key for effects outside the database, the same at every attempt.
 ///
-/// Such effects happen at least once; the key lets a receiver drop copies. Receivers expire keys
-/// (payment providers often after 24 hours), so a later replay repeats the effect.
+/// Such effects happen at least once; the key lets a receiver drop copies. A replay after the
+/// receiver has expired the key repeats the effect.
 ///
 /// ```
 /// # use outbox_inbox::StableKey;
@@ -313,7 +309,7 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StableKey(Uuid);
 
-/// Namespace of [`StableKey`]. Receivers store keys, so it must never change.
+/// Never changes, because receivers store keys.
 const STABLE_KEYS: Uuid = Uuid::from_u128(0x9c1f_4c3e_6a0b_5d8e_8f27_52d1_0b7e_64a3);
 
 impl StableKey {
@@ -356,7 +352,6 @@ impl<'a> FromContext<'a> for StableKey {
 mod tests {
     use super::*;
 
-    /// Receivers store keys: if this test fails, replays after an upgrade repeat effects.
     #[test]
     fn stable_keys_are_frozen() {
         let id = EventId::from(Uuid::from_u128(7));

@@ -41,7 +41,7 @@ pub fn key_text<K: Display + ?Sized>(key: &K) -> String {
     key.to_string()
 }
 
-// Without the key, which may be personal data.
+// The key may be personal data.
 #[derive(Debug, thiserror::Error)]
 #[error("business key of `{rust_type}` has {bytes} bytes, expected 1 to {KEY_BYTES_MAX}")]
 struct KeyError {

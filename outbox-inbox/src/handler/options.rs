@@ -11,14 +11,14 @@ use super::error::HandlerError;
 ///
 /// - [`MessageId`](Self::MessageId): the default. One insert and one query per message; rows are
 ///   kept for [`InboxConfig::retention`](crate::InboxConfig::retention).
-/// - [`Sequence`](Self::Sequence): for long-lived aggregates, or replays of a whole stream. A row
-///   per aggregate and source, and one per redelivered event; never expires.
+/// - [`Sequence`](Self::Sequence): for long-lived aggregates, or replays of a stream. A row per
+///   aggregate and source, and per redelivered event; never expires.
 /// - [`Natural`](Self::Natural): for idempotent effects (`SET status = 'paid'`, upserts). A row per
-///   failed event only.
-/// - [`Key`](Self::Key): for different events with the same meaning (two producers, one order
-///   number). Cost and retention as `MessageId`.
+///   failed event.
+/// - [`Key`](Self::Key): for different events with the same meaning. Cost and retention as
+///   `MessageId`.
 /// - [`Constraint`](Self::Constraint): for handlers with a unique key in their own table. No cost
-///   without duplicates; works as long as the handler's row is kept.
+///   without duplicates; works while the handler's row is kept.
 /// - [`External`](Self::External): for effects outside the service's database. Two calls of the
 ///   store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,33 +31,31 @@ pub enum Strategy {
     /// has no effect. An early message waits.
     ///
     /// Only for sequenced events. The consumer receives every event of the aggregate type, because
-    /// an unseen number would look like a late message.
+    /// unseen numbers would be gaps.
     Sequence {
-        /// How long an early message waits for missing messages before it. Then the gap is reported
-        /// and the message is applied; a missing message that arrives later becomes a dead letter.
-        /// Failed messages are not missing. Must be more than
-        /// [`ack_wait`](crate::InboxConfig::ack_wait), or zero. Default (`None`): twice `ack_wait`.
+        /// How long an early message waits. Then the gap is reported and the message is applied; a
+        /// missing message that arrives later becomes a dead letter. Failed messages are not
+        /// missing. Must be more than [`ack_wait`](crate::InboxConfig::ack_wait), or zero. Default
+        /// (`None`): twice `ack_wait`.
         ///
         /// Zero means *newest wins*: nothing waits, and the consumer receives its own event types
-        /// only. A message with a number not above the last one is dropped as stale, without a dead
-        /// letter. With several processes this happens in normal operation. Use zero only for
-        /// handlers that replace a state, never for handlers that add up.
+        /// only. A message with a number not above the last number is dropped as stale, without a
+        /// dead letter; with several processes this is normal. Only for handlers that replace a
+        /// state, never for handlers that add up.
         gap: Option<Duration>,
     },
     /// The handler is idempotent. Only failures are recorded.
     Natural,
-    /// A business key of the event replaces its id. Per consumer, the first event with a key is
-    /// applied.
+    /// A business key of the event replaces its id: the first event with a key is applied.
     Key(KeyOf),
     /// A unique violation of a named constraint is a duplicate; other violations are failures.
     /// PostgreSQL and MySQL report the constraint (`reservations_pkey`, `PRIMARY`), SQLite the
     /// columns (`reservations.order_id`).
     ///
-    /// On MySQL and MariaDB `PRIMARY` is the primary key of *any* table that the handler writes to.
-    /// Prefer a named unique key there: a violation in another table would count as a duplicate.
+    /// On MySQL and MariaDB `PRIMARY` is the primary key of *any* table: prefer a named unique key.
     Constraint(&'static [&'static str]),
-    /// A [`DedupStore`](crate::DedupStore) outside the service's database. Weaker: after a crash
-    /// between the effect and its record, the effect is repeated.
+    /// A [`DedupStore`](crate::DedupStore). A crash between the effect and its record repeats the
+    /// effect.
     External,
 }
 
@@ -67,26 +65,25 @@ impl Strategy {
     }
 }
 
-/// Computes the business key of a message: 1 to 1,024 bytes of text.
+/// Computes the business key of a message: 1 to 1,024 bytes.
 pub type KeyOf = fn(&Message) -> Result<String, HandlerError>;
 
-/// Which messages of a consumer may run at the same time, and which wait for a failed message. All
-/// handlers of a consumer must use the same order.
+/// Which messages of a consumer wait for each other. The same for all its handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// No order. A failed message is returned to the broker.
+    /// No order.
     None,
     /// Messages of one aggregate run one at a time, in stream order. A failed message blocks its
-    /// aggregate in this process only. For order across processes, add the strategy `sequence`.
+    /// aggregate in this process only; for order across processes, add the strategy `sequence`.
     #[default]
     Aggregate,
     /// One message at a time across all processes. A failed message blocks all others.
     Strict,
 }
 
-/// The options of a handler. `HandlerOptions::new()` equals `#[idempotent_handler(consumer = "…")]`
-/// without other keys.
+/// The options of a handler. `HandlerOptions::new()` equals `#[idempotent_handler(consumer =
+/// "…")]`.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct HandlerOptions {

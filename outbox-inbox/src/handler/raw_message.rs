@@ -11,12 +11,11 @@ use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
 
-/// A whole undecoded message: ids, aggregate, sequence, event type and version, headers, content
-/// type, and the payload's bytes.
+/// A whole undecoded message, with headers and payload.
 ///
 /// As the first argument it needs the key `messages` of
-/// [`idempotent_handler`](macro@crate::idempotent_handler), which selects the messages. It may also
-/// follow an [`Event`](crate::Event).
+/// [`idempotent_handler`](macro@crate::idempotent_handler). It may also follow an
+/// [`Event`](crate::Event).
 ///
 /// ```
 /// use outbox_inbox::{HandlerError, RawMessage, Tx, idempotent_handler};
@@ -30,14 +29,12 @@ use super::extract::FromContext;
 /// }
 /// ```
 ///
-/// [`Message::subject`](outbox_core::Message#structfield.subject) is set only if the event type has
-/// a fixed subject. Publishers derive the default subject.
+/// [`Message::subject`](outbox_core::Message#structfield.subject) is set only for a fixed subject.
 #[derive(Clone)]
 pub struct RawMessage(Arc<Message>);
 
 impl RawMessage {
-    /// Decodes the payload with the codec of an event type. The message's own event type is not
-    /// compared.
+    /// Decodes the payload as `E`. The message's event type is not compared.
     ///
     /// # Errors
     ///
@@ -66,7 +63,6 @@ impl Deref for RawMessage {
 
 impl fmt::Debug for RawMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers must not reach logs.
         f.debug_struct("RawMessage")
             .field("event_id", &self.event_id)
             .field("event_type", &self.event_type)
@@ -78,8 +74,7 @@ impl fmt::Debug for RawMessage {
     }
 }
 
-/// The first argument of a handler with the key `messages`: [`RawMessage`], or `Vec<RawMessage>`
-/// for several messages in one run.
+/// The first argument of a handler with the key `messages`: [`RawMessage`] or `Vec<RawMessage>`.
 #[diagnostic::on_unimplemented(
     message = "the first argument of a handler with `messages` must be `RawMessage` or `Vec<RawMessage>`",
     label = "`{Self}` is not `RawMessage`",
@@ -93,7 +88,7 @@ pub trait RawArgument: Sized {
     ///
     /// # Errors
     ///
-    /// None; the signature matches [`FromContext::from_context`].
+    /// None.
     fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
@@ -105,7 +100,6 @@ impl RawArgument for RawMessage {
     }
 }
 
-/// In stream order within each aggregate.
 impl RawArgument for Vec<RawMessage> {
     const SEVERAL: bool = true;
 

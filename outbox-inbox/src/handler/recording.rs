@@ -1,6 +1,6 @@
 //! Tracks the handler's use of its transaction and its outbox.
 //!
-//! Invariant: flags are never cleared, so the runtime checks too often rather than too rarely.
+//! Flags are never cleared: the runtime checks too often rather than too rarely.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,6 @@ impl Recorded {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// The runtime must verify the transaction before the commit.
     pub(super) fn doubt(&self) {
         self.in_doubt.store(true, Ordering::Relaxed);
     }

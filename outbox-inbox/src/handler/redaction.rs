@@ -1,11 +1,11 @@
-//! Removes values from the texts of database errors.
+//! Removes values from the texts of database errors, because errors outlive the row in logs and
+//! tables.
 //!
-//! Databases quote personal data, and errors outlive the row in logs and tables. Invariant: in a
-//! known form, the value is removed up to its last possible end, so no part of it can leak.
+//! Invariant: a value is removed up to its last possible end.
 
 const GONE: &str = "…";
 
-/// A text with a quoted value: `mark`, then `start`, the value and `end`.
+/// `mark`, then `start`, the value and `end`.
 struct Form {
     mark: &'static str,
     start: &'static str,
@@ -23,7 +23,6 @@ const FORMS: &[Form] = &[
     form("malformed ", ": \"", "\""),
     form("out of range", ": \"", "\""),
     form("value", " \"", "\" is out of range"),
-    // `Debug` output of driver errors, as in panics of `unwrap`, in any language of the server.
     form("PgDatabaseError {", " message: \"", "\", detail: "),
     form("PgDatabaseError {", " detail: Some(\"", "\"), hint: "),
     form("PgDatabaseError {", " hint: Some(\"", "\"), position: "),

@@ -18,7 +18,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A handler as a type: `Router::new().handler::<reserve_stock>()`.
 ///
-/// [`#[idempotent_handler]`](macro@crate::idempotent_handler) implements it for a type with the
+/// [`idempotent_handler`](macro@crate::idempotent_handler) implements it for a type with the
 /// function's name. Without the macro:
 ///
 /// ```
@@ -27,7 +27,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// use outbox_inbox::{
-///     Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, Registration, Shape, Strategy,
+///     Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, Registration, Shape,
+///     Strategy,
 /// };
 ///
 /// async fn log_order(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
@@ -66,19 +67,18 @@ pub trait Handler {
 /// The static facts about one handler.
 #[derive(Clone, Copy)]
 pub struct Registration {
-    /// Stable name of the handler's consumer; part of the deduplication key. `[A-Za-z0-9_-]{1,64}`.
+    /// Stable name of the consumer, `[A-Za-z0-9_-]{1,64}`; part of the deduplication key.
     pub consumer: &'static str,
-    /// Path of the function, for error messages only; never stored.
+    /// Path of the function, for error messages only.
     pub handler: &'static str,
-    /// The handled events: one for a struct, one per variant for an enum. With the key `messages`,
-    /// its selections ([`EventDescriptor::is_selection`]).
+    /// The handled events: one for a struct, one per variant for an enum, or the selections of the
+    /// key `messages` ([`EventDescriptor::is_selection`]).
     pub events: &'static [EventDescriptor],
     /// Source file, for error messages only.
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// The state required by the arguments, in order; `None` for an argument without state. The
-    /// first argument is omitted, because it never requires state.
+    /// The state required by the arguments except the first, in order; `None` for no state.
     pub requires: &'static [Option<Requirement>],
     /// The properties derived from arguments and return type.
     pub shape: Shape,
@@ -88,7 +88,7 @@ pub struct Registration {
     pub invoke: Invoke,
 }
 
-/// Extracts the arguments of a handler and calls it.
+/// As [`Registration::invoke`].
 pub type Invoke = for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>>;
 
 /// The properties derived from a handler's signature.
@@ -105,14 +105,12 @@ pub struct Shape {
 inventory::collect!(Registration);
 
 impl Registration {
-    /// Linked twice, or linked and named.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.consumer, self.handler, self.file, self.line)
             == (other.consumer, other.handler, other.file, other.line)
     }
 
-    /// The event type of a message, for metrics. With a wildcard, senders choose the event type
-    /// freely, so a constant label bounds the cardinality.
+    /// With a wildcard, senders choose the event type, so a constant label bounds the cardinality.
     pub(crate) fn label<'a>(&self, message: &'a Message) -> &'a str {
         let mut events = self.events.iter();
         match events.any(|event| event.is_everything() || event.is_whole_aggregate()) {
@@ -121,7 +119,6 @@ impl Registration {
         }
     }
 
-    /// Recording through [`Tx`](crate::Tx) is not visible in the signature.
     pub(crate) fn records(&self) -> bool {
         let takes_outbox = |requirement: &Requirement| (requirement.id)() == TypeId::of::<RecordsEvents>();
         self.shape.emits || self.requires.iter().flatten().any(takes_outbox)
@@ -149,7 +146,7 @@ impl fmt::Display for Registration {
     }
 }
 
-/// A type that the application must provide as state before a handler can run.
+/// A type that the application must provide as state.
 #[derive(Clone, Copy)]
 pub struct Requirement {
     /// The type.

@@ -1,7 +1,7 @@
 //! The transaction as a handler sees it, and its outbox.
 //!
-//! Invariant: every write through [`Tx`] and [`Outbox`] commits together with the inbox row, or not
-//! at all. Neither type can commit or roll back; the runtime does so after the handler returns.
+//! Invariant: all writes through [`Tx`] and [`Outbox`] commit together with the inbox row, or not
+//! at all. Neither type can commit or roll back.
 
 use std::any::TypeId;
 use std::fmt;
@@ -22,9 +22,9 @@ use super::registration::{RecordsEvents, Requirement};
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`,
 /// `insert_with_events(&tx, …)`.
 ///
-/// **Return database errors**: PostgreSQL aborts a transaction at the first error. The runtime
-/// treats a handler that continues after an error as failed. To survive an expected error, run that
-/// part in a nested transaction (`tx.begin()`, a savepoint).
+/// **Return database errors**: PostgreSQL aborts a transaction at the first error, and a handler
+/// that continues has failed. Run a part that may fail in a nested transaction (`tx.begin()`, a
+/// savepoint).
 #[derive(Clone, Copy)]
 pub struct Tx<'a> {
     transaction: &'a DatabaseTransaction,
@@ -60,8 +60,7 @@ impl<'a> Tx<'a> {
         Watched::new(self.transaction, self.recorded.integrity())
     }
 
-    /// Opens a nested transaction (a savepoint) for a part that may fail. Its rollback also undoes
-    /// its events.
+    /// Opens a nested transaction (a savepoint). Its rollback also undoes its events.
     ///
     /// # Errors
     ///
@@ -87,7 +86,6 @@ impl Transactional for Tx<'_> {
     }
 
     fn config(&self) -> &OutboxConfig {
-        // Called by code that is about to record. The commit then wakes the relays.
         self.recorded.note_any();
         self.outbox
     }
@@ -99,11 +97,10 @@ impl Transactional for Tx<'_> {
 
 outbox_sea_orm::__connection!(Tx<'_>, |this| this.watched());
 
-/// Rows one by one. Other statements of the same transaction wait until the stream ends or is
-/// dropped.
+/// Other statements of the transaction wait until the stream ends or is dropped.
 ///
-/// Generic functions that stream through any `StreamTrait` must return a boxed future if handlers
-/// call them. Otherwise the compiler cannot prove it `Send`.
+/// Generic functions over any `StreamTrait` must return a boxed future, or the compiler cannot
+/// prove it `Send`.
 impl StreamTrait for Tx<'_> {
     type Stream<'s>
         = BoxStream<'s, Result<QueryResult, DbErr>>
@@ -123,19 +120,18 @@ impl StreamTrait for Tx<'_> {
 }
 
 outbox_sea_orm::__begins!(
-    /// Nested transactions (savepoints), as from [`Tx::begin`]. An isolation level or access mode
-    /// is rejected.
+    /// Nested transactions (savepoints). An isolation level or access mode is rejected.
     Tx<'_>,
     |tx, options| outbox_sea_orm::begin_nested(tx, options)
 );
 
-/// Records follow-up events in the handler's transaction. They inherit the correlation id of the
-/// handled message and have the message as their cause.
+/// Records follow-up events in the handler's transaction. The handled message is their cause, and
+/// they inherit its correlation id.
 #[derive(Debug, Clone, Copy)]
 pub struct Outbox<'a>(Tx<'a>);
 
 impl Outbox<'_> {
-    /// Records events. They exist if and only if the handler's transaction commits.
+    /// Records events, which exist if and only if the handler's transaction commits.
     ///
     /// # Errors
     ///
@@ -143,15 +139,13 @@ impl Outbox<'_> {
     ///
     /// # Cancellation
     ///
-    /// Same as [`outbox_sea_orm::record`]: if the handler's future is dropped, its transaction is
-    /// rolled back.
+    /// As for [`outbox_sea_orm::record`]. A dropped handler is rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
         outbox_sea_orm::record(&self.0, events).await
     }
 }
 
 impl<'a> FromContext<'a> for Outbox<'a> {
-    /// A marker, so the start checks the outbox tables.
     const REQUIRES: Option<Requirement> = Some(Requirement {
         id: TypeId::of::<RecordsEvents>,
         name: || "Outbox",

@@ -1,7 +1,7 @@
 //! Identifies a request by its owner, its key and its contents.
 //!
-//! Invariants: the same key of another tenant or principal is another key. The hashes are stored,
-//! so the hash function never changes.
+//! Invariants: a key belongs to one tenant and principal. The hashes are stored, so the hash
+//! function never changes.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use axum::http::HeaderValue;
@@ -15,11 +15,10 @@ const KEY_BYTES_MAX: usize = 255;
 
 pub(crate) type Digest = [u8; 32];
 
-/// The owner of a request. Requests with the same key are equal only if tenant and principal are
-/// equal too.
+/// The owner of a request: tenant and principal. Different owners never share a key.
 ///
-/// Take both from authenticated data. Otherwise one client receives another client's response. The
-/// first 255 characters of both are stored in plain text, so use ids, not credentials.
+/// Take both from authenticated data, or one client receives another client's response. The first
+/// 255 characters of both are stored in plain text: use ids, not credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     tenant: String,
@@ -27,8 +26,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope. A service with a single tenant passes a constant name. An empty part counts as no
-    /// scope.
+    /// A service with a single tenant passes a constant name. An empty part counts as no scope.
     pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
         Self {
             tenant: tenant.into(),
@@ -74,12 +72,10 @@ pub(crate) struct Claim {
     pub(crate) key: String,
     pub(crate) route: String,
     pub(crate) fingerprint: Digest,
-    /// Whether the response is stored. Without a key no client could request it.
     pub(crate) kept: bool,
 }
 
 impl Claim {
-    /// A request without a key gets a random key.
     pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
         // Inside a nested router `uri` lacks its prefix.
         let uri = parts
@@ -91,7 +87,6 @@ impl Claim {
             .map_or(uri.path(), |resource| resource.as_str());
         let matched = parts.extensions.get::<MatchedPath>();
         let path = matched.map_or(uri.path(), MatchedPath::as_str);
-        // A missing type equals an empty type.
         let content_type = parts
             .headers
             .get(CONTENT_TYPE)

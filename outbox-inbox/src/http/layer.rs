@@ -1,4 +1,4 @@
-//! The [`IdempotencyLayer`] and its settings, as the application builds them.
+//! The [`IdempotencyLayer`] and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::service::Idempotency;
 use super::settings::{MissingKey, Settings};
 use crate::runtime::InboxError;
 
-/// Applies each request behind it once per key; see the [module](super). Clones are cheap and share
-/// the list of running requests.
+/// Applies each request behind it once per key; see the [module](super). Clones share the list of
+/// running requests.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     settings: Arc<Settings>,
@@ -30,10 +30,10 @@ impl fmt::Debug for IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer over the database that the handlers write to.
+    /// A layer over the database of the handlers. Each running request holds a connection.
     ///
     /// `scope` returns the owner of a request from its extensions, which an outer authentication
-    /// layer has set. `None` is answered with 401. Each running request holds a connection of `db`.
+    /// layer has set. `None` is answered with 401.
     pub fn new(
         db: DatabaseConnection,
         scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
@@ -43,14 +43,14 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Sets the treatment of a request without a key. Default: [`MissingKey::Refuse`].
+    /// Sets the handling of requests without a key. Default: [`MissingKey::Refuse`].
     #[must_use]
     pub fn with_missing_key(self, missing_key: MissingKey) -> Self {
         self.set(|settings| settings.missing_key = missing_key)
     }
 
-    /// Sets the retention of a key, counted from the start of its request. After that the key
-    /// counts as new. Range: one minute to ten years. Default: 24 hours.
+    /// Sets the retention of a key, from the start of its request. One minute to ten years.
+    /// Default: 24 hours.
     #[must_use]
     pub fn with_retention(self, retention: Duration) -> Self {
         self.set(|settings| settings.retention = retention)
@@ -62,31 +62,31 @@ impl IdempotencyLayer {
         self.set(|settings| settings.purge_every = every)
     }
 
-    /// Sets the maximum run time of a handler, including the body of its response. After that the
-    /// request is rolled back and answered with 503. Must be more than zero. Default: 30 seconds.
+    /// Sets the maximum run time of a handler, including the response body. Then the request is
+    /// rolled back and answered with 503. More than zero. Default: 30 seconds.
     #[must_use]
     pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)
     }
 
-    /// Sets the largest request body in bytes. Bodies are held in memory; a larger body is answered
-    /// with 413. At least 1. Default: 1 MiB. Axum's extractors have their own limit of 2 MB.
+    /// Sets the largest request body in bytes; larger bodies are answered with 413. At least 1.
+    /// Default: 1 MiB. Axum's extractors have their own limit of 2 MB.
     #[must_use]
     pub fn with_request_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.request_bytes_max = bytes)
     }
 
-    /// Sets the largest response body in bytes. A request with a larger response is rolled back and
-    /// answered with 500. At least 1. Default: 1 MiB.
+    /// Sets the largest response body in bytes; larger responses are rolled back and answered with
+    /// 500. At least 1. Default: 1 MiB.
     #[must_use]
     pub fn with_response_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.response_bytes_max = bytes)
     }
 
-    /// Adds a response header that is stored and replayed. May be called several times. Always
-    /// stored: `Cache-Control`, `Content-Disposition`, `Content-Encoding`, `Content-Language`,
-    /// `Content-Location`, `Content-Type`, `ETag`, `Expires`, `Last-Modified`, `Link`, `Location`
-    /// and `Vary`. A value marked as sensitive (`HeaderValue::set_sensitive`) is never stored.
+    /// Adds a response header to store and replay. Always stored: `Cache-Control`,
+    /// `Content-Disposition`, `Content-Encoding`, `Content-Language`, `Content-Location`,
+    /// `Content-Type`, `ETag`, `Expires`, `Last-Modified`, `Link`, `Location` and `Vary`. A
+    /// sensitive value (`HeaderValue::set_sensitive`) is never stored.
     #[must_use]
     pub fn with_stored_header(self, name: HeaderName) -> Self {
         self.set(|settings| settings.also_stored.push(name))
@@ -98,8 +98,7 @@ impl IdempotencyLayer {
         self.set(|settings| settings.names = names)
     }
 
-    /// Sets the outbox tables and limits with which handlers record events. Default:
-    /// `OutboxConfig::default()`.
+    /// Sets the outbox tables and limits for events. Default: `OutboxConfig::default()`.
     #[must_use]
     pub fn with_outbox(self, config: OutboxConfig) -> Self {
         self.set(|settings| settings.outbox = Arc::new(config))
@@ -113,12 +112,12 @@ impl IdempotencyLayer {
     }
 
     /// Checks settings, database and table, and starts the purge. Call it at the start, in the
-    /// runtime that serves the requests. Otherwise problems appear only as 500 answers.
+    /// runtime that serves the requests.
     ///
     /// # Errors
     ///
     /// [`InboxError::Start`] for wrong settings; [`InboxError::Tables`] for an error of the
-    /// database, also if it cannot be reached.
+    /// database.
     pub async fn check(&self) -> Result<(), InboxError> {
         self.settings.checked().await.map(drop)
     }
@@ -145,7 +144,6 @@ mod tests {
         let db = Database::connect(options).await.unwrap();
         crate::migrate(&db).await.unwrap();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-        // The migration leaves tasks of the pool that end soon.
         let (mut before, mut unchanged) = (tasks(), 0);
         while unchanged < 20 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -156,7 +154,6 @@ mod tests {
         layer.check().await.unwrap();
         let clone = layer.clone();
         drop(layer);
-        // The check may leave such tasks too; only the purge remains.
         let purges = async {
             while tasks() != before + 1 {
                 tokio::task::yield_now().await;

@@ -1,9 +1,8 @@
 //! Idempotent HTTP requests: a layer for axum that applies a request with an `Idempotency-Key`
 //! once.
 //!
-//! The layer inserts the key and the response into a table, in the transaction of the effect.
-//! Response, effect and events commit together or not at all, and a retry is answered from the
-//! table. The handler takes the transaction as an argument, [`RequestTx`].
+//! Key, response, effect and events commit in one transaction, which the handler takes as an
+//! argument, [`RequestTx`]. A retry is answered from the table.
 //!
 //! ```standalone_crate
 //! use axum::Router;
@@ -23,11 +22,13 @@
 //!     order_id: i64,
 //! }
 //!
-//! /// Writes effects and events through `tx`. A success or a redirection commits them with the response; any other status rolls them back.
+//! /// Effects and events through `tx` commit with a success or a redirection.
 //! async fn place(Path(order_id): Path<i64>, tx: RequestTx) -> Result<StatusCode, StatusCode> {
 //!     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR;
-//!     tx.execute_unprepared(&format!("INSERT INTO orders VALUES ({order_id})")).await.map_err(failed)?;
-//!     outbox_sea_orm::record(&tx, [OrderPlaced { order_id }]).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+//!     let insert = format!("INSERT INTO orders VALUES ({order_id})");
+//!     tx.execute_unprepared(&insert).await.map_err(failed)?;
+//!     let recorded = outbox_sea_orm::record(&tx, [OrderPlaced { order_id }]).await;
+//!     recorded.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
 //!     Ok(StatusCode::CREATED)
 //! }
 //!
@@ -56,7 +57,8 @@
 //!
 //! let request = || {
 //!     let request = Request::post("/orders/7").header("idempotency-key", "\"k-1\"");
-//!     request.extension(User { company: "acme".into(), id: "ann".into() }).body(axum::body::Body::empty())
+//!     let user = User { company: "acme".into(), id: "ann".into() };
+//!     request.extension(user).body(axum::body::Body::empty())
 //! };
 //! let first = app.clone().oneshot(request()?).await?;
 //! assert_eq!(first.status(), StatusCode::CREATED);
@@ -67,62 +69,58 @@
 //! # }
 //! ```
 //!
-//! Put authentication outside this layer, because its scope needs the user. A replay bypasses
-//! everything inside this layer: a user who has lost a permission since then still gets the stored
-//! response.
+//! Put authentication outside this layer. A replay bypasses everything inside: after the loss of a
+//! permission, the user still gets the stored response.
 //!
 //! **A response is stored** if its transaction commits: a 2xx or 3xx response, or any response that
-//! the handler wraps in [`Committed`]. All others are rolled back, and a retry with the same key
-//! runs the handler.
+//! the handler wraps in [`Committed`]. All others are rolled back, and a retry runs the handler.
 //!
 //! Requests that do not reach the handler:
 //!
 //! - No key: 400, or handled without a key ([`MissingKey`]).
-//! - A key that is not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys:
-//!   400.
+//! - Two keys, or a key that is not 1 to 255 visible ASCII characters, bare or quoted: 400.
 //! - No scope: 401.
 //! - A body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max): 413.
 //! - A key in use: 409 with `Retry-After`.
 //! - A key used with another method, path, query, `Content-Type` or body: 422.
-//! - A key used with the same request: the stored response, with `Idempotency-Replayed: true`.
+//! - A known key: the stored response, with `Idempotency-Replayed: true`.
 //!
 //! Methods other than POST, PUT, PATCH and DELETE are passed through without a key. For a new key:
 //!
-//! - The handler answers 2xx or [`Committed`], or 3xx after it extracted [`RequestTx`]: its
-//!   response, stored and committed with its effect.
-//! - Handler, extractor or an inner layer answers anything else: its response, rolled back.
+//! - 2xx, [`Committed`], or 3xx after the handler extracted [`RequestTx`]: this response, stored
+//!   and committed with the effect.
+//! - Any other answer of handler, extractor or inner layer: this response, rolled back.
 //! - The handler panics, continues after a lost transaction, or responds with more than
 //!   [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max): 500, rolled back.
 //! - The handler exceeds [`handler_timeout`](IdempotencyLayer::with_handler_timeout): 503 with
 //!   `Retry-After`, rolled back.
 //! - The database is unreachable or in conflict, or the outcome of the commit is unknown: 503 with
-//!   `Retry-After`. A retry returns the result.
+//!   `Retry-After`.
 //!
 //! The layer's own answers are `application/problem+json` and are never stored.
 //!
 //! **Guaranteed**, for effects through the transaction: one effect per tenant, principal and key,
-//! while the key is kept (24 hours by default). A replay has the status and body of the first
-//! response, and the headers of a [closed list](IdempotencyLayer::with_stored_header). **Bodies are
-//! stored unchanged**, including secrets in them.
+//! while the key is kept (24 hours by default). A replay has the first response's status, body, and
+//! headers of a [closed list](IdempotencyLayer::with_stored_header). **Bodies are stored
+//! unchanged**, including secrets.
 //!
 //! **A disconnected client** changes nothing: the handler runs to its end, and a retry gets the
-//! stored response. If the process ends before the commit, a retry runs the handler.
+//! stored response.
 //!
 //! **Concurrent requests with one key.** Within one process, the second request gets 409
 //! immediately. Between processes:
 //!
-//! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash. A hash
-//!   collision with another running key also gets 409; its retry succeeds. If PostgreSQL rejects a
-//!   commit, an immediate retry may get 409.
-//! - MySQL and MariaDB: 409 immediately (`NOWAIT`). If both arrive at the same moment, the second
-//!   waits at most `innodb_lock_wait_timeout` and gets the response of the first.
+//! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash; also for
+//!   another key with the same bits, or immediately after a rejected commit.
+//! - MySQL and MariaDB: 409 immediately (`NOWAIT`). Of two simultaneous requests, the second waits
+//!   at most `innodb_lock_wait_timeout` and gets the response of the first.
 //! - SQLite: the second request waits at most `busy_timeout` and then gets 503.
 //!
-//! **Streams**: request and response bodies are held in memory, and trailers are lost. Keep
-//! server-sent events and large downloads on routes without this layer.
+//! **Streams**: request and response bodies are held in memory, and trailers are lost. Serve
+//! server-sent events and large downloads without this layer.
 //!
-//! **Expired rows** are deleted every ten minutes. Until then each key takes a row of up to
-//! `response_bytes_max`, so limit the request rate of clients.
+//! **Expired rows** are deleted every ten minutes. Each key takes a row of up to
+//! `response_bytes_max`, so limit the request rate.
 
 mod key;
 mod layer;

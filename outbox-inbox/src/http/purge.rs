@@ -1,7 +1,6 @@
 //! Purges expired requests.
 //!
-//! Invariants: a purge waits for no request. A layer purges until the last of its clones is
-//! dropped.
+//! Invariants: a purge waits for no request. A layer purges until its last clone is dropped.
 
 use std::time::Duration;
 
@@ -30,9 +29,9 @@ pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> Dro
     guard
 }
 
-/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000.
-/// Returns the number of deleted rows; if it equals `limit`, call again. Layers do the same every
-/// ten minutes. Several processes may call it at once.
+/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000,
+/// and returns their number; if it equals `limit`, call again. Layers do the same every ten
+/// minutes.
 ///
 /// # Errors
 ///
@@ -40,7 +39,7 @@ pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> Dro
 ///
 /// # Cancellation
 ///
-/// Dropping the future is safe: the purge runs to its end in the background.
+/// The purge runs to its end in the background.
 pub async fn purge_requests(db: &DatabaseConnection, names: &TableNames, limit: u32) -> Result<u64, DbErr> {
     let (db, names) = (db.clone(), names.clone());
     detached(async move {

@@ -1,7 +1,6 @@
 //! Decides which responses are stored and how, and builds the layer's own responses.
 //!
-//! Invariant: a stored response holds the status, the body, and only headers of a closed list,
-//! never a value marked as sensitive.
+//! Invariant: a stored response never has a sensitive value or a header outside a closed list.
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -11,10 +10,9 @@ use axum::response::IntoResponse;
 
 use super::key::Digest;
 
-/// A response that commits and is stored for retries, whatever its status. Without it, responses
-/// other than 2xx and 3xx are rolled back.
+/// A response that commits and is stored, whatever its status.
 ///
-/// Use it for a refusal that is a result: a recorded declined payment, or a failure after an
+/// Use it for a refusal that is a result, such as a declined payment, or a failure after an
 /// irreversible effect.
 ///
 /// ```
@@ -49,7 +47,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Other headers may be secrets, or apply to one client, connection or moment only. The server adds
-/// `Content-Length` again.
+/// `Content-Length`.
 const STORED: [HeaderName; 12] = [
     header::CACHE_CONTROL,
     header::CONTENT_DISPOSITION,
@@ -65,11 +63,9 @@ const STORED: [HeaderName; 12] = [
     header::VARY,
 ];
 
-/// Failures and refusals roll back by default: they would keep half of an effect, or outlast their
-/// cause.
+/// Failures and refusals roll back: they would keep half of an effect, or outlast their cause.
 ///
-/// `taken`: the handler has extracted the transaction. Otherwise an inner layer has redirected, for
-/// example to a login page.
+/// `taken`: the handler has extracted the transaction. Otherwise an inner layer has redirected.
 pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
     let is_said = parts.extensions.get::<Commits>().is_some();
     let status = parts.status;
@@ -80,7 +76,7 @@ pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
 pub(crate) struct Stored {
     pub(crate) fingerprint: Digest,
     pub(crate) status: u16,
-    /// Names and values; a value has one character per byte.
+    /// A value has one character per byte.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -104,7 +100,6 @@ impl Stored {
         }
     }
 
-    /// `None` if the row was not written by this layer.
     pub(crate) fn replay(self) -> Option<Response<Body>> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = StatusCode::from_u16(self.status).ok()?;

@@ -11,7 +11,6 @@ use super::key::Digest;
 pub(super) struct Running(Arc<Mutex<HashSet<Digest>>>);
 
 impl Running {
-    /// `None` if the key is already running.
     pub(super) fn enter(&self, id: Digest) -> Option<Entry> {
         self.keys(|keys| keys.insert(id)).then(|| Entry {
             running: self.clone(),

@@ -1,7 +1,7 @@
 //! Handles a request: reads it, claims its key, calls the handler, and commits with the response.
 //!
-//! Invariants: the whole transaction runs in a spawned task that is never aborted. The response is
-//! sent after the commit, and only committed responses are replayed.
+//! Invariant: the transaction runs in a spawned task that is never aborted, and the response is
+//! sent after the commit.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -37,7 +37,7 @@ const KEY_HEADER: &str = "idempotency-key";
 
 const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// The service that an [`IdempotencyLayer`](super::IdempotencyLayer) builds around another service.
+/// The service built by an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
@@ -71,7 +71,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // If the layer is applied twice, the inner layer would find the key in use.
+        // With two layers, the inner layer would find the key in use.
         let is_handled = request.extensions().get::<RequestTx>().is_some();
         if is_handled || !METHODS.contains(request.method()) {
             return Box::pin(
@@ -100,8 +100,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let named = named(&settings, &parts)?;
-    // The body is read before the key and a connection are taken, so that a slow client blocks
-    // neither.
+    // So that a slow client blocks neither the key nor a connection.
     let body = read(body, settings.request_bytes_max).await?;
     let claim = Claim::new(named, &parts, &body);
     let running = settings.running.enter(claim.id).ok_or_else(in_use)?;
@@ -157,7 +156,7 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Response> {
     }
 }
 
-/// Run it in a task that is never aborted.
+/// In a task that is never aborted.
 async fn handle<S>(
     settings: &Settings,
     claim: &Claim,
@@ -169,7 +168,7 @@ where
     S::Response: IntoResponse,
 {
     let Checked { database, sql, .. } = settings.checked().await.map_err(|error| not_checked(&error))?;
-    // A crash from here to the commit rolls back row, effects, events and response together.
+    // Until the commit, a crash rolls back row, effects, events and response together.
     let tx = database
         .begin()
         .await
@@ -233,8 +232,7 @@ where
         roll_back(tx).await;
         return Err(refusal);
     }
-    // After a failed commit the outcome may be unknown. If the row was committed, the retry gets
-    // the stored response.
+    // The outcome may be unknown. A retry gets the stored response.
     tx.commit().await.map_err(|error| in_trouble("commit", &error))?;
     if recorded {
         wake::notify();
@@ -274,7 +272,6 @@ where
             }
         }
     };
-    // Unwind safety: after a panic no value of the handler is used again.
     match timeout(settings.handler_timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {

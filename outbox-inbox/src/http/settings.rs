@@ -20,15 +20,14 @@ use crate::rights::hidden;
 use crate::runtime::InboxError;
 use crate::start_error::{Problem, StartError};
 
-/// The treatment of a request without a key.
+/// Handling of a request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissingKey {
     /// The layer answers with 400.
     #[default]
     Refuse,
-    /// The handler runs in a transaction, as with a key. A repeated request runs again. The layer
-    /// needs no scope.
+    /// The handler runs in a transaction, but a repeated request runs again. No scope is needed.
     PassThrough,
 }
 
@@ -55,7 +54,6 @@ pub(super) struct Settings {
 pub(super) struct Checked {
     pub(super) database: Database,
     pub(super) sql: RequestSql,
-    /// The purge runs until the last clone is dropped.
     _purging: Arc<DropGuard>,
 }
 
@@ -78,7 +76,6 @@ impl Settings {
         }
     }
 
-    /// Checks the database until a check succeeds once.
     pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
         self.checked
             .get_or_try_init(|| async {

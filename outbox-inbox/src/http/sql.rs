@@ -1,7 +1,7 @@
-//! The SQL of the table of requests, and how a request claims its key.
+//! The SQL of the table of requests, and the claim of a key.
 //!
-//! Invariants: the row is inserted in the transaction of its effect, and every row visible to other
-//! transactions has a response. The primary key guarantees uniqueness.
+//! Invariant: the row is inserted in the transaction of its effect, so every row visible to other
+//! transactions has a response.
 
 use std::time::Duration;
 
@@ -51,23 +51,23 @@ impl RequestSql {
             match self.insert(tx, claim).await {
                 Ok(true) => return Ok(Claimed::Mine),
                 Ok(false) => {}
-                // On MySQL and MariaDB: another request was inserted after the query, and ran
-                // longer than `innodb_lock_wait_timeout`.
+                // Another request was inserted after the query, and ran longer than
+                // `innodb_lock_wait_timeout`.
                 Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
                 Err(error) => return Err(error),
             }
             if let Some(stored) = self.find(tx, &claim.id).await? {
                 return Ok(Claimed::Done(stored));
             }
-            // The row has expired or was purged meanwhile. A rollback restores the row.
+            // A rollback restores the row.
             self.delete_expired(tx, &claim.id).await?;
         }
         Ok(Claimed::Running)
     }
 
-    /// Never waits. On PostgreSQL this also locks the key until the transaction ends (an advisory
-    /// lock on the table's oid and 32 bits of the id). On MySQL and MariaDB it locks an existing
-    /// row. If two transactions find no row, the second waits for the first at the insert.
+    /// Never waits. PostgreSQL locks the key until the transaction ends (an advisory lock on the
+    /// table's oid and 32 bits of the id). MySQL and MariaDB lock an existing row. If two
+    /// transactions find no row, the second waits for the first at the insert.
     async fn is_free(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<bool, DbErr> {
         match self.inbox.backend() {
             DbBackend::Postgres => {
@@ -142,9 +142,8 @@ impl RequestSql {
         tx.execute_raw(sql.statement()).await.map(drop)
     }
 
-    /// Returns whether the transaction still held the row; lost if the handler swallowed a database
-    /// error. PostgreSQL answers the `COMMIT` of an aborted transaction with a rollback that no
-    /// driver reports. MySQL has already rolled back the victim of a deadlock.
+    /// False if the handler swallowed a database error and the row is lost, see
+    /// `dedup::claim`.
     pub(crate) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -169,8 +168,6 @@ impl RequestSql {
             None => self.inbox.sql(format!("DELETE FROM {}", self.table)),
         };
         push_id(&mut sql, id);
-        // If this transaction has lost its row, another request may have claimed the key and stored
-        // its response.
         sql.push(" AND status IS NULL");
         Ok(tx.execute_raw(sql.statement()).await?.rows_affected() == 1)
     }
@@ -184,7 +181,7 @@ impl RequestSql {
             .statement()
     }
 
-    /// Locks the rows; skips rows that a request is replacing.
+    /// Skips rows that a request is replacing.
     pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
         let rows = tx.query_all_raw(self.expired_ids(limit)).await?;
         rows.iter().map(|row| row.try_get("", "id")).collect()
@@ -209,7 +206,6 @@ impl RequestSql {
         sql.statement()
     }
 
-    /// `ids` must not be empty.
     pub(crate) async fn delete(&self, tx: &DatabaseTransaction, ids: Vec<Vec<u8>>) -> Result<u64, DbErr> {
         let mut sql = self.inbox.sql(format!("DELETE FROM {} WHERE id IN ", self.table));
         sql.bind_rows([ids.into_iter().map(Value::from)]);

@@ -1,7 +1,7 @@
 //! The request's transaction, as a handler sees it.
 //!
-//! Invariant: everything written through [`RequestTx`] commits together with the stored response,
-//! or not at all. A handler can neither commit nor roll back.
+//! Invariant: all writes through [`RequestTx`] commit together with the stored response, or not at
+//! all. A handler can neither commit nor roll back.
 
 use std::fmt;
 use std::ops::Deref;
@@ -23,12 +23,12 @@ use super::response::problem;
 /// extractor. Write every effect through it: `.insert(&tx)`, `insert_with_events(&tx, …)`,
 /// `record(&tx, …)`.
 ///
-/// **Return database errors** as a 5xx (any status except 2xx and 3xx works). PostgreSQL aborts a
-/// transaction at the first error, and the layer answers 500 if a handler continues after it. To
-/// survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
+/// **Return database errors** as any status except 2xx and 3xx. PostgreSQL aborts a transaction at
+/// the first error, and the layer answers 500 if a handler continues. Run a part that may fail in a
+/// nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it after the response, for example in a spawned task: the layer would answer 500.
-/// Until the last clone is dropped, the connection and the key stay in use, and retries get 409.
+/// Do not keep it after the response: the layer would answer 500, and retries get 409 until the
+/// last clone is dropped.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 
@@ -79,8 +79,7 @@ impl RequestTx {
         Watched::new(&self.0.transaction, &self.0.integrity)
     }
 
-    /// Opens a nested transaction (a savepoint) for a part that may fail. Its rollback also undoes
-    /// its events.
+    /// Opens a nested transaction (a savepoint). Its rollback also undoes its events.
     ///
     /// # Errors
     ///
@@ -105,7 +104,6 @@ impl Transactional for RequestTx {
     }
 
     fn config(&self) -> &OutboxConfig {
-        // Called by code that is about to record. The commit then wakes the relays.
         self.0.recorded.store(true, Ordering::Relaxed);
         &self.0.outbox
     }
@@ -117,8 +115,7 @@ impl Transactional for RequestTx {
 
 outbox_sea_orm::__connection!(RequestTx, |this| this.watched());
 
-/// Rows one by one. Other statements of the same transaction wait until the stream ends or is
-/// dropped.
+/// Other statements of the transaction wait until the stream ends or is dropped.
 impl StreamTrait for RequestTx {
     type Stream<'s> = BoxStream<'s, Result<QueryResult, DbErr>>;
 
@@ -135,14 +132,12 @@ impl StreamTrait for RequestTx {
 }
 
 outbox_sea_orm::__begins!(
-    /// Nested transactions (savepoints), as from [`RequestTx::begin`]. An isolation level or access
-    /// mode is rejected.
+    /// Nested transactions (savepoints). An isolation level or access mode is rejected.
     RequestTx,
     |tx, options| outbox_sea_orm::begin_nested(tx, options)
 );
 
-/// Answers 500 if there is no transaction: the route is not behind the layer, or the layer passes
-/// its method through.
+/// Answers 500 if the route is not behind the layer, or the layer passes its method through.
 impl<S: Sync> FromRequestParts<S> for RequestTx {
     type Rejection = Response<Body>;
 

@@ -1,9 +1,7 @@
-//! The tables, as migrations and as plain SQL.
-//!
-//! Same forms as in [`outbox_sea_orm::migration`]: [`migrate`] at start-up, `migrations` inside the
-//! application's own migrator, `InboxMigrator` for SeaORM's command line (feature `migrator`), and
-//! [`sql`] for database administrators. Handlers that record follow-up events also need the outbox
-//! tables. Invariant: a released migration is never edited; a change is a new migration.
+//! The tables, as migrations and as plain SQL, like [`outbox_sea_orm::migration`]: [`migrate`] at
+//! start-up, `migrations` inside the application's own migrator, `InboxMigrator` for SeaORM's
+//! command line (feature `migrator`), and [`sql`] for database administrators. Handlers that record
+//! follow-up events also need the outbox tables.
 
 use outbox_sea_orm::migration::{Migrations, SqlMigration, SqlTemplates};
 use outbox_sea_orm::{__templates as templates, NameError, TableNames};
@@ -29,8 +27,7 @@ const TABLES: Migrations = Migrations {
 /// A migrator of the inbox tables with default names. It records applied migrations in the table
 /// `inbox_migrations`.
 ///
-/// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the
-/// same work under a lock.
+/// SeaORM's migrators race on an empty database; [`migrate`] takes a lock.
 #[cfg(feature = "migrator")]
 #[derive(Debug, Clone, Copy)]
 pub struct InboxMigrator;
@@ -48,7 +45,7 @@ impl MigratorTrait for InboxMigrator {
 
 outbox_sea_orm::__migrations!(TABLES);
 
-/// The migrations as plain SQL, for manual use.
+/// The migrations as plain SQL.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Periodic work in the background, until a stop.
 //!
-//! Invariant: a stop drops no statement, because a dropped statement would cost its connection.
+//! Invariant: a stop drops no statement, because that would cost its connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +24,6 @@ impl Rounds {
         self.stop.run_until_cancelled(wait).await
     }
 
-    /// `None` after the stop; the work continues to its end.
     pub(crate) async fn database<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

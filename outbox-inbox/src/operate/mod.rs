@@ -22,13 +22,14 @@ const NAME_MAX: usize = 64;
 
 /// The consumers of a database and a stream, for operators.
 ///
-/// Works in any process with access to both, while inboxes run or not.
-///
 /// ```
 /// use outbox_inbox::{Consumers, ConsumersError};
 /// use outbox_testing::MemoryBroker;
 ///
-/// async fn show(db: sea_orm::DatabaseConnection, broker: MemoryBroker) -> Result<(), ConsumersError> {
+/// async fn show(
+///     db: sea_orm::DatabaseConnection,
+///     broker: MemoryBroker,
+/// ) -> Result<(), ConsumersError> {
 ///     let consumers = Consumers::new(db, broker.subscriber());
 ///     println!("{:?}", consumers.lag("search").await?);
 ///     Ok(())
@@ -51,7 +52,7 @@ pub struct ConsumerLag {
     pub dead_letters_open: u64,
     /// Dead letters marked for retry; counted to 10,000 together with the open ones.
     pub dead_letters_marked: u64,
-    /// Reason of a pause; `None` if the consumer is not paused.
+    /// Reason of a pause.
     pub paused: Option<String>,
     /// Whether a table of this database has a row of the consumer.
     pub has_rows: bool,
@@ -87,7 +88,7 @@ impl<S: Subscriber> Consumers<S> {
         fn with_names(names: TableNames);
     }
 
-    /// Returns the lag of a consumer, with or without a process.
+    /// Returns the lag of a consumer.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl<S: Subscriber> Consumers<S> {
     }
 
     /// Returns the position of a consumer on the stream; `None` if the broker has no consumer of
-    /// this name. Does not query the database.
+    /// this name.
     ///
     /// # Errors
     ///
@@ -112,7 +113,7 @@ impl<S: Subscriber> Consumers<S> {
     }
 
     /// As [`Self::lag`], for these consumers and all paused consumers, by name. Always three
-    /// database queries: pauses, dead letters, and existing rows.
+    /// database queries.
     ///
     /// # Errors
     ///
@@ -160,9 +161,8 @@ impl<S: Subscriber> Consumers<S> {
         Ok(paused.map(|paused| (paused.consumer, paused.reason)).collect())
     }
 
-    /// Reads the last handled sequence of an aggregate per consumer and source. A consumer without
-    /// a row is missing in the result. One statement per hundred consumers, a range of the primary
-    /// key, at most 1,000 rows in all. Takes no locks.
+    /// Reads the last handled sequence of an aggregate per consumer and source, at most 1,000 rows.
+    /// A consumer without a row is missing. Takes no locks.
     ///
     /// # Errors
     ///

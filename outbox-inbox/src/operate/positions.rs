@@ -1,4 +1,4 @@
-//! Sequences that consumers have reached in an aggregate (strategy `sequence`). Read-only.
+//! Sequences that consumers have reached in an aggregate (strategy `sequence`).
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
@@ -16,8 +16,7 @@ pub struct AggregatePosition {
     pub source: String,
     /// Last handled or passed sequence; 0 for none.
     pub last: u64,
-    /// A later sequence that is being retried; later messages wait for it. `None` if the mark was
-    /// not renewed for a day.
+    /// A later sequence that is being retried. `None` if the mark was not renewed for a day.
     pub failing: Option<u64>,
 }
 

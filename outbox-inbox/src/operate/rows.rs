@@ -1,4 +1,4 @@
-//! Reads rows of consumers in the tables of an inbox, without locks.
+//! Reads rows of consumers, without locks.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
@@ -46,7 +46,6 @@ pub(super) async fn letters(
     Ok(letters)
 }
 
-/// Prefix of each primary key and of the index of dead letters.
 pub(super) async fn of_any(
     db: &DatabaseConnection,
     inbox: &InboxSql,

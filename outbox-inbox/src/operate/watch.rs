@@ -1,6 +1,6 @@
 //! Updates the gauges of consumers periodically.
 //!
-//! Invariant: a gauge has the latest value, or NaN after a failed update or the end of the watch.
+//! A gauge is NaN after a failed update or the end of the watch.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use crate::telemetry::{self, Watched};
 
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// Dropping it sets the gauges to NaN.
 #[derive(Debug)]
 pub(crate) struct Watch {
     db: DatabaseConnection,

@@ -119,7 +119,6 @@ mod tests {
         assert_eq!(found.len(), 1);
     }
 
-    /// Messages taken by another handler would look missing to a counting handler.
     #[test]
     fn everything_and_numbers_do_not_go_together() {
         let found = texts(&[counting(handler("audit", "rest", EVERYTHING))]);

@@ -1,13 +1,11 @@
 //! A deduplication store in Redis, for handlers with effects outside the database.
 //!
 //! Redis holds one string per (consumer, event): `c:<token>` for a claim, with its lease as time to
-//! live, or `d:<token>` for a recorded effect, with its retention as time to live. Each operation
-//! is one atomic script over one key; the token fences the claim. Invariant: every key has a time
-//! to live. Clusters are not supported.
+//! live, or `d:<token>` for a recorded effect, with its retention. Each operation is one atomic
+//! script over one key; the token fences the claim. Clusters are not supported.
 //!
-//! If Redis loses a key, its event is applied again. Redis loses writes that have not reached its
-//! disk (`appendonly`), writes that were not replicated before a failover, and keys that it evicts
-//! (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
+//! If Redis loses a key, its event is applied again: writes not yet on disk (`appendonly`) or not
+//! replicated before a failover, and evicted keys (`maxmemory-policy`).
 
 use std::time::Duration;
 
@@ -17,20 +15,19 @@ use redis::{Client, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKi
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// The client of the crate `redis`, in the version that this crate was built with.
+/// The client of the crate `redis`, in the version of this crate.
 pub use redis::Client as RedisClient;
 
 /// Includes reconnecting.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns 0 for a new claim, 1 if the effect is recorded, 2 if another claim is in progress.
+/// 0: a new claim, 1: the effect is recorded, 2: another claim is in progress.
 const CLAIM: &str = "
 if redis.call('SET', KEYS[1], 'c:' .. ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
 if string.sub(redis.call('GET', KEYS[1]), 1, 2) == 'd:' then return 1 end
 return 2";
 
-/// Returns 1 if the effect is now recorded under this token, 0 if another token has recorded it or
-/// holds the claim.
+/// 1: the effect is recorded under this token, 0: another token has recorded it or holds the claim.
 const COMPLETE: &str = "
 local value = redis.call('GET', KEYS[1])
 if value == 'd:' .. ARGV[1] then return 1 end
@@ -45,8 +42,7 @@ return 0";
 /// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`, or `redis-tls` for
 /// `rediss://`.
 ///
-/// Each method is one round trip and ends within 5 s. The first use connects, and a broken
-/// connection is reopened. Clones share the connection.
+/// Each method is one round trip and ends within 5 s. Clones share the connection.
 ///
 /// ```no_run
 /// use outbox_inbox::redis::RedisDedupStore;
@@ -65,7 +61,7 @@ pub struct RedisDedupStore {
 
 impl std::fmt::Debug for RedisDedupStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the client, which contains the password.
+        // The client contains the password.
         f.debug_struct("RedisDedupStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -73,7 +69,8 @@ impl std::fmt::Debug for RedisDedupStore {
 }
 
 impl RedisDedupStore {
-    /// A store at `redis://[user:password@]host[:port][/database]`. The first use connects.
+    /// A store at `redis://[user:password@]host[:port][/database]`. Connects at the first use, and
+    /// again after an error.
     ///
     /// # Errors
     ///
@@ -95,8 +92,7 @@ impl RedisDedupStore {
         }
     }
 
-    /// Sets the prefix of each key, so that services can share a server:
-    /// `<prefix>:<consumer>:<event id>`. Default: `outbox-dedup`.
+    /// Sets the prefix of each key: `<prefix>:<consumer>:<event id>`. Default: `outbox-dedup`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -125,7 +121,7 @@ impl RedisDedupStore {
         let script = Script::new(script);
         let mut call = script.key(key);
         call.arg(format!("{token:x}")).arg(millis(time));
-        // After a crash or an error from here on, the script may have run.
+        // After a crash or an error here, the script may have run.
         self.bounded(async { call.invoke_async(&mut self.connection().await?).await })
             .await
     }
@@ -207,8 +203,7 @@ fn failure(error: RedisError) -> DedupStoreError {
     DedupStoreError::unavailable("redis did not answer as it should", Some(error.into()))
 }
 
-/// Clamps a time to live to the range of Redis, which rejects zero and values that overflow when
-/// added to the current time.
+/// Redis rejects zero and values that overflow when added to the current time.
 fn millis(time: Duration) -> u64 {
     const YEARS: u64 = 100 * 366 * 24 * 3600 * 1000;
     u64::try_from(time.as_millis())

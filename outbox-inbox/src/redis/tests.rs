@@ -1,4 +1,4 @@
-//! Tests of the store against a Redis server, if there is one.
+//! Tests of the store against a Redis server.
 
 use outbox_testing::backend_url;
 use outbox_testing::conformance::dedup_store::DedupStoreFixture;
@@ -68,7 +68,6 @@ async fn every_key_has_a_time_to_live() {
 
 #[tokio::test]
 async fn an_unreachable_server_is_unavailable() {
-    // Nothing listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

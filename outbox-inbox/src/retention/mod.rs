@@ -1,8 +1,8 @@
 //! Deletes expired inbox rows.
 //!
 //! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only
-//! while no transaction holds it. Each attempt extends the expiry of a failed row. Dead rows stay
-//! as long as their dead letter. Sequences are never deleted.
+//! while no transaction holds it. Dead rows stay as long as their dead letter. Sequences are never
+//! deleted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,11 +20,10 @@ use crate::operate::interval::Rounds;
 
 pub(crate) const BATCH: u32 = 1_000;
 
-/// Seconds by which the expiry of a dead row is postponed while its dead letter exists. Otherwise
-/// it would stay first among the expired rows.
+/// In seconds, while the dead letter exists. Otherwise the row would stay first among the expired
+/// rows.
 const PUT_OFF: &str = "86400";
 
-/// The second value: whether there may be more.
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
@@ -35,7 +34,7 @@ pub(crate) async fn purge_batch(
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        // Requests (feature `http`) are deleted by their layer.
+        // The layer deletes requests (feature `http`).
         tx.commit().await?;
         Ok((messages, expired >= batch as usize))
     })
@@ -84,8 +83,8 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
     Ok((deleted, rows.len()))
 }
 
-/// Oldest first (index on `expires_at`). Skips locked rows, because a claim extends the expiry of
-/// its row. SQLite's transaction has the only write lock.
+/// Skips locked rows, because a claim extends the expiry. Index on `expires_at`. On SQLite the
+/// transaction has the only write lock.
 pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     let mut expired = sql.sql(format!(
         "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
@@ -149,9 +148,8 @@ pub(crate) async fn run<F: Future<Output = bool>>(
     repeat("inbox_messages", batch, every, stop).await;
 }
 
-/// Purges a table until `stop`. After each batch it pauses for as long as the batch took. The
-/// interval between purges is random, 0.5 to 1.5 times `every`, so that processes started together
-/// do not purge together.
+/// Each pause lasts as long as the batch before it. The random interval, 0.5 to 1.5 times `every`,
+/// separates processes started together.
 pub(crate) async fn repeat<F>(
     table: &'static str,
     batch: impl Fn() -> F,

@@ -63,7 +63,6 @@ async fn only_what_has_expired_is_deleted() {
             test.insert_row(id + 10, status).await;
             test.expire(id).await;
         }
-        // Another attempt extends the expiry of a failed row.
         assert!(test.sql.count(&test.db, key(2), 10).await.unwrap());
         assert_eq!(test.purge().await, 2);
         assert_eq!(test.status(1).await, None);

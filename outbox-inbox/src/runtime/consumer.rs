@@ -49,9 +49,7 @@ pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) ->
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
-    /// Nothing may start any more.
     pub(crate) soft: CancellationToken,
-    /// Running handlers must end.
     pub(crate) hard: CancellationToken,
 }
 
@@ -138,8 +136,7 @@ impl Consumer {
     pub(crate) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // Few, because deliveries in the driver are not kept alive: they wait for at most four
-            // handlers.
+            // Deliveries in the driver are not kept alive.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),
@@ -164,7 +161,6 @@ impl Consumer {
         self.sequenced.then(|| routed.source.clone())
     }
 
-    /// Whether messages without a handler still advance the sequence of their aggregate.
     pub(crate) fn keeps_sequences(&self) -> bool {
         self.routes.interest.whole_aggregates
     }

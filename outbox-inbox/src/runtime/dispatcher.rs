@@ -1,13 +1,12 @@
 //! The loop of one consumer: moves messages between its parts.
 //!
-//! - [`Receiver`] subscribes, and receives deliveries.
+//! - [`Receiver`] receives deliveries.
 //! - [`DeadLetterPolls`] finds dead letters to retry.
 //! - [`Unanswered`] keeps unacknowledged messages, and reports progress to the broker.
 //! - [`Scheduler`] keeps the order, and selects what runs.
 //! - [`Jobs`] runs handlers.
 //!
-//! Invariants: memory is bounded. A failed message stays at the front of its lane, here or at the
-//! broker.
+//! Invariant: a failed message stays at the front of its lane, here or at the broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +60,6 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Dropping it loses no message: each is redelivered after `ack_wait`.
     pub(super) async fn run(mut self) {
         let soft = self.stop.soft.clone();
         let mut progress = every(self.consumer.progress_interval());
@@ -121,7 +119,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let deliveries = origin.incoming().delivery_count;
         let (key, mut in_flight) = self.unanswered.enter(origin, routed);
         let lanes = &mut self.scheduler.lanes;
-        // The state is still valid if no other process received the message.
+        // The state is valid unless another process received the message.
         if let Some(awaited) = lanes.arrived(&key, in_flight.order_key, deliveries <= 1)
             && awaited.deliveries + 1 == deliveries
         {
@@ -171,7 +169,7 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // If an operator marks all again, the next poll must return the failed letter first.
+            // If all are marked again, the next poll must return the failed letter first.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -186,8 +184,7 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // The aggregate continues without these letters. They stay here: the next poll would
-            // find them again.
+            // The next poll would find them again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();
@@ -222,9 +219,8 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// After a stream is recreated, lanes sort new letters before old ones. A letter is therefore
-    /// skipped while a letter that precedes it is in memory. The next poll finds the skipped letter
-    /// again.
+    /// In a recreated stream, lanes would sort new letters before old ones. A letter is skipped
+    /// while a letter that precedes it is in memory; the next poll finds it again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {

@@ -1,4 +1,4 @@
-//! Configuration and entry points of an inbox.
+//! An inbox: configuration and entry points.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,8 @@ use crate::upcast::Upcasters;
 /// ```
 /// # use outbox_testing::MemoryBroker;
 /// # use outbox_inbox::{Inbox, InboxError};
-/// # async fn demo(db: sea_orm::DatabaseConnection, broker: MemoryBroker) -> Result<(), InboxError> {
+/// # type Db = sea_orm::DatabaseConnection;
+/// # async fn demo(db: Db, broker: MemoryBroker) -> Result<(), InboxError> {
 /// # struct Mailer;
 /// let shutdown = outbox_core::shutdown::on_signals();
 /// let report = Inbox::new(db, broker.subscriber()).with_state(Mailer).run(shutdown).await?;
@@ -74,10 +75,10 @@ pub enum InboxError {
          table names and rights"
     )]
     Tables(#[source] DbErr),
-    /// The configuration of the deduplication store is not usable.
+    /// The deduplication store is misconfigured.
     #[error("deduplication store cannot be used")]
     DedupStore(#[source] DedupStoreError),
-    /// The broker cannot serve a consumer with its configuration.
+    /// The broker rejects a consumer's configuration.
     #[error("consumer `{consumer}` cannot be set up")]
     Subscriber {
         /// Name of the consumer.
@@ -85,8 +86,7 @@ pub enum InboxError {
         /// The broker's error.
         source: SubscriberError,
     },
-    /// A consumer panicked outside a handler. The inbox stopped the other consumers; start it
-    /// again.
+    /// A consumer panicked outside a handler, and the inbox stopped. Start it again.
     #[error("consumer `{consumer}` cannot go on: {reason}")]
     Panicked {
         /// Name of the consumer.
@@ -97,10 +97,9 @@ pub enum InboxError {
 }
 
 impl<S: Subscriber> Inbox<S> {
-    /// Creates an inbox with all linked handlers ([`Router::registered`]) and the default
-    /// configuration.
+    /// Creates an inbox with all linked handlers ([`Router::registered`]) and default settings.
     ///
-    /// `db` is the database of the handlers' effects. Its pool should have at least
+    /// The pool of `db`, the database of the handlers' effects, should have at least
     /// [`InboxConfig::concurrency`] connections per consumer.
     pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         let config = InboxConfig::default();
@@ -118,23 +117,22 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments. A second value of a
-    /// type replaces the first.
+    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments. Replaces a value of
+    /// the same type.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.services.state.insert(value);
         self
     }
 
-    /// Sets the handlers to run. Default: all linked handlers, [`Router::registered`].
+    /// Sets the handlers. Default: [`Router::registered`].
     #[must_use]
     pub fn with_router(mut self, router: Router) -> Self {
         self.router = Some(router);
         self
     }
 
-    /// Sets the consumers that run in this process. A second call replaces the names. Default: all
-    /// consumers with handlers.
+    /// Sets the consumers of this process. A second call replaces the names. Default: all.
     #[must_use]
     pub fn with_consumers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.consumers = Some(names.into_iter().map(Into::into).collect());
@@ -142,9 +140,9 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Requires handlers at the start, by crate (`my_handlers`), module, function
-    /// (`my_handlers::mail::send_receipt`) or consumer. A second call adds names. Default: none.
+    /// (`my_handlers::mail::send_receipt`) or consumer. A second call adds names.
     ///
-    /// The linker drops unreferenced crates without an error; link them with
+    /// The linker drops unreferenced crates: link them with
     /// [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
@@ -154,17 +152,14 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`]. A second
     /// call for the same consumer replaces the first. An unknown consumer is an error at the start
-    /// of the inbox.
-    ///
-    /// An existing consumer keeps its position.
-    /// Strategy `sequence` does not wait for messages before the start.
+    /// of the inbox. An existing consumer keeps its position.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);
         self
     }
 
-    /// Replaces the configuration. Default: [`InboxConfig::default`].
+    /// Sets the configuration. Default: [`InboxConfig::default`].
     #[must_use]
     pub fn with_config(mut self, config: InboxConfig) -> Self {
         self.health = InboxHealthCheck::new(config.stuck_after);
@@ -181,7 +176,7 @@ impl<S: Subscriber> Inbox<S> {
         fn with_upcasters(upcasters: Upcasters, in services);
     }
 
-    /// Adds middleware around every run of a handler. The first middleware is the outermost.
+    /// Adds middleware around every handler run. The first middleware is the outermost.
     #[must_use]
     pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
         self.services.middleware.push(Arc::new(middleware));
@@ -196,23 +191,23 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Calls `hook` after the commit of each handled message, at most once: a crash can lose the
-    /// call. The hook must not block. A panic is only logged. A second call replaces the hook.
+    /// call. The hook must not block. A panic is logged. A second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_handled = Some(Arc::new(hook));
         self
     }
 
-    /// Calls `hook` after each dead-lettered message and after each failed retry of a dead letter,
-    /// as [`Self::on_handled`] does.
+    /// As [`Self::on_handled`], after each dead-lettered message and each failed retry of a dead
+    /// letter.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
 
-    /// Returns the health of the latest run, readable from any task. Call it after
-    /// [`Self::with_config`] and before [`Self::run`].
+    /// Returns the health of the latest run. Call it after [`Self::with_config`] and before
+    /// [`Self::run`].
     ///
     /// Liveness and readiness with axum:
     ///
@@ -223,13 +218,13 @@ impl<S: Subscriber> Inbox<S> {
     /// use axum::routing::get;
     /// use outbox_inbox::InboxHealthCheck;
     ///
-    /// /// Fails if the process should be restarted, or somebody should look at broker and database.
+    /// /// Fails if the process should be restarted, or broker and database be checked.
     /// async fn live(State(inbox): State<InboxHealthCheck>) -> (StatusCode, String) {
     ///     let health = inbox.now();
     ///     (status(health.is_alive()), health.to_string())
     /// }
     ///
-    /// /// Fails until all consumers receive, and while one of them does not.
+    /// /// Fails while a consumer does not receive.
     /// async fn ready(State(inbox): State<InboxHealthCheck>) -> (StatusCode, String) {
     ///     let health = inbox.now();
     ///     (status(health.is_ready()), health.to_string())
@@ -251,9 +246,9 @@ impl<S: Subscriber> Inbox<S> {
         self.health.clone()
     }
 
-    /// Runs until `shutdown` is cancelled, also through outages of database or broker. Then it
-    /// waits up to [`InboxConfig::shutdown_timeout`] for running handlers, cancels the rest, and
-    /// returns their messages to the broker. It returns at most two seconds after that timeout.
+    /// Runs until `shutdown` is cancelled, also through outages of database or broker. Then waits
+    /// up to [`InboxConfig::shutdown_timeout`] for running handlers, cancels the rest, and ends at
+    /// most two seconds later. Unhandled messages return to the broker.
     ///
     /// # Errors
     ///
@@ -261,14 +256,14 @@ impl<S: Subscriber> Inbox<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels and rolls back the running handlers in the background. The
-    /// broker redelivers their messages.
+    /// Dropping the future rolls back the running handlers in the background. The broker redelivers
+    /// their messages.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<InboxReport, InboxError> {
         self.run_observed(shutdown.child_token(), false).await
     }
 
     /// Runs until no consumer has work left, including delayed retries and at most 100 marked dead
-    /// letters per consumer. For tests and batch jobs.
+    /// letters per consumer.
     ///
     /// Follow-up events are recorded but not published: drain a relay, then the inbox again.
     ///

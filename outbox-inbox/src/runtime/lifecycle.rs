@@ -207,7 +207,6 @@ impl<S: Subscriber> Inbox<S> {
         Ok(router)
     }
 
-    /// Does not wait for an unreachable service: the next start checks again.
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
@@ -240,7 +239,6 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// `None`: a shutdown came first.
     async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
@@ -326,8 +324,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// The receiving loop retries temporary errors. A paused consumer does not subscribe: that
-    /// would recreate a consumer that an operator has deleted.
+    /// A paused consumer does not subscribe, or a consumer that an operator has deleted would be
+    /// recreated.
     async fn subscribe(
         &self,
         consumer: &Consumer,

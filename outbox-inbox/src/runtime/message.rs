@@ -27,7 +27,7 @@ pub(crate) enum Refused {
          to publish this event; if a stream has subjects of another layout, tell the subscriber not to check them"
     )]
     Subject {
-        /// The aggregate is left out, because it may be personal data.
+        /// Not the aggregate, which may be personal data.
         event_type: String,
     },
 }
@@ -41,23 +41,20 @@ pub(crate) enum Route {
     UnknownVersion,
     /// No handler here takes the event type. Other subscribers are not looked up yet.
     NotWanted,
-    /// No handler here takes the event type, but another program subscribed to it under the
-    /// consumer's name.
+    /// As above, but another program subscribed to it under the consumer's name.
     UnknownEvent,
     Unreadable,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
-    /// It may have failed before, perhaps with its process: the attempt is counted before it runs.
+    /// It may have failed before, perhaps with its process.
     pub(crate) count_first: bool,
-    /// The number of a counted attempt that has not run.
     pub(crate) counted: Option<u32>,
     pub(crate) database_failures: u32,
     pub(crate) interruptions: u32,
-    /// Only for a delivery that is no message. For a message, panics are attempts.
+    /// For a message, panics are attempts.
     pub(crate) panics: u32,
-    /// The message runs alone.
     pub(crate) deferred: bool,
     pub(crate) begun: bool,
     pub(crate) early: Option<Early>,

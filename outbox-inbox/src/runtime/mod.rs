@@ -11,7 +11,7 @@
 //! - A message is acknowledged after its effect is committed.
 //! - Within a process, messages of one aggregate run one at a time, in stream order (with strategy
 //!   `sequence`, in sequence order). A failed message holds back later ones.
-//! - Deliveries, running handlers, attempts and the shutdown are bounded.
+//! - Deliveries, handlers, attempts and the shutdown are bounded.
 //! - Errors of database or broker use no attempts.
 
 mod conclude;

@@ -10,20 +10,19 @@ use crate::dedup::{Outcome, Retry};
 pub struct InboxReport {
     /// Handled messages.
     pub handled: u64,
-    /// Deliveries of messages that were handled or dead-lettered before.
+    /// Deliveries of messages handled or dead-lettered before.
     pub duplicates: u64,
     /// Failed attempts with a pending retry.
     pub failed: u64,
-    /// Runs that the handler deferred. They use no attempts.
+    /// Runs deferred by the handler.
     pub deferred: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: event types without a subscriber, and ignored
-    /// deliveries.
+    /// Deliveries acknowledged without a handler: other event types, and ignored deliveries.
     pub skipped: u64,
-    /// Deliveries sent back to the broker for another version of the program.
+    /// Deliveries returned for another version of the program.
     pub sent_back: u64,
-    /// Unhandled deliveries returned to the broker at shutdown.
+    /// Deliveries returned at shutdown.
     pub returned: u64,
     /// Deliveries received.
     pub received: u64,

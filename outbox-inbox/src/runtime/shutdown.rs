@@ -2,8 +2,7 @@
 //!
 //! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of it
 //! runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
-//! everything is returned. Every wait is bounded; a lost answer causes a redelivery after
-//! `ack_wait`.
+//! everything is returned. Every wait is bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -26,8 +25,7 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry;
 
-/// Shorter than `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second for the
-/// return.
+/// Leaves a second of `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`] for the return.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 struct Rest<D> {
@@ -42,7 +40,6 @@ impl<S: Subscriber> Dispatcher<S> {
         self.log_what_runs(&rest);
         let mut subscription = None;
         {
-            // Deliveries on their way back may precede the deliveries here.
             let returned = self.unanswered.returned();
             let mut stopping = pin!(async { join!(deliveries.stop(), returned).0 });
             let hard = self.stop.hard.clone();
@@ -53,7 +50,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let mut is_stopped = false;
             loop {
                 if is_stopped {
-                    // Not earlier: fetched deliveries may precede the deliveries in memory.
+                    // Fetched deliveries may precede the deliveries in memory.
                     self.give_back_what_is_free(&mut rest).await;
                     if !self.scheduler.has_jobs() {
                         break;
@@ -76,7 +73,6 @@ impl<S: Subscriber> Dispatcher<S> {
                 }
             }
         }
-        // The next process waits for the claim.
         self.give_back_all(rest).await;
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
@@ -164,12 +160,9 @@ impl<S: Subscriber> Dispatcher<S> {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
         let (wait, free) = std::mem::take(&mut rest.unstarted)
             .into_iter()
-            .partition(|in_flight| {
-                match self.unanswered.lane_of(&in_flight.routed) {
-                    // No other message waits for it.
-                    LaneKey::Alone(_) => false,
-                    key => busy.contains(&key),
-                }
+            .partition(|in_flight| match self.unanswered.lane_of(&in_flight.routed) {
+                LaneKey::Alone(_) => false,
+                key => busy.contains(&key),
             });
         rest.unstarted = wait;
         self.give_back_in_order(free, HashMap::new()).await;
@@ -187,8 +180,7 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // Otherwise the next process may find the attempts used up. After a crash or an outage here
-        // they stay counted.
+        // Otherwise the next process may find the attempts used up.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

@@ -1,4 +1,4 @@
-//! Databases for tests of private parts: SQLite in a file, and PostgreSQL and MariaDB if their
+//! Databases for tests of private parts: SQLite in a file; PostgreSQL and MariaDB if their
 //! environment variables are set.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct TestDb {
 }
 
 impl TestDb {
-    /// `None`: the server's address is not set, and the test is skipped.
+    /// `None`: the address is not set, and the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         Self::open_with(kind, |_| {}).await
     }
@@ -137,7 +137,6 @@ async fn administer(url: &str, sql: &str) {
     db.close().await.unwrap();
 }
 
-/// Each function takes a [`TestDb`].
 macro_rules! on_every_database {
     ($($test:ident),* $(,)?) => {
         $crate::tests::database::on_every_database!(@one sqlite, Sqlite, [$($test),*]);

@@ -1,5 +1,4 @@
-//! Checks that a purge reads expired rows only, with and without table statistics. Examines private
-//! statements, so it is not in `tests/`.
+//! A purge reads expired rows only, with and without table statistics.
 
 mod dead_letters;
 
@@ -14,7 +13,6 @@ const EXPIRED: u32 = 50;
 struct Purge {
     table: String,
     index: &'static str,
-    /// Without `expires_at`. Built from a number `n` and a text that differs per insert.
     columns: &'static str,
     values: fn(DbBackend, &str) -> String,
     expired: Statement,
@@ -75,7 +73,6 @@ async fn a_purge_reads_what_has_expired_only() {
             }
             tx.commit().await.unwrap();
             for statistics in ["none", "fresh"] {
-                // The counters belong to one session.
                 let tx = test.begin().await;
                 if statistics == "fresh" {
                     analyze(&tx, &purge.table).await;
@@ -142,7 +139,6 @@ async fn check_mysql(tx: &DatabaseTransaction, purge: &Purge) {
     );
 }
 
-/// By this session on MariaDB since `FLUSH STATUS`.
 async fn entries_read(tx: &DatabaseTransaction) -> i64 {
     let read = Statement::from_string(
         DbBackend::MySql,

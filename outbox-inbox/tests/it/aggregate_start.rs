@@ -1,4 +1,4 @@
-//! Detection of the first message of an aggregate on a stream without its older messages.
+//! Aggregates on a stream without their first messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,6 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, within};
 use crate::support::{OrderPlaced, SOON, TestDb, slow};
 
-// Longer than any test runs.
 noting!(note, consumer = "latecomer", strategy = sequence(gap = "1h"));
 
 #[derive(Debug)]
@@ -110,7 +109,7 @@ fn inbox<H: Handler>(
     (inbox, questions)
 }
 
-/// Publishes messages, then removes all lines from the stream that are not in `left`.
+/// Leaves only the lines in `left` on the stream.
 async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
     let mut forgotten = Vec::new();
     for line in 1..=last {
@@ -171,8 +170,8 @@ async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
 }
 
-/// Another process receives the first message of an aggregate and returns it unhandled. This
-/// process receives the next message first.
+/// Another process returns the first message of an aggregate unhandled. This process receives the
+/// next message first.
 async fn what_another_process_was_given_is_waited_for(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());

@@ -1,5 +1,4 @@
-//! Batches: all messages of a batch are applied once in one transaction, or each message is handled
-//! separately.
+//! Batches: one transaction for all messages, or one for each message.
 
 use outbox_core::codec;
 use outbox_inbox::{
@@ -55,7 +54,6 @@ noting!(
     batch = 10
 );
 
-/// One job at a time, so that the contents of each batch are predictable.
 fn one_by_one() -> InboxConfig {
     slow().concurrency(1).attempts_max(3)
 }
@@ -206,7 +204,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     garbage.payload = "no JSON".into();
     let (headers, payload) = garbage.received();
     broker.inject("events.order.4.placed", headers, payload);
-    // Another order, because a gap in this order would make it wait.
+    // A gap in the same order would make it wait.
     put(&broker, &numbered(5, 1)).await;
     let report = drain::<H>(test, &broker, &orders).await;
     assert_eq!(
@@ -265,7 +263,7 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     for message in &messages {
         put(&broker, message).await;
     }
-    // In reverse within each line, so that the two processes lock the rows in different orders.
+    // The two processes lock the rows in different orders.
     for message in messages.chunks(20).flat_map(|line| line.iter().rev()) {
         put(&broker, &copy(message)).await;
     }
@@ -374,7 +372,6 @@ async fn crash_in<H: Handler>(test: &TestDb) {
         orders_there
             .until("order 5 runs", |state| state.runs_of(5) > 0)
             .await;
-        // Dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;

@@ -1,4 +1,4 @@
-//! Handlers of an enum: batches with events of several types, and variants with equal shapes.
+//! Handlers of an enum.
 
 use std::sync::{Arc, Mutex};
 
@@ -89,7 +89,7 @@ async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb
     }
 }
 
-/// Untagged: serde decodes each payload as the first variant, because all variants have its fields.
+/// Untagged: serde decodes each payload as the first variant.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "door")]
 #[serde(untagged)]

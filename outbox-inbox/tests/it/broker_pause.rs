@@ -72,7 +72,6 @@ async fn tell(_event: Event<OrderPlaced>, _orders: HandlerState<Orders>) -> Resu
     Ok(())
 }
 
-/// Acknowledgements and returned messages must reach the broker before the process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     let test = TestDb::open(Backend::Sqlite, "flushed_pause").await.unwrap();
@@ -93,7 +92,6 @@ async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
     let pauses = PausedConsumers::new(test.db.clone());
     pauses.pause("asking", "stocktaking").await.unwrap();
     until_paused(&health, "asking").await;
-    // Time for the subscription to end.
     tokio::time::sleep(Duration::from_millis(100)).await;
     orders.line_rule((1, 0), None);
     assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 0);
@@ -122,7 +120,6 @@ async fn a_drain_waits_for_a_consumer_whose_pause_has_ended() {
     eventually("the end of the pause", async || !is_paused(&health, "telling")).await;
     orders.rule(1, None);
     within(broker.until_idle("asking")).await;
-    // Time for the drain to find the other consumer idle.
     tokio::time::sleep(Duration::from_millis(100)).await;
     subscriber.permits.add_permits(1);
     let report = within(run).await.unwrap();

@@ -1,13 +1,12 @@
-//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages. All
-//! are compiled here, because dependencies are checked once for each crate with such tests.
+//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages.
 //! `tests/ui/README.md` explains how to bless new messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outbox_testing::programs_that_do_not_compile;
 
-/// A process takes over the lock of `trybuild` after one second without progress, and would corrupt
-/// the programs of the other. So the tests run one at a time.
+/// One test at a time: a process takes over the lock of `trybuild` after one second without
+/// progress, and would corrupt the programs of the other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

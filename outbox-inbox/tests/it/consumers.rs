@@ -1,4 +1,4 @@
-//! The lag of consumers, also while they are paused.
+//! The lag of consumers.
 
 use outbox_inbox::{Consumers, ConsumersError, DeadLetterSelection, DeadLetters, PausedConsumers, Router};
 use outbox_testing::MemoryBroker;

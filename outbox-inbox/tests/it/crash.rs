@@ -1,6 +1,4 @@
-//! After a crash at any point, the next delivery completes the message, which is applied once. A
-//! crash is a Tokio runtime that is dropped with all its tasks: its connections end, and the server
-//! rolls back.
+//! Crashes: a Tokio runtime is dropped with all its tasks, and the server rolls back.
 
 use std::time::Duration;
 
@@ -72,7 +70,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
         assert_eq!(test.row().await, (delivery > 1).then_some((0, counted)));
     }
     let script = Script::ok();
-    // The last attempt may still run until the handler's time limit has passed.
+    // The last attempt may run until the handler's time limit.
     let harness = test.harness(&script).with_config(slow().attempts_max(2));
     delivered::<book>(&harness, &message, 4, Outcome::Later).await;
     assert_eq!(test.row().await, Some((0, 2)));
@@ -111,7 +109,6 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         .with_state(Orders::default());
     let (shutdown, run) = spawn(beside);
     for _ in 0..4 {
-        // The broker loses the next acknowledgements, so the process commits without an answer.
         broker.lose_consumer_acks(8);
         let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
         crash_after(move || async move {

@@ -1,5 +1,4 @@
-//! A database that is down for longer than `ack_wait`, while messages are in memory and on their
-//! way back to the broker.
+//! A database that is down for longer than `ack_wait`.
 
 use outbox_inbox::{Inbox, Router};
 use outbox_testing::{MemoryBroker, eventually};
@@ -13,14 +12,12 @@ use crate::support::{Backend, SOON, TestDb, quick};
 noting!(note_in_any_order, consumer = "away", order = none);
 
 /// Another task holds the only connection of the inbox. The first message lost it in a counted
-/// attempt, the second waits for a transaction, the others for a slot. One thread, so that the
-/// clock can be paused.
+/// attempt, the second waits for a transaction, the others for a slot.
 #[tokio::test]
 async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
-    // A file: a clock that jumps may close the only connection of an in-memory database.
+    // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "away").await.unwrap();
     prepare(&test).await;
-    // Longer than the test waits, so that no wait for a connection times out.
     let pool = test
         .connect_with(|options| {
             options.max_connections(1).acquire_timeout(SOON * 20);
@@ -54,7 +51,7 @@ async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
         broker.deliveries("away") == before + 3
     })
     .await;
-    // This call waits for the handler's connection, and gets it next.
+    // This call gets the handler's connection next.
     let next_connection = tokio::spawn(async move { pool.begin().await.unwrap() });
     for _ in 0..10 {
         tokio::task::yield_now().await;

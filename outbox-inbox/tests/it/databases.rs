@@ -33,8 +33,7 @@ async fn pool_that_can_lose_its_database_is_refused() {
     assert_eq!(problems, outbox_sea_orm::CAN_BE_LOST);
 }
 
-/// Such a database cannot store the error text of a failing handler, so no failure could be
-/// recorded.
+/// Such a database cannot store the error text of a failing handler.
 #[tokio::test]
 async fn database_that_is_not_utf8_is_refused() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -1,5 +1,4 @@
-//! Messages that cannot be handled: each is kept as a dead letter with its raw bytes and blocks no
-//! other message.
+//! Messages that cannot be handled are kept as dead letters with their raw bytes.
 
 use outbox_core::{DomainEvent, Incoming, codec};
 use outbox_inbox::testing::{Outcome, dead_letters};
@@ -100,7 +99,7 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     start(4, "content type is `application/protobuf`");
 }
 
-/// Payloads contain personal data. Errors go to logs, tables and streams with more readers.
+/// Errors go to logs, tables and streams with more readers than the payload.
 async fn errors_do_not_quote_the_payload(test: TestDb) {
     let harness = test.harness(&Script::ok());
     for payload in [
@@ -148,7 +147,7 @@ async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
 }
 
 async fn messages_of_other_types_are_skipped(test: TestDb) {
-    // Old servers cannot filter by several subjects, so unwanted messages arrive too.
+    // Old servers cannot filter by several subjects.
     let message = message(&OrderCancelled { order_id: 1 });
     let outcome = test
         .harness(&Script::ok())

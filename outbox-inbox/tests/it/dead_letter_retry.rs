@@ -1,4 +1,4 @@
-//! Retried dead letters of a running inbox, and the hooks that report dead letters.
+//! Retried dead letters of a running inbox, and hooks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -168,7 +168,6 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
-/// A dead letter that kills the process must not be retried at every start.
 async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -187,7 +186,6 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         orders_there
             .until("the retry", |state| state.runs.len() > runs)
             .await;
-        // Dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;
@@ -228,8 +226,7 @@ async fn again<H: Handler>(test: &TestDb) {
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     no_letters(test, consumer).await;
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
-    // Strategy `natural` keeps no record, so a copy that the broker does not recognize is handled
-    // like a new message.
+    // `natural` keeps no record, so an unrecognized copy is handled.
     let remembers = consumer != "letters_natural";
     for message in messages.iter().filter(|_| remembers) {
         put(&broker, &copy(message)).await;

@@ -1,5 +1,4 @@
-//! Handlers that return *not yet*: rolled back, run again after the requested time, without using
-//! an attempt.
+//! Handlers that return *not yet*: rolled back, and run again after the requested time.
 
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 
 const MOMENT: Duration = Duration::from_millis(10);
-/// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn number(event: &OrderPlaced) -> String {

@@ -1,5 +1,4 @@
-//! Deliveries: which process gets a message and when it is redelivered, by order, with several
-//! processes, and with a silent broker.
+//! Deliveries by order, with several processes, and with a silent broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +29,6 @@ noting!(note_in_order, consumer = "ordered");
 
 noting!(note_by_number, consumer = "numbered", strategy = sequence);
 
-// Longer than any test runs.
 noting!(
     note_patiently,
     consumer = "patient",
@@ -71,7 +69,6 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
             state.runs.iter().filter(|run| **run == (1, 1)).count() > 2
         })
         .await;
-    // Each attempt was a delivery by the broker.
     assert!(broker.deliveries("unordered") > 6);
     orders.line_rule((1, 1), None);
     let report = finish(&broker, "unordered", (shutdown, run)).await;
@@ -149,7 +146,6 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
         put(&broker, &numbered(1, line)).await;
     }
     orders.rule(1, Rule::Fail);
-    // No timer fires before the test has failed.
     let hour = Duration::from_secs(3600);
     let config = slow().backoff(Backoff { min: hour, max: hour });
     let first = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config.clone());
@@ -170,8 +166,8 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
 }
 
-/// Each process handles one message at a time, so the next message of the aggregate is often in the
-/// other process. Another aggregate first proves that both processes receive messages.
+/// The next message of the aggregate is often in the other process. Another aggregate first proves
+/// that both processes receive messages.
 async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -382,7 +378,7 @@ impl Subscriber for Silent {
                 1,
                 "the first is stopped before"
             );
-            // From here on the inbox works, and time must not jump past its limits.
+            // Time must not jump past the limits of the inbox.
             if self.ending.is_zero() {
                 tokio::time::resume();
             }
@@ -425,10 +421,10 @@ impl Subscription for SilentSubscription {
     outbox_testing::__forward!(double => double.subscription; backlog, flush);
 }
 
-/// On one thread, so that the clock can be paused while the test is idle.
+/// On one thread, so that the clock can be paused.
 #[tokio::test]
 async fn a_silent_subscription_is_opened_anew() {
-    // A file: a clock that jumps may close the only connection of an in-memory database.
+    // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
@@ -461,10 +457,8 @@ async fn a_silent_subscription_is_opened_anew() {
     assert_eq!(stop((shutdown, run)).await.handled, 1);
 }
 
-/// The fetched messages must not wait for `ack_wait`, behind later messages of their aggregate.
 #[tokio::test]
 async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
-    // A file: a clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent_stop").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
@@ -483,8 +477,7 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     let (shutdown, run) = spawn(inbox);
     until_delivered(&broker, "books", 1).await;
     tokio::time::pause();
-    // The clock resumes as soon as the subscription is stopped. Polling once a second would be too
-    // late.
+    // Polling once a second would resume the clock too late.
     stopping.notified().await;
     assert_eq!(stop((shutdown, run)).await.handled, 0);
     assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "it subscribes no more");

@@ -1,4 +1,4 @@
-//! Guarantee G4: one effect per consumer and message, however often the message is delivered.
+//! Guarantee G4: one effect per consumer and message.
 
 use std::sync::Arc;
 
@@ -152,8 +152,8 @@ async fn two_inboxes_share_a_consumer(test: TestDb) {
 
 on_every_backend!(without memory: concurrent_duplicates_take_effect_once, two_inboxes_share_a_consumer);
 
-/// On MariaDB SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, because the driver
-/// counts matched rows. The statement that replaces it must report the duplicate.
+/// SeaORM's `on_conflict_do_nothing` reports a duplicate as inserted, because the driver counts
+/// matched rows.
 #[tokio::test]
 async fn mariadb_duplicates_are_not_reported_as_new() {
     let Some(test) = TestDb::open(crate::support::Backend::MariaDb, "mariadb_duplicates").await else {
@@ -161,8 +161,6 @@ async fn mariadb_duplicates_are_not_reported_as_new() {
     };
     let insert = "INSERT INTO markers (id) VALUES (1) ON DUPLICATE KEY UPDATE id = id";
     for _ in 0..2 {
-        // SeaORM reports the second insert as inserted too. If this test fails, SeaORM's statement
-        // can be used.
         assert_eq!(
             test.db.execute_unprepared(insert).await.unwrap().rows_affected(),
             1

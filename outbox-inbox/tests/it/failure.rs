@@ -10,15 +10,14 @@ use sea_orm::ConnectionTrait as _;
 use crate::on_every_backend;
 use crate::support::{Script, Step, TestDb, book, delivered, message, placed, publish, quick, take_effect};
 
-/// Guarantee G5: a message with a panicking handler reaches its limit, and all other messages are
-/// handled.
+/// Guarantee G5.
 async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let poison = publish(&broker, &placed(0)).await;
     for order in 1..20 {
         publish(&broker, &placed(order)).await;
     }
-    // One run at a time, so that the panicking message competes with the others for the only slot.
+    // The panicking message competes with the others for the only slot.
     let config = quick().concurrency(1).attempts_max(3);
     let script = PanicsFor { poison: 0 };
     let inbox = test
@@ -68,8 +67,6 @@ async fn book_or_panic(
     Ok(())
 }
 
-/// Conflicts and lost connections are retried immediately without using an attempt. The number of
-/// these retries is bounded.
 async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
     let script = Script::new([Step::Interrupted; 3], Step::Ok);
     assert_eq!(
@@ -101,7 +98,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
     assert_eq!((letter.event_id, letter.attempts), (Some(message.event_id), 1));
-    // NUL is removed, because PostgreSQL cannot store it.
+    // PostgreSQL cannot store NUL.
     assert_eq!(letter.error, "unknown product");
     assert_eq!(letter.raw_payload(), message.payload);
     assert!(
@@ -126,15 +123,14 @@ async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
         (test.effects("books", 1).await, test.row().await),
         (0, Some((0, 1)))
     );
-    // A new script: the old script still has its step if the time limit passed before the handler
-    // reached it.
+    // The old script still has its step if the time limit passed before the handler reached it.
     let harness = test.harness(&Script::ok());
     delivered::<book>(&harness, &message, 2, Outcome::Handled).await;
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// On PostgreSQL `COMMIT` after a database error answers with a rollback that no driver reports.
-/// The other databases keep the transaction, so the handler's result counts.
+/// On PostgreSQL `COMMIT` then answers with a rollback that no driver reports. The other databases
+/// keep the transaction.
 async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
     let script = Script::new([Step::Swallow], Step::Ok);
     let harness = test.harness(&script);
@@ -166,7 +162,7 @@ async fn register(
 
 const ADD_ADDRESS: &str = "INSERT INTO people (email) VALUES ('ann@example.com')";
 
-/// MySQL and MariaDB quote the existing value; the rest of the error stays.
+/// MySQL and MariaDB quote the existing value.
 async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
     test.execute("CREATE TABLE people (email VARCHAR(99) UNIQUE)")
         .await;

@@ -1,5 +1,4 @@
-//! Events with a fixed subject under strategy `sequence`. They have numbers of the aggregate, and
-//! the broker delivers them only if the consumer's filter has the subject.
+//! Events with a fixed subject under strategy `sequence`.
 
 use outbox_core::{
     ConsumerSpec, Delivery as _, DomainEvent, NewMessage, Subscriber, SubscriberError, Subscription,
@@ -22,14 +21,13 @@ struct OrderArchived {
     order_id: u64,
 }
 
-// Longer than any test runs.
 noting!(
     note_by_number,
     consumer = "whole",
     strategy = sequence(gap = "1h")
 );
 
-/// Filters fixed subjects like NATS. The in-memory broker selects by event type only.
+/// The in-memory broker selects by event type only.
 #[derive(Debug)]
 struct BySubject(MemorySubscriber);
 

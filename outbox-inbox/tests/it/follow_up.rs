@@ -148,8 +148,7 @@ on_every_backend!(
     a_chain_of_consumers_settles,
 );
 
-/// Events recorded in a savepoint must not go to the default outbox, where no relay would find
-/// them.
+/// No relay would find events in the default outbox.
 #[idempotent_handler(consumer = "nested")]
 async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let nested = tx.begin().await?;

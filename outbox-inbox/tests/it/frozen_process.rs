@@ -1,5 +1,5 @@
 //! A process freezes in a transaction, while another process receives a copy of its message.
-//! PostgreSQL only: the other databases never wait without limit.
+//! PostgreSQL only.
 
 use std::sync::{Arc, Mutex};
 
@@ -97,7 +97,7 @@ async fn note_wait(
     Ok(())
 }
 
-/// The claim of an applied message writes no row, so it does not restore the session's value.
+/// A claim that writes no row does not restore the session's value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_in_a_batch_does_not_limit_the_handler() {
     let Some(test) = TestDb::open(Backend::Postgres, "a_copy_in_a_batch").await else {

@@ -57,7 +57,7 @@ async fn a_subscription_that_ended_is_told_until_the_next_one_is_open() {
     let health = inbox.health();
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
-    // The consumer is gone, and the broker does not answer requests for a new one.
+    // The broker does not answer requests for a new consumer.
     broker.delete_consumer("stock");
     until(&health, |now| {
         now.to_string().contains("consumer `stock` was deleted")

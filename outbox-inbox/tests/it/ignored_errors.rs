@@ -1,5 +1,4 @@
-//! Handlers that ignore an error after which the database has rolled back the transaction, or a
-//! refused event. No effect or event of such a run is stored.
+//! Handlers that ignore a rolled back transaction or a refused event.
 
 use std::time::Duration;
 
@@ -243,7 +242,7 @@ async fn errors_of_databases_do_not_quote_values(test: TestDb) {
         let error: String = row.try_get_by_index(0).unwrap();
         assert!(!error.contains("CANARY"), "{sql}: {error}");
         assert_eq!(error.contains("panicked"), panics, "{sql}: {error}");
-        // A panic contains the name of the table if the server reports it in a separate field.
+        // The server may report the table in a separate field.
         if !panics {
             assert_eq!(error.contains("people"), *is_named, "{sql}: {error}");
         }

@@ -1,4 +1,4 @@
-//! Failing messages take only a bounded share of slots and memory, however many fail.
+//! Failing messages take only a bounded share of slots and memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,6 @@ use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{Backend, OrderBooked, OrderPlaced, SOON, TestDb, publish, quick};
 
-/// Orders with this id or a higher one fail.
 const BAD: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Default)]
@@ -27,7 +26,6 @@ struct Counts {
     good: AtomicU32,
     bad: AtomicU32,
     bad_before: Mutex<Vec<u32>>,
-    /// Good runs wait while a test holds it for writing.
     gate: RwLock<()>,
     failed: Mutex<HashSet<u64>>,
     lines: Mutex<HashMap<u64, Vec<u32>>>,
@@ -147,14 +145,12 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
     let (shutdown, run) = spawn(inbox);
     let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
     runs.until_at_last("failures of all", 20 * SOON, all_failed).await;
-    // Without other messages, failing runs may use all slots. So the good runs begin after all of
-    // them are published.
+    // Without other messages, failing runs may use all slots.
     let gate = runs.0.gate.write().await;
     placed(&broker, 0..1_000).await;
     drop(gate);
     runs.until_at_last("the good orders", 4 * SOON, |runs| runs.good() == 1_000)
         .await;
-    // For the same reason the last good runs are excluded.
     let bad_before = runs.0.bad_before.lock().unwrap().clone();
     let bad = bad_before[900] - bad_before[0];
     assert!(bad < 450, "{bad} failing runs beside 900 others");
@@ -208,8 +204,8 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
     );
 }
 
-/// Each process handles one message at a time, so the next message of the aggregate is in the other
-/// process. Polling four times a second would take longer than the test waits.
+/// The next message of the aggregate is in the other process. Polling four times a second would
+/// take longer than the test waits.
 async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
     let config = quick().concurrency(1).in_flight_max(1);
     relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;

@@ -1,4 +1,4 @@
-//! Features around a handler: middleware, handler limits, older event versions, metrics.
+//! Middleware, handler limits, older event versions, metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -341,7 +341,6 @@ mod metrics_of_an_inbox {
 
     noting!(note_shown, consumer = "shown");
 
-    /// Deliveries in memory, and blocked deliveries, since the last call, which reset both.
     fn in_memory(snapshotter: &Snapshotter) -> (f64, f64) {
         let mut shown = (0.0, 0.0);
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {

@@ -1,5 +1,4 @@
-//! Lost acknowledgements: an applied message is neither dead-lettered nor handled again, and no row
-//! reports a failure.
+//! Lost acknowledgements: an applied message is neither dead-lettered nor handled again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,7 +97,7 @@ async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     }
 }
 
-/// `natural` allows a repeated run, and one happens: the first delivery leaves no trace.
+/// `natural` allows a repeated run: the first delivery leaves no trace.
 fn expected_effects(consumer: &str) -> usize {
     match consumer {
         "lost_natural" | "lost_natural_outside" => 2,
@@ -106,7 +105,6 @@ fn expected_effects(consumer: &str) -> usize {
     }
 }
 
-/// Makes the last attempts look old, so that none counts as still running.
 async fn age_rows(test: &TestDb) {
     let earlier = match test.sql_backend() {
         DbBackend::Postgres => "processed_at - interval '1 hour'",
@@ -124,8 +122,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
         .with_config(slow())
 }
 
-/// Without acknowledgements the broker delivers more often than the 12 attempts of the default
-/// settings.
+/// Without acknowledgements the broker delivers more often than the default 12 attempts.
 async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
@@ -185,8 +182,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     for line in 1..=3 {
         put(&broker, &numbered(1, line)).await;
     }
-    // Short, so that the last attempts soon count as ended. Not shorter, because a slow machine
-    // could time out an insert.
+    // A shorter time could end an insert on a slow machine.
     let inbox = test
         .inbox(&broker, router)
         .with_config(with_ack_wait(8).attempts_max(2))
@@ -238,8 +234,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
         "{consumer}"
     );
     drop(first);
-    // In an external store, the claim of an ended process lasts until its lease expires, which is
-    // longer than a test may wait.
+    // In an external store, the claim of an ended process lasts longer than a test may wait.
     if !consumer.starts_with("lost_external") {
         let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
         orders.rule(1, Rule::Wait);
@@ -249,7 +244,6 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
             orders
                 .until("the second attempt", |state| state.runs.len() == 1)
                 .await;
-            // Dropping would end the run in an orderly way.
             std::mem::forget(run);
         })
         .await;
@@ -326,7 +320,6 @@ async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
     assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
 }
 
-/// A process without a handler for the version receives a message that another process has handled.
 /// A dead letter would repeat the effect.
 async fn an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
@@ -384,7 +377,6 @@ impl DedupStore for Deaf {
     }
 }
 
-/// The claim still lasts for seconds, so the completion is sent again.
 async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     let (orders, message) = (Orders::default(), numbered(1, 1));
     let store = Deaf {

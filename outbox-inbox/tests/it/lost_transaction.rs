@@ -1,8 +1,4 @@
-//! Handlers that succeed although their transaction may be lost: the message is not acknowledged
-//! without its effect.
-//!
-//! While every statement succeeds, the inbox checks nothing before the commit. These handlers
-//! continue after a failed statement.
+//! Handlers that succeed after a failed statement, although their transaction may be lost.
 
 use std::time::Duration;
 

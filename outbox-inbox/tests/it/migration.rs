@@ -1,4 +1,4 @@
-//! The inbox tables: their SQL for administrators, and the ways to create them.
+//! The inbox tables.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::support::{Backend, Script, Step, TestDb, book, placed};
 
-/// `OUTBOX_BLESS=1` rewrites `docs/sql`, for databases without a migrator.
+/// `OUTBOX_BLESS=1` rewrites `docs/sql`.
 #[test]
 fn sql_files_are_up_to_date() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");

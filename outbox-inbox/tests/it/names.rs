@@ -1,11 +1,10 @@
-//! The roots of the crates can be imported together: no two crates use one name for different
-//! things.
+//! The roots of the crates can be imported together.
 
 use outbox_core::*;
 use outbox_inbox::*;
 use outbox_sea_orm::*;
 
-/// A glob import reports a clash only where the name is used, so this test uses the names.
+/// A glob import reports a clash only where the name is used.
 #[test]
 fn types_of_relay_and_inbox_have_names_of_their_own() {
     assert_eq!(Selection::dead_letters().status, Some(MessageStatus::Dead));

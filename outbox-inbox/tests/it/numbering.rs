@@ -1,5 +1,4 @@
-//! Strategy `sequence` with unusual numbers: aggregates without their first messages on the stream,
-//! and producers that reuse numbers.
+//! Strategy `sequence` with missing or reused numbers.
 
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
@@ -12,7 +11,6 @@ use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{TestDb, quick, slow};
 
-// Longer than any test runs.
 noting!(note, consumer = "newcomer", strategy = sequence(gap = "1h"));
 
 type TestInbox = Inbox<outbox_testing::MemorySubscriber>;
@@ -22,7 +20,6 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> TestInbox {
         .with_state(orders.clone())
 }
 
-/// `source`: name of the publishing service.
 fn put_from(source: &str, broker: &MemoryBroker, message: &Message) {
     let (headers, payload) = codec::encode(message, source).received();
     let subject = format!("events.order.{}.placed", message.aggregate.id);
@@ -43,7 +40,6 @@ async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb)
         }
     }
     broker.lose_stream_sequences(&forgotten.into_iter().collect(), false);
-    // An eighth of the aggregates fill the memory.
     let config = slow().in_flight_max(4).blocked_max(4).concurrency(2);
     let running: Vec<_> = [test.db.clone(), test.connect_again().await]
         .into_iter()

@@ -100,7 +100,6 @@ async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     );
 }
 
-/// All dead letters have one creation time, so that a page ends among equal times.
 async fn pages_neither_miss_nor_repeat(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let zero = match test.sql_backend() {

@@ -1,5 +1,4 @@
-//! Handlers that follow a rule per order and record their runs, and processes that crash during a
-//! run.
+//! Handlers that follow a rule per order and record their runs, and processes that crash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use tokio::sync::watch;
 
 use crate::support::{OrderPlaced, SOON, TestDb};
 
-/// How a handler continues after it has written the effect of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Fail,
@@ -60,7 +58,6 @@ impl Orders {
         });
     }
 
-    /// In one step: no handler sees the rule for some orders only.
     pub(crate) fn rule_all(&self, orders: impl IntoIterator<Item = u64>, rule: Rule) {
         self.0.send_modify(|state| {
             state
@@ -101,7 +98,6 @@ impl Orders {
         tx: &Tx<'_>,
     ) -> Result<(), HandlerError> {
         let OrderPlaced { order_id, line } = event;
-        // PostgreSQL can name the transaction.
         let transaction = match tx.get_database_backend() {
             DbBackend::Postgres => "txid_current()",
             _ => "0",
@@ -114,7 +110,7 @@ impl Orders {
     }
 
     pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
-        // Under one lock, so that a test that sees the run changes the rule only for the next run.
+        // A test that sees the run changes the rule only for the next run.
         let mut rule = None;
         self.0.send_modify(|state| {
             state.runs.push((event.order_id, event.line));
@@ -128,7 +124,6 @@ impl Orders {
             Some(rule @ (Rule::Wait | Rule::Lose)) => {
                 let mut receiver = self.0.subscribe();
                 let over = receiver.wait_for(|state| state.rule(event) != Some(rule));
-                // `self` keeps the sender alive.
                 over.await.map_err(HandlerError::retry)?;
                 match rule {
                     Rule::Lose => Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?,
@@ -139,8 +134,7 @@ impl Orders {
     }
 }
 
-/// The table of [`Orders::note`], in the sequence of writes. No unique key, so repeated effects are
-/// visible.
+/// In the sequence of writes. No unique key, so repeated effects are visible.
 pub(crate) async fn prepare(test: &TestDb) {
     let id = match test.sql_backend() {
         DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
@@ -161,7 +155,6 @@ pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i
     rows.iter().map(|row| row.try_get("", "line").unwrap()).collect()
 }
 
-/// The line is the number in the aggregate.
 pub(crate) fn numbered(order_id: u64, line: u32) -> Message {
     NewMessage::from_event(&OrderPlaced { order_id, line })
         .unwrap()
@@ -180,8 +173,8 @@ pub(crate) async fn put(broker: &MemoryBroker, message: &Message) {
     broker.publisher().publish(message).await.unwrap();
 }
 
-/// Runs a future in a simulated process that crashes when the future ends: its connections end, and
-/// the server rolls back.
+/// Simulates a process that crashes when the future ends: its connections end, and the server rolls
+/// back.
 pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -> F + Send + 'static) {
     let process = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -197,7 +190,6 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
-/// A handler that notes each event.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

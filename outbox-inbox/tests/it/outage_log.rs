@@ -1,4 +1,4 @@
-//! Each outage is logged once, however long it lasts.
+//! Each outage is logged once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -99,7 +99,6 @@ async fn fail_without_words(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(),
     }
 }
 
-/// An error with a panicking destructor, outside the handler's own call.
 #[derive(Debug)]
 struct Parting;
 
@@ -202,7 +201,6 @@ async fn an_error_without_a_text(test: TestDb) {
     .await;
 }
 
-/// The inbox catches any other panic around the whole message.
 async fn what_panics_elsewhere(test: TestDb) {
     let router = Router::new().handler::<fail_and_part>();
     check(
@@ -306,7 +304,6 @@ impl Subscriber for Flawed {
     outbox_testing::__forward!(double => double.0; facts, standing, belongs);
 }
 
-/// If a consumer cannot continue, the inbox ends with an error.
 #[tokio::test]
 async fn a_consumer_that_panics_ends_the_inbox() {
     let test = TestDb::open(Backend::Sqlite, "a_consumer_that_panics_ends_the_inbox").await;

@@ -133,8 +133,6 @@ async fn count(
     Ok(())
 }
 
-/// During a pause the missing message cannot be handled, so the wait for it restarts when the pause
-/// ends.
 async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     let (broker, pauses) = (MemoryBroker::new(), PausedConsumers::new(test.db.clone()));
     let runs = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Handlers of undecoded messages, together with handlers of events.
+//! Handlers of undecoded messages.
 
 use outbox_core::payload::{Codec, CodecError, Decode, Encode};
 use outbox_core::{DomainEvent, Message, Publisher as _};
@@ -220,7 +220,7 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     assert_eq!(kept_types(&test, "rest").await, ["parcel.scanned"]);
 }
 
-/// Other versions of a handled event type belong to newer or older programs, which decode them.
+/// Newer or older programs decode them.
 async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -272,7 +272,6 @@ async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
     assert_eq!(kept_types(&test, "together").await.len(), 5);
 }
 
-/// Numbers span all event types of an aggregate, so a selection of all types has no gaps.
 async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();

@@ -1,5 +1,4 @@
-//! After a stream is recreated, its dead letters are retried after the dead letters of the old
-//! stream.
+//! Dead letters of a recreated stream are retried after the dead letters of the old stream.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::runtime::{spawn, stop, within};
 use crate::support::{TestDb, slow};
 
 const CONSUMER: &str = "made_anew";
-/// Longer than the interval between polls for dead letters.
+/// Longer than the interval between polls.
 const A_POLL: Duration = Duration::from_secs(7);
 
 noting!(note, consumer = "made_anew");

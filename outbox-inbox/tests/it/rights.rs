@@ -16,7 +16,7 @@ async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerErr
 
 const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
-/// A login with the documented rights. Tests share it, so that a server keeps few logins.
+/// With the documented rights. Shared by tests, so that a server keeps few logins.
 #[derive(Debug)]
 pub(crate) struct Login {
     pub(crate) name: &'static str,
@@ -27,7 +27,6 @@ pub(crate) struct Login {
 impl Login {
     pub(crate) async fn make(&self, test: &TestDb) {
         let name = self.name;
-        // Two tests may create it at once.
         let make = match test.backend {
             Backend::Postgres => format!(
                 "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -113,7 +112,6 @@ async fn forget(test: &TestDb, role: &str) {
     }
 }
 
-/// With the grants that the error names, and nothing else, the inbox starts and works.
 async fn missing_rights_are_named_with_what_to_grant(backend: Backend) {
     let Some(test) = TestDb::open(backend, "rights").await else {
         return;
@@ -165,7 +163,6 @@ async fn missing_rights_on_mariadb() {
     missing_rights_are_named_with_what_to_grant(Backend::MariaDb).await;
 }
 
-/// Otherwise each message would become a dead letter, because the handler records follow-up events.
 #[tokio::test]
 async fn missing_tables_of_the_outbox_are_refused() {
     for backend in [Backend::SqliteMemory, Backend::Postgres, Backend::MariaDb] {
@@ -193,7 +190,6 @@ async fn missing_tables_of_the_outbox_are_refused() {
     }
 }
 
-/// Like the relay, the inbox does not retry a wrong password.
 async fn is_refused(test: &TestDb, user: &str) {
     let db = test
         .connect_with(|options| {

@@ -72,8 +72,6 @@ async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
     }
 }
 
-/// Later messages of the order wait; other orders continue, except on SQLite with its single
-/// writer.
 async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
@@ -109,8 +107,8 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
         .with_config(with_ack_wait(15))
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
-    // Three messages in a row take longer than `ack_wait`, and the fourth waits behind them. The
-    // handler's time limit, 13.5 s, leaves room for a stalled machine.
+    // Three messages in a row take longer than `ack_wait`. The handler's time limit, 13.5 s, leaves
+    // room for a stalled machine.
     for _ in 0..4 {
         script.started().await;
         tokio::time::sleep(Duration::from_millis(5_100)).await;
@@ -121,8 +119,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
-/// Guarantee G6: while the inbox table is unavailable, no message is lost or dead-lettered, no
-/// attempt is used, and the order is kept.
+/// Guarantee G6.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -135,7 +132,7 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     script.started().await;
     within(broker.until_idle("books")).await;
 
-    // Without the inbox table every claim fails, on any database.
+    // Without the inbox table every claim fails.
     test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
         .await;
     for line in 1..10 {
@@ -182,8 +179,7 @@ mod outage {
         a_database_outage_uses_no_attempts(test).await;
     }
 
-    /// SQLite has one writer. A writer that holds the lock for longer than `busy_timeout` makes
-    /// other transactions fail but loses no message.
+    /// A writer holds the lock for longer than `busy_timeout`.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_busy_sqlite_is_waited_for() {
         use sea_orm::TransactionTrait as _;
@@ -247,12 +243,10 @@ mod outage {
         }
     }
 
-    /// Ends the sessions with an open transaction of this test, and perhaps other sessions of this
-    /// test.
+    /// Ends the sessions with an open transaction of this test, and perhaps others of this test.
     pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {
-                // Only the inbox under test has locks on the tables of this schema.
                 test.execute(
                     "DO $$ BEGIN PERFORM pg_terminate_backend(pid) FROM pg_locks \
                      WHERE relation = 'inbox_messages'::regclass AND pid <> pg_backend_pid(); END $$",
@@ -260,14 +254,12 @@ mod outage {
                 .await;
             }
             _ => {
-                // `innodb_trx` is not used, because it shows a slightly older state. The pool
-                // replaces killed idle sessions.
+                // `innodb_trx` shows an older state. The pool replaces killed idle sessions.
                 let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 let statement = Statement::from_string(test.sql_backend(), sql);
                 for row in test.db.query_all_raw(statement).await.unwrap() {
                     let id: i64 = row.try_get_by_index(0).unwrap();
-                    // It may be the session that executes this statement.
                     let _ = test.db.execute_unprepared(&format!("KILL {id}")).await;
                 }
             }
@@ -316,7 +308,7 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     script.release(1);
     let report = within(run).await.unwrap();
     assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
-    // One message may have been redelivered before the receiving loop detected the shutdown.
+    // Possibly redelivered before the shutdown was detected.
     assert!((4..=5).contains(&report.returned), "{report:?}");
     assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
     let report = test

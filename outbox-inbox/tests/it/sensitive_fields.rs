@@ -20,7 +20,6 @@ use crate::support::{Backend, TestDb, message, publish};
 use crate::traces::listen;
 
 const SECRET: &str = "CANARY";
-/// The beginning of its bytes in `Debug` format.
 const BYTES_OF_SECRET: &str = "67, 65, 78";
 
 #[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
@@ -203,7 +202,7 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
     }
 }
 
-/// On each level. On one thread, because the log is captured per thread.
+/// On one thread, because the log is captured per thread.
 #[tokio::test]
 async fn no_payload_is_logged() {
     let log = Log::default();
@@ -227,7 +226,6 @@ async fn no_payload_is_logged() {
     ] {
         assert!(log.contains(said), "{said} is not in the log:\n{log}");
     }
-    // As text, and as the bytes of a `Vec<u8>`.
     let shows = |line: &&str| line.contains(SECRET) || line.contains(BYTES_OF_SECRET);
     let quoted: Vec<_> = log.lines().filter(shows).collect();
     assert!(quoted.is_empty(), "{quoted:#?}");

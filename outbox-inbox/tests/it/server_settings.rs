@@ -1,4 +1,4 @@
-//! Inboxes with unusual settings of servers and sessions, and with planted functions and operators.
+//! Unusual settings of servers and sessions, and planted functions and operators.
 
 use std::path::Path;
 
@@ -85,7 +85,6 @@ async fn odd_defaults_of_a_mariadb_have_no_effect() {
         .unwrap();
 }
 
-/// The inbox reads error codes, and stores no text of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_writes_german_makes_no_difference() {
     let (Some(program), Some(localedef)) = (
@@ -181,7 +180,7 @@ async fn refused(backend: Backend, name: &str, statements: &'static [&'static st
     assert!(problem.to_string().contains(name), "{problem}");
 }
 
-/// Printed in operations.md, for operators without the program.
+/// Printed in operations.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn printed_pause_has_the_time_of_utc() {
     let page = include_str!("../../../docs/operations.md");

@@ -1,4 +1,4 @@
-//! How the sessions of a test are opened: schema or database, isolation level, and login.
+//! How the sessions of a test are opened.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) async fn connect(
         .acquire_timeout(Duration::from_secs(60));
     match backend {
         Backend::Postgres => {
-            // Names of schemas with planted objects, if a test runs with them.
+            // Names of schemas with planted objects.
             let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
             options.set_schema_search_path(format!("{name}{more}"));
         }
@@ -42,8 +42,7 @@ pub(crate) async fn connect(
             let name = name.to_owned();
             options.map_sqlx_mysql_opts(move |options| options.database(&name));
         }
-        // Faster commits on a slow disk. Files survive a killed process, and no test ends the
-        // operating system.
+        // Faster commits on a slow disk. Files survive a killed process.
         Backend::Sqlite => {
             options.map_sqlx_sqlite_opts(|options| options.synchronous(SqliteSynchronous::Off));
         }
@@ -100,7 +99,6 @@ fn begin_with(options: &mut ConnectOptions, statements: &'static [&'static str],
     });
 }
 
-/// The level is no parameter of the connection, so each one begins with a statement.
 fn at_isolation_of_mariadb(options: &mut ConnectOptions, level: &'static str) {
     use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 

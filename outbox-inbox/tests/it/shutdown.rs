@@ -1,5 +1,4 @@
-//! A stop returns every unhandled message to the broker, in an order that no later delivery can
-//! invert, whatever the database does.
+//! A stop returns every unhandled message to the broker, in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -96,7 +95,6 @@ async fn what_is_in_memory_is_bounded_in_bytes() {
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
     script.started().await;
-    // The fourth is taken because there is room for a part of it.
     assert_eq!(broker.deliveries("books"), 4);
     script.release(1);
     assert_eq!(finish(&broker, "books", (shutdown, run)).await.handled, 20);
@@ -111,8 +109,7 @@ async fn count_runs(
     Ok(())
 }
 
-/// A job that waits for a connection cannot roll back yet. Once connected, it does not run any part
-/// of its handler.
+/// A job that waits for a connection cannot roll back yet.
 #[tokio::test]
 async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
@@ -131,7 +128,6 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         publish(&broker, &event(order, line)).await;
     }
     until_delivered(&broker, "books", 5).await;
-    // On one thread the jobs run meanwhile, and wait for the connection.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -180,7 +176,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
         .with_state(gate.clone());
     let (shutdown, run) = spawn(inbox);
     within(gate.0[0].acquire()).await.unwrap().forget();
-    // This call waits for the handler's connection, and gets it next.
+    // This call gets the handler's connection next.
     let db = test.db.clone();
     let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,5 +1,4 @@
-//! Panics outside the handlers, in the application's tracing subscriber. The message ends as a dead
-//! letter, or the panic costs a delay; no slot is lost.
+//! Panics in the application's tracing subscriber.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +51,7 @@ impl<S: tracing::Subscriber> Layer<S> for Flawed {
     }
 }
 
-/// Installs the subscriber for the current thread, on which the whole test runs.
+/// For the current thread, on which the whole test runs.
 fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, Listening) {
     let panics = Arc::new(AtomicU32::new(0));
     let layer = Flawed {

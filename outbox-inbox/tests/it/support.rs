@@ -1,5 +1,4 @@
-//! Databases, events and handlers for tests. Each test gets its own tables and can run in parallel
-//! with all others.
+//! Databases, events and handlers for tests. Each test has its own tables.
 //!
 //! SQLite is always tested, as a file and in memory. PostgreSQL and MariaDB are tested if
 //! `OUTBOX_TEST_POSTGRES_URL` and `OUTBOX_TEST_MARIADB_URL` are set, as `cargo xtask test` does.
@@ -34,7 +33,6 @@ use uuid::Uuid;
 use crate::rights::Login;
 use crate::session::{Session, connect};
 
-/// Longer than any step of a test takes. A test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,6 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
-/// Generates one test per back end from a function that takes a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -122,7 +119,7 @@ impl TestDb {
         Some(test)
     }
 
-    /// A database with all tables. `None`: the back end is not available, and the test is skipped.
+    /// `None`: the back end is not available, and the test is skipped.
     pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         outbox_sea_orm::migrate(&test.db)
@@ -131,14 +128,12 @@ impl TestDb {
         outbox_inbox::migrate(&test.db)
             .await
             .expect("tables can be created");
-        // No unique key, so that a second effect is visible instead of failing.
         test.execute("CREATE TABLE effects (consumer TEXT, order_id BIGINT, stable_key TEXT)")
             .await;
         test.execute("CREATE TABLE markers (id BIGINT PRIMARY KEY)").await;
         Some(test)
     }
 
-    /// A new file, schema, or database, without tables.
     pub(crate) async fn empty(backend: Backend, test: &str) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("i{}", &id[14..]);
@@ -197,8 +192,8 @@ impl TestDb {
         })
     }
 
-    /// Opens another pool on the same tables, as another process would. Not for SQLite in memory,
-    /// where each connection is a separate database.
+    /// As another process would. Not for SQLite in memory, where each connection is a separate
+    /// database.
     pub(crate) async fn connect_again(&self) -> DatabaseConnection {
         self.connect_with(|_| {}).await
     }
@@ -302,7 +297,7 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.expect("a row").try_get_by_index(0).expect("an integer")
 }
 
-/// Short delays for tests, and an `ack_wait` that is longer than a busy machine stalls.
+/// Short delays, and an `ack_wait` that is longer than a busy machine stalls.
 pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
@@ -320,7 +315,7 @@ pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
         .shutdown_timeout(Duration::from_secs(5))
 }
 
-/// For handlers that a test delays: they do not time out on a slow machine.
+/// For handlers that a test delays: no timeout on a slow machine.
 pub(crate) fn slow() -> InboxConfig {
     quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
 }
@@ -499,9 +494,8 @@ pub(crate) async fn reserve(
     take_effect("stock", &event, &tx, key).await
 }
 
-/// Behaves like a library for SeaORM: records an event in a committed savepoint and one in a rolled
-/// back savepoint, and streams the order's effects. Boxed, because the compiler cannot otherwise
-/// prove it `Send` for each lifetime of a `Tx`.
+/// Behaves like a library for SeaORM. Boxed, because the compiler cannot otherwise prove it `Send`
+/// for each lifetime of a `Tx`.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where
     D: TransactionTrait<Transaction = OutboxTransaction> + StreamTrait,

@@ -110,7 +110,6 @@ async fn headers_of_another_program_keep_nothing_from_being_erased() {
 async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
-            // SQLite has one writer; erasing waits for it.
             continue;
         }
         let (letters, aggregate) = (test.letters(), Aggregate::new("order", "1"));

@@ -1,4 +1,4 @@
-//! Dead letters of one aggregate from two services, which number their messages independently.
+//! Dead letters of one aggregate from two services with independent numbers.
 
 use super::*;
 

@@ -82,12 +82,10 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
     db.close().await;
 }
 
-/// The new row must not be mistaken for a done message, or the message would be acknowledged.
 async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let first = attempts(&db, &sql, &message);
     let Some((pid, waiting)) = who_waits(sql.backend()) else {
-        // SQLite has one writer at a time, so no race is possible.
         return db.close().await;
     };
     let other = db.database.begin().await.unwrap();
@@ -102,7 +100,7 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let pid: i64 = pid.await.unwrap().unwrap().try_get_by_index(0).unwrap();
     let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
     let go_on = async {
-        // Outside the transaction, which would only see the sessions connected at its first query.
+        // The transaction would only see the sessions connected at its first query.
         while db.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
             // InnoDB refreshes this table only after 100 ms without a query.
             tokio::time::sleep(Duration::from_millis(150)).await;

@@ -17,11 +17,9 @@ use crate::dedup::{Outcome, batch};
 use crate::handler::Strategy;
 use crate::tests::database::{Kind, TestDb, message};
 
-/// Neither the limit nor PostgreSQL's default, and long enough that no statement ends because of
-/// it.
+/// Neither the limit nor PostgreSQL's default, and longer than any statement.
 const SESSION: &str = "1h";
 
-/// Longer than the limit.
 const WITHOUT_LIMIT: Duration = Duration::from_secs(60);
 
 async fn open() -> Option<(TestDb, InboxSql)> {

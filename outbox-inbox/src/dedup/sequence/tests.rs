@@ -25,7 +25,6 @@ struct Lane<'a> {
     source: &'a str,
 }
 
-/// Numbers and times grow together, unless a producer reuses numbers.
 fn event(sequence: u64) -> NumberedEvent {
     NumberedEvent {
         sequence,
@@ -164,7 +163,6 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
         tx.rollback().await.unwrap();
     }
     assert_eq!(lane.claim(2, Wait).await, Duplicate);
-    // A retried dead letter is applied once, and is no longer missing.
     assert_eq!(lane.claim_again(4).await, Claimed);
     assert_eq!(lane.claim(4, Wait).await, Duplicate);
     assert_eq!(lane.claim(3, Wait).await, Late);
@@ -218,7 +216,6 @@ async fn a_failing_message_is_no_gap(db: TestDb) {
     lane.claim_all([1]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     lane.claim_all([2]).await;
-    // With two processes, the smallest number is kept, in any order of writes.
     lane.fail(5).await;
     lane.fail(4).await;
     lane.fail(6).await;

@@ -14,7 +14,6 @@ use crate::hook::DeadDelivery;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// `Some`: the attempt is over.
 pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     let letter = attempt.routed.letter.clone()?;
     if !attempt.routed.memory.begun {
@@ -37,7 +36,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
     let write = || retry::failed_again(shared.database.pool(), &shared.sql, letter, behind, error);
     match attempt.until_done(write).await {
         Ok(true) => {}
-        // It was erased or discarded, so its payload must not appear in a hook.
+        // Its payload must not reach a hook.
         Ok(false) => return Outcome::Skipped,
         Err(outcome) => return outcome,
     }

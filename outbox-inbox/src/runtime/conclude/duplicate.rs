@@ -1,7 +1,6 @@
 //! Detects and concludes messages that were handled before.
 //!
-//! Invariants: the strategy is checked before an attempt is counted. The row of attempts and the
-//! dead letter end before the acknowledgement.
+//! Invariant: the row of attempts and the dead letter end before the acknowledgement.
 
 use super::dead_letter;
 use crate::database::roll_back;
@@ -11,7 +10,7 @@ use crate::runtime::run::attempt::Attempt;
 use crate::runtime::run::attempt::Input;
 use crate::runtime::run::{external, transaction};
 
-/// In a transaction that is rolled back. `Ok`: the message may run, or the strategy cannot decide.
+/// `Ok`: the message may run, or the strategy cannot decide.
 pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), Outcome> {
     let consumer = attempt.consumer;
     if matches!(input.claimant.strategy, Strategy::External) {

@@ -1,7 +1,6 @@
 //! Records a failed message, and retries or dead-letters it.
 //!
 //! Invariants: a failure is recorded after the rollback, and hooks are called after the commit.
-//! Database errors use no attempt.
 
 use std::time::Duration;
 
@@ -66,7 +65,7 @@ pub(crate) async fn record(
     }
 }
 
-/// After a crash before the attempt is uncounted, it stays counted.
+/// A crash before this leaves the attempt counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -74,7 +73,7 @@ pub(crate) async fn defer(
     error: &str,
 ) -> Outcome {
     let (consumer, message) = (attempt.consumer, attempt.message);
-    // A retried dead letter stays counted, and no message waits for it.
+    // A retried dead letter stays counted.
     if attempt.routed.letter.is_none() {
         let pool = consumer.shared.database.pool();
         if let Some(claimant) = claimant
@@ -87,7 +86,6 @@ pub(crate) async fn defer(
             match attempt.until_done(|| attempts.take_back()).await {
                 Ok(()) => attempt.routed.memory.counted = None,
                 Err(Outcome::Returned) => return Outcome::Returned,
-                // The next run uses the attempt that is already counted.
                 Err(_) => {}
             }
         }

@@ -41,7 +41,6 @@ impl<D: Delivery> Returns<D> {
         origins.values().cloned().collect()
     }
 
-    /// Waits for an unavailable database until a stop.
     pub(crate) fn give_back(
         &self,
         mut in_flight: Vec<InFlight<D>>,
@@ -65,7 +64,6 @@ impl<D: Delivery> Returns<D> {
                 () = late => tracing::debug!(consumer = consumer.name, "attempts stay counted that did not happen"),
             }
             for InFlight { local_id, origin, .. } in in_flight {
-                // After a stop, another process takes the message immediately.
                 let wait = if stop.soft.is_cancelled() { Duration::ZERO } else { wait };
                 let told = guard_async("broker's driver", || origin.give_back(wait)).await;
                 if let Err(error) = told {

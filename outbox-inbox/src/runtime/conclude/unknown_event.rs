@@ -46,7 +46,6 @@ impl UnhandledTypes {
     }
 }
 
-/// With sequences the message still counts.
 pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
     let consumer = attempt.consumer;
@@ -56,7 +55,7 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
         return Outcome::Skipped;
     };
-    // After a crash behind the commit, the sequence is already passed.
+    // A crash after the commit leaves the sequence passed.
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
@@ -114,8 +113,7 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
 
 async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     let consumer = attempt.consumer;
-    // With sequences, later messages must not pass this message in any process, or it would be
-    // stale.
+    // If later messages passed this message in any process, it would be stale.
     let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
     if let Some(place) = keeper.as_ref().and_then(Claimant::place)
         && let Err(error) = place.note_failing(consumer.shared.database.pool()).await

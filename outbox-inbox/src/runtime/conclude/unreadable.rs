@@ -53,8 +53,7 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
     }
 }
 
-/// Counted here, because the delivery has no row of attempts. If even the dead letter causes a
-/// panic, the delivery is retried at the longest delay, so that it is not lost.
+/// If even the dead letter causes a panic, the delivery is retried at the longest delay.
 pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     if let Some(letter) = attempt.routed.letter.clone() {
         return dead_letter::fail(&mut attempt, &letter, error).await;
@@ -83,7 +82,6 @@ async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
         error: &error,
         attempts: 0,
     };
-    // After a crash before the acknowledgement, the dead letter exists.
     let insert = || insert(shared.database.pool(), &shared.sql, &letter);
     match attempt.until_done(insert).await {
         Ok(_) => {

@@ -1,6 +1,6 @@
 //! Health of an inbox and its consumers.
 //!
-//! Invariant: the inbox and a health check never wait for each other.
+//! Invariant: inbox and health check never wait for each other.
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 pub(crate) use vitals::ConsumerVitals;
 
-/// Reports the health of a running inbox without blocking. See
-/// [`Inbox::health`](crate::Inbox::health).
+/// Reports the health of an inbox without blocking. See [`Inbox::health`](crate::Inbox::health).
 #[derive(Debug, Clone)]
 pub struct InboxHealthCheck {
     vitals: Arc<Mutex<InboxVitals>>,
@@ -43,7 +42,7 @@ pub enum ConsumerState {
     /// Paused by an operator ([`PausedConsumers`](crate::PausedConsumers)): receives and starts
     /// nothing.
     Paused {
-        /// Time since this process detected the pause.
+        /// Since this process detected the pause.
         paused_for: Duration,
     },
     /// Stopped.
@@ -68,9 +67,8 @@ impl InboxHealthCheck {
     ///   [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
     /// * [`Health::Stuck`]: for `stuck_after`, a subscription is down, the database is unreachable
     ///   at the start, or started messages make no progress.
-    /// * [`Health::Stopped`]: not running (not started, stopped, or ended with an error); a
-    ///   consumer has stopped or made no progress for 90 s; or a handler exceeds its timeout by 5
-    ///   s.
+    /// * [`Health::Stopped`]: not running; a consumer has stopped or made no progress for 90 s; or
+    ///   a handler exceeds its timeout by 5 s.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.lock();
@@ -95,8 +93,8 @@ impl InboxHealthCheck {
         }
     }
 
-    /// Returns the health of the consumers of the current or last run, by name. Empty before all
-    /// are subscribed.
+    /// Returns the health of the consumers of the current or last run, by name. Empty until all are
+    /// subscribed.
     #[must_use]
     pub fn consumers(&self) -> Vec<ConsumerHealth> {
         let consumers = self.lock().consumers.clone();

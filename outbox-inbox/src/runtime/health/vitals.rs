@@ -13,10 +13,9 @@ use crate::dedup::Outcome;
 /// An idle loop iterates every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// Timers of a busy machine are late.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// An interruption ends after this long without a new error: retries come at least every 10 s.
+/// Retries come at least every 10 s.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -105,7 +104,6 @@ impl ConsumerVitals {
         vitals.is_subscribed = false;
     }
 
-    /// Something was received, maybe from an ended subscription.
     pub(in crate::runtime) fn received(&self) {
         let mut vitals = self.lock();
         if vitals.is_subscribed {
@@ -120,7 +118,6 @@ impl ConsumerVitals {
         !is_known
     }
 
-    /// Returns whether the error is new: one outage affects many messages.
     pub(in crate::runtime) fn database_failed(&self) -> bool {
         !std::mem::replace(&mut self.lock().database_failing, true)
     }
@@ -221,7 +218,6 @@ impl Vitals {
             ));
         }
         match self.away() {
-            // A pause is intentional.
             _ if self.paused_at.is_some() => Health::Alive,
             None => Health::Alive,
             Some(Away { since, reason, .. }) => {

@@ -1,4 +1,4 @@
-//! Finds the dead letters that an operator marked for retry.
+//! Polls for dead letters marked for retry.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MAX: u32 = 100;
 /// MySQL accepts 65,535 values per statement. Other letters in memory are dropped from the result.
 const HELD_MAX: usize = 16_384;
 
-/// The first tick is immediate: letters may have been marked while no process ran.
+/// Letters may have been marked while no process ran.
 pub(crate) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -28,8 +28,7 @@ pub(crate) fn times() -> Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) known: HashSet<Uuid>,
-    /// Excluded from the poll: letters behind a letter that cannot run must not hide letters of
-    /// other aggregates.
+    /// Letters behind a letter that cannot run must not hide letters of other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
     pub(crate) ready: usize,
     pub(crate) room: usize,
@@ -68,7 +67,6 @@ impl DeadLetterPolls {
         self.has_polled && self.polls == 0
     }
 
-    /// Spawn the future; its result arrives in [`Self::found`].
     pub(crate) fn poll(&mut self, held: Held) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let (find, consumer) = (self.find.clone(), self.consumer.clone());

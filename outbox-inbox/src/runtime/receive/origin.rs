@@ -19,7 +19,6 @@ pub(crate) enum Origin<D> {
 #[derive(Debug)]
 pub(crate) struct Delivered<D> {
     delivery: D,
-    /// Locked while an answer is sent.
     is_returned: Mutex<bool>,
 }
 

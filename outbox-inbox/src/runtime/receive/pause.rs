@@ -1,6 +1,6 @@
 //! Follows the pauses of consumers: one statement per second for all consumers of a process.
 //!
-//! Invariant: if the table cannot be read, the last state stays.
+//! If the table cannot be read, the last state stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -101,7 +101,6 @@ impl Pause {
             .send_if_modified(|before| std::mem::replace(before, is_paused) != is_paused);
     }
 
-    /// A missing message cannot have arrived before this.
     pub(crate) fn resumed_at(&self) -> Option<Instant> {
         *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }

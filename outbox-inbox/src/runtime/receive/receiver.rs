@@ -1,8 +1,7 @@
 //! Receives the deliveries of a consumer.
 //!
-//! Invariant: a broker error never ends the loop. Deliveries fetched by an ended subscription are
-//! accepted before the next subscription begins. A paused consumer has no subscription. Waiting is
-//! cancel-safe.
+//! Invariants: a broker error never ends the loop. Fetched deliveries of an ended subscription are
+//! accepted before the next subscription begins.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(10),
 };
 
-/// A subscription without deliveries for this long, although the broker has messages, is reopened.
+/// Although the broker has messages.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 const IDLE_CHECK: Duration = Duration::from_millis(10);
@@ -75,7 +74,7 @@ impl<S: Subscriber> Deliveries<S> {
         }
     }
 
-    /// Adds the time of waiting for an open subscription to `waited`. Cancel-safe.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
             Self::Open(subscription) => {
@@ -173,7 +172,6 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Returns the deliveries to accept, possibly more than there is room for.
     pub(crate) fn step(&mut self, received: Received<S>) -> Vec<DeliveryOf<S>> {
         match received {
             Received::Subscribed(subscription) => {
@@ -231,8 +229,6 @@ impl<S: Subscriber> Receiver<S> {
         (Origin::broker(delivery), routed)
     }
 
-    /// Opens a new subscription if the broker has more than the `unanswered` messages but sends
-    /// nothing.
     pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
         if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
             return;
@@ -252,7 +248,7 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// The next subscription begins afterwards, so that the broker sends nothing to the old one.
+    /// So that the broker sends nothing to the old subscription.
     fn end(&mut self) {
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
@@ -279,7 +275,7 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // Bounded, because the loop must report progress to the broker.
+        // The loop must report progress to the broker.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -316,8 +312,7 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Older inboxes without pauses may continue, so the broker must not send here. Fetched
-            // deliveries are accepted.
+            // Older inboxes without pauses may continue. Fetched deliveries are accepted.
             _ => self.end(),
         }
     }
@@ -379,7 +374,6 @@ impl Idleness {
         })
     }
 
-    /// Returns whether all consumers are idle.
     pub(crate) fn set(&self, is_idle: bool) -> bool {
         self.consumers[self.own].store(is_idle, Ordering::Relaxed);
         is_idle && self.consumers.iter().all(|idle| idle.load(Ordering::Relaxed))

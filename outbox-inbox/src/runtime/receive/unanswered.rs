@@ -138,8 +138,7 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// Replaces the stream order: in stream order, a message could wait behind messages that wait
-    /// for it.
+    /// In stream order, a message could wait behind messages that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -163,7 +162,6 @@ impl<D: Delivery> Unanswered<D> {
         Some(origin)
     }
 
-    /// In a task, because that may wait for the database.
     pub(crate) fn give_back(&mut self, in_flight: Vec<InFlight<D>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -202,7 +200,6 @@ impl<D: Delivery> Unanswered<D> {
         }
         held.ready = held.aggregates.len().saturating_sub(apart);
         if is_of_aggregates {
-            // The table shows them as open until they are returned.
             let leaving = self.returns.origins();
             let leaving = leaving.iter().filter_map(Origin::letter);
             held.aggregates
@@ -217,8 +214,7 @@ impl<D: Delivery> Unanswered<D> {
         held
     }
 
-    /// Whether a letter that must be retried first is in memory: a letter of an older stream, or a
-    /// returning letter.
+    /// A letter of an older stream, or a returning letter.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

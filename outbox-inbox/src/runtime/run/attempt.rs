@@ -26,12 +26,10 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// After this many tries, the message is requeued. In an outage, each try takes the pool's acquire
-/// timeout.
+/// Then the message is requeued. In an outage, each try takes the pool's acquire timeout.
 const WRITES_MAX: u32 = 5;
 
-/// After this many, a conflict or lost connection counts as a failure, so that a handler that
-/// causes them reaches its limit.
+/// Then a conflict or lost connection counts as a failure, because the handler may cause it.
 const INTERRUPTIONS_MAX: u32 = 5;
 
 pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
@@ -43,8 +41,7 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Application code that creates it (upcaster, business key) fails as a handler does, also by a
-/// panic.
+/// Application code that creates it (upcaster, business key) fails as a handler does.
 pub(crate) struct Input<'a> {
     pub(crate) handler: &'a Registration,
     pub(crate) message: Arc<Message>,
@@ -83,8 +80,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Run it in a task that is never aborted. `panic`: an earlier panic, which counts as a failed
-/// attempt.
+/// In a task that is never aborted. `panic`: an earlier panic, which counts as an attempt.
 pub(crate) async fn handle(
     consumer: &Consumer,
     incoming: &Incoming,
@@ -235,7 +231,6 @@ impl Attempt<'_> {
             Some(handler) => runs_in_transaction(self.routed, handler),
             None => true,
         };
-        // After a crash before this, the message is redelivered and can run again.
         if self.routed.memory.counted.is_some() && !is_recorded {
             let attempts = self.attempts();
             if let Err(outcome) = self.until_done(|| attempts.end()).await {
@@ -276,7 +271,6 @@ impl<M> Attempt<'_, M> {
         Outcome::postponed(after)
     }
 
-    /// After a few tries or at a shutdown, the message is requeued.
     pub(crate) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Outcome>
     where
         F: Future<Output = Result<T, DbErr>>,

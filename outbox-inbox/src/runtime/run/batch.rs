@@ -1,7 +1,7 @@
 //! Handles several messages in one transaction.
 //!
-//! Invariant: all effects commit, or none does and each message is handled alone. A failing message
-//! costs the others a second run and no attempt.
+//! Invariant: all effects commit, or each message is handled alone. A failing message costs the
+//! others a second run and no attempt.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ struct Batch<'a> {
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// `None`: handle the messages one by one; nothing has happened. No message may have failed before.
+/// `None`: handle the messages one by one. No message may have failed before.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
@@ -88,7 +88,7 @@ impl Batch<'_> {
         let tx = self.call.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some(mine) => {
-                // The result of the commit may be unknown. Single runs find the rows.
+                // The result may be unknown. Single runs find the rows.
                 transaction::commit(tx, &recorded).await.ok()?;
                 Some(self.done(&mine))
             }
@@ -117,12 +117,10 @@ impl Batch<'_> {
             let emitted = transaction::emit(consumer, tx, claimant.message, events, recorded);
             emitted.await.ok()?;
         }
-        // Whatever ends a transaction ends all its claims.
         let holds = !recorded.in_doubt() || ours[0].claimant.still_holds(tx).await.ok()?;
         holds.then_some(mine)
     }
 
-    /// `None`: a member is in doubt.
     async fn claim(&self, tx: &DatabaseTransaction) -> Option<Vec<bool>> {
         let strategy = self.call.handler.options.strategy;
         if strategy.keeps_rows() {
@@ -147,7 +145,6 @@ impl Batch<'_> {
         Some(mine)
     }
 
-    /// The effect of a call with several messages belongs to the first.
     async fn effects(
         &self,
         members: &[&Input<'_>],

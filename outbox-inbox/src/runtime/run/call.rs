@@ -48,7 +48,6 @@ impl Call<'_> {
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.services.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
-        // No value of the handler is used after a panic.
         let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
         let started = Instant::now();
         let outcome = tokio::select! {
@@ -99,12 +98,11 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
     outcome_of(error)
 }
 
-/// While the handler runs, its transaction holds locks; on SQLite, the only write lock.
+/// The handler's transaction holds locks; on SQLite, the only write lock.
 const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
                          through the handler's `Tx`";
 
-/// If the handler's own transaction holds the lock, every run fails, so the run counts as an
-/// attempt.
+/// If the handler's own transaction holds the lock, every run fails.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
     let integrity = recorded.integrity();
     !integrity.has_conflict()

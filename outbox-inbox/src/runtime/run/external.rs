@@ -1,7 +1,6 @@
 //! Strategy *external*: the handler runs under a claim in a store outside the database.
 //!
-//! Invariant: after a crash between the effect and the update of the store, the effect can happen
-//! again.
+//! A crash between the effect and the update of the store can repeat the effect.
 
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ impl<D: Delivery> Jobs<D> {
         }
     }
 
-    /// In a task that is never aborted, because it begins transactions.
+    /// In a task that is never aborted.
     pub(crate) fn start(&self, job: Job<D>) {
         let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
         self.tasks.spawn(async move {
@@ -81,7 +81,7 @@ impl<D: Delivery> Jobs<D> {
             let copies = job.lanes.clone();
             let lanes = match guard_async("job", || run(&consumer, job.lanes, &stop)).await {
                 Ok(lanes) => lanes,
-                // Not logged: the subscriber may be what panics.
+                // The subscriber may be what panics.
                 Err(_) => lost(&consumer, copies),
             };
             let _ = end.send(EndedJob {
@@ -119,7 +119,6 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
             }
             let outcome = match outcome {
                 Some(outcome) => outcome,
-                // After a failed batch, single runs would delay the stop.
                 None if stop.soft.is_cancelled() => Outcome::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
@@ -154,7 +153,7 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
     ended
 }
 
-/// After an uncaught panic, all messages are retried one by one and counted before they run.
+/// Retried one by one and counted before they run.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {
@@ -190,7 +189,6 @@ async fn together<D: Delivery>(
     let messages = members.iter().filter_map(|routed| routed.message.as_ref().ok());
     let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
     let handling = batch::handle(consumer, &members, handler, stop).instrument(span);
-    // A panic of the inbox must not lose the lanes.
     AssertUnwindSafe(handling).catch_unwind().await.ok().flatten()
 }
 
@@ -200,7 +198,6 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         Ok(outcome) => return outcome,
         Err(panic) => panic.to_string(),
     };
-    // An open transaction is rolled back; a committed message has its row.
     let failing = guard_async(PANICKED, async || {
         tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
         let incoming = in_flight.origin.incoming();

@@ -48,8 +48,7 @@ impl<'a> Attempt<'a> {
         self.consumer.keeper_of_sequence(self.message, self.source)
     }
 
-    /// With sequences, a message is dead-lettered only in its turn, or earlier messages would be
-    /// late. `None`: it is its turn.
+    /// Otherwise earlier messages would be late. `None`: it is its turn.
     pub(crate) async fn wait_for_turn(&mut self) -> Option<Outcome> {
         if self.routed.letter.is_some() {
             return None;
@@ -77,7 +76,6 @@ impl<'a> Attempt<'a> {
         let resumed_at = self.consumer.pause.resumed_at();
         let waits = &mut self.routed.memory.early;
         let is_news = waits.is_none_or(|early| early.expected != expected);
-        // A failing predecessor resets the wait, and so does progress.
         if failing || is_news {
             *waits = Some(Early {
                 expected,
@@ -152,8 +150,7 @@ impl Consumer {
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// Returns true if the stream has no earlier messages of the aggregate. An earlier message in
-    /// another process is then late and dead-lettered.
+    /// An earlier message in another process is then late and dead-lettered.
     pub(crate) fn begins_late(
         &self,
         has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,

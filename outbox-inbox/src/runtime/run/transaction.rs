@@ -1,7 +1,7 @@
 //! One run of a handler: begin, claim, run, commit or roll back.
 //!
-//! Invariants: the inbox row and the handler's effects commit together. Run it in tasks that are
-//! never aborted: a dropped `begin` would return the connection inside an open transaction.
+//! Run it in tasks that are never aborted: a dropped `begin` would return the connection inside an
+//! open transaction.
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -71,8 +71,8 @@ pub(crate) async fn run_once(
         Err(outcome) => {
             let connected = roll_back(tx).await;
             Err(match outcome {
-                // The handler may have hidden the cause of the error. A lost connection is an
-                // interruption, unless a save closed it after the transaction failed.
+                // A lost connection is an interruption, unless a save closed it after the
+                // transaction failed.
                 Outcome::Failed {
                     error,
                     cause: Cause::Handler,
@@ -124,11 +124,11 @@ async fn finish(
 pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
     match tx.commit().await {
         Ok(()) => {
-            // After a crash before the acknowledgement, the redelivered message is a duplicate.
+            // After a crash here, the redelivered message is a duplicate.
             recorded.wake();
             Ok(())
         }
-        // The result of the commit may be unknown. The next run finds the row.
+        // The result may be unknown. The next run finds the row.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }

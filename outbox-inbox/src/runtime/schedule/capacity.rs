@@ -1,13 +1,13 @@
 //! Bounds the memory of a consumer, and selects deliveries to return to the broker.
 //!
-//! - `in_flight_max`, and what can be handled within half of `ack_wait`: runnable deliveries and
-//!   the deliveries behind them.
+//! - `in_flight_max`, and the number handled within half of `ack_wait`: runnable deliveries and the
+//!   deliveries behind them.
 //! - `blocked_max`: deliveries of aggregates that are blocked or likely to fail.
 //! - `buffer_bytes`: all deliveries together.
 //!
-//! Invariant: while slots are free and no message is runnable, the consumer keeps receiving and
-//! returns blocked deliveries. Messages with predecessors in other processes do not count as
-//! blocked: otherwise a process ahead of the others would fill its memory.
+//! Invariant: while slots are free and no message is runnable, the consumer keeps receiving.
+//! Messages with predecessors in other processes do not count as blocked: a process ahead of the
+//! others would fill its memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::runtime::receive::unanswered::{InFlight, Usage};
 
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane blocked for longer leaves memory completely. This costs no time.
+/// A lane blocked for longer leaves memory completely, at no cost.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
 const EVICT_TO: f64 = 0.875;
@@ -39,7 +39,7 @@ fn part_of(bound: usize, part: f64) -> usize {
     (bound as f64 * part) as usize
 }
 
-/// Zero `mean`: no measurement yet, no bound.
+/// Zero `mean`: no measurement yet.
 fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     if mean <= 0.0 {
         return usize::MAX;
@@ -60,9 +60,8 @@ pub(crate) struct Departure<D> {
 impl<D: Delivery> Scheduler<D> {
     pub(crate) fn may_receive(&mut self, usage: Usage) -> bool {
         let patience = match self.consumer.keeps_sequences() {
-            // Deliveries in the driver are not kept alive during the wait.
+            // Deliveries in the driver are not kept alive.
             true if !self.is_starving() => self.consumer.shared.config.ack_wait / 4,
-            // Slots are free, and the next delivery may fill one.
             _ => Duration::ZERO,
         };
         let (has_room, flows, bound) = (self.has_room(usage), self.flows(usage), self.flows_bound());
@@ -80,7 +79,7 @@ impl<D: Delivery> Scheduler<D> {
         self.is_crowded_to(usage, 1.0)
     }
 
-    /// The caller returns the deliveries to the broker and calls [`Self::departed`].
+    /// The caller returns the deliveries and calls [`Self::departed`].
     pub(crate) fn next_departure(&mut self, usage: Usage, now: Instant) -> Option<Departure<D>> {
         if !self.is_crowded_to(usage, EVICT_TO) {
             return None;
@@ -139,7 +138,7 @@ impl<D: Delivery> Scheduler<D> {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
 
-    /// Whether slots stay free. A moving lane needs a slot soon.
+    /// A moving lane needs a slot soon.
     fn is_starving(&self) -> bool {
         let soon = self.jobs + self.lanes.moving();
         self.has_free_slots() && soon < self.consumer.shared.config.concurrency
@@ -153,8 +152,7 @@ impl<D: Delivery> Scheduler<D> {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // Ready messages may be behind moving messages. But moving messages must never fill
-            // memory: a return to the broker would lose their order.
+            // A return of moving messages would lose their order.
             true => config.blocked_max / 2,
             false => 0,
         };
@@ -179,8 +177,7 @@ impl<D: Delivery> Scheduler<D> {
     }
 }
 
-/// Consumers that keep sequences receive again when half of their room is free, so that they
-/// receive successive messages of each hot aggregate. Otherwise each message of an aggregate would
+/// With sequences, half of the room must be free. Otherwise each message of a hot aggregate would
 /// wait for another process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
@@ -188,7 +185,6 @@ pub(crate) struct Refill {
 }
 
 impl Refill {
-    /// `patience`: longest wait until half of the room is free.
     pub(crate) fn may_receive(
         &mut self,
         has_room: bool,

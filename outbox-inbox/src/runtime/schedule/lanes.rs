@@ -1,7 +1,6 @@
 //! Keeps the messages of an aggregate in order, and selects the next message to run.
 //!
-//! An ordered consumer has one lane per aggregate, a consumer without order one lane per message, a
-//! strict consumer a single lane.
+//! One lane per aggregate; without order one lane per message; with order `strict` a single lane.
 //!
 //! | place of a lane | its first item |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | `Nowhere` | is running, or does not exist |
 //!
 //! Invariants: items leave a lane in order, and none while another item runs or the lane is
-//! blocked. An item returned to the broker precedes later items even if it is redelivered after
-//! them, for a bounded time.
+//! blocked. For a bounded time, an item returned to the broker precedes later items even if it is
+//! redelivered after them.
 
 mod absence;
 mod eviction;
@@ -36,7 +35,7 @@ const BATCH_LOOKS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// Dead letters in a separate lane, because the first of them is not ready.
+    /// The first dead letter is not ready.
     Letters(Arc<LaneKey>),
     Alone(u64),
     All,
@@ -60,10 +59,10 @@ type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     lanes: HashMap<Arc<LaneKey>, Lane<T>>,
-    /// Indexed by [`Queue`], in order of arrival.
+    /// Indexed by [`Queue`].
     queues: [VecDeque<Arc<LaneKey>>; 3],
     block_ends: Timers,
-    /// By the time at which they can be removed.
+    /// By the time of their removal.
     awaiting: Timers,
     reception: Reception,
     timers: u64,
@@ -120,7 +119,6 @@ impl<T: LaneItem> Lanes<T> {
         awaited
     }
 
-    /// Their lanes pause until [`Self::finish`].
     pub(crate) fn take(
         &mut self,
         from: Queue,
@@ -141,7 +139,6 @@ impl<T: LaneItem> Lanes<T> {
                 continue;
             };
             if front.queue() != from {
-                // The handler's failure state changed while the item waited.
                 self.settle(&key, now);
                 self.reconsider(from, now);
                 continue;
@@ -183,7 +180,7 @@ impl<T: LaneItem> Lanes<T> {
         taken
     }
 
-    /// `back`: items without effect, which return to the lane in order.
+    /// `back`: items without effect.
     pub(crate) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
@@ -206,7 +203,6 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(key, now);
     }
 
-    /// Whether other processes currently handle the awaited items. Valid until the lane runs again.
     pub(crate) fn set_moving(&mut self, key: &Arc<LaneKey>, is_moving: bool, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key)
             && lane.is_moving != is_moving
@@ -312,7 +308,6 @@ impl<T: LaneItem> Lanes<T> {
         self.waiting
     }
 
-    /// The items of each lane come in order.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
         *self = Self {

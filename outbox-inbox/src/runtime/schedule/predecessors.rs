@@ -1,8 +1,7 @@
 //! Polls the last sequences of aggregates with a next message in another process (strategy
-//! `sequence`).
+//! `sequence`). Otherwise each waiting message would repeatedly begin transactions.
 //!
-//! Without polls, each waiting message would repeatedly begin transactions. Invariant: a poll only
-//! ends a wait; the claim decides whether the message runs.
+//! Invariant: a poll only ends a wait; the claim decides whether the message runs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -41,7 +40,6 @@ impl Progress {
 
 #[derive(Debug)]
 pub(crate) struct Predecessors {
-    /// In poll order. Lanes that are no longer watched may remain.
     lanes: VecDeque<Arc<LaneKey>>,
     watched: HashMap<Arc<LaneKey>, Progress>,
     pause: Duration,
@@ -83,8 +81,7 @@ impl Predecessors {
         }
     }
 
-    /// Before the returned time, `next` must not claim its turn: other processes have the messages
-    /// in between.
+    /// Other processes have the messages in between.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -111,7 +108,6 @@ impl Predecessors {
         self.found.1.recv().await
     }
 
-    /// Spawn the future; its result arrives in [`Self::found`].
     pub(crate) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
@@ -164,7 +160,7 @@ impl Predecessors {
     }
 }
 
-/// On a read error, zero for each lane, which ends no wait.
+/// Zero after a read error, which ends no wait.
 async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),

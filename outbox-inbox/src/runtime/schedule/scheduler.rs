@@ -20,7 +20,7 @@ pub(crate) struct Scheduler<D> {
     pub(super) slots: Slots,
     pub(super) refill: Refill,
     pub(super) jobs: usize,
-    /// In seconds. Failures are excluded: they may take the whole timeout.
+    /// In seconds. Failures may take the whole timeout.
     pub(super) mean: f64,
 }
 
@@ -78,8 +78,7 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.drain()
     }
 
-    /// Time before which the first message must not claim its turn, because other processes have
-    /// the messages after `done`.
+    /// Before the returned time, other processes have the messages after `done`.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         // With `done` 0, the position of the aggregate is unknown.
@@ -105,7 +104,6 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// `None`: the letters moved back to the lane of their aggregate.
     fn letters_come_back(&mut self, mut taken: Taken<D>, now: Instant) -> Option<Taken<D>> {
         let of = match taken.as_slice() {
             [(key, _)] => match &**key {

@@ -2,7 +2,7 @@
 //! fails for every message.
 //!
 //! While other messages wait, suspects get one slot in eight and an eighth of the time. Otherwise,
-//! suspects with long runs get half of the slots, so that a new message finds a free slot.
+//! suspects with long runs get half of the slots.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Checks that a poll for dead letters reads about as many entries as it returns, and that a
-//! repeated failure reads its own aggregate only.
+//! A poll for dead letters reads about as many entries as it returns, and a repeated failure reads
+//! its own aggregate only.
 
 use outbox_core::Aggregate;
 
@@ -10,10 +10,9 @@ const MARKED: u32 = 20_000;
 const POLLED: u32 = 100;
 /// Each polled letter may read the letters before it.
 const READ_MAX: f64 = (POLLED * POLLED) as f64;
-/// Letters per aggregate. Each changed letter takes some pages of five indexes.
+/// Each changed letter takes some pages of five indexes.
 const OF_ONE: u32 = 10;
 
-/// `aggregate`: SQL for the aggregate id of letter `n`.
 async fn fill_letters(test: &TestDb, aggregate: &str) {
     let backend = test.sql.backend();
     let (id, cast) = match backend {
@@ -36,7 +35,6 @@ async fn set_status(tx: &DatabaseTransaction, test: &TestDb, status: i16) {
     tx.execute_unprepared(&update).await.unwrap();
 }
 
-/// `stale`: the statistics were collected before the letters were marked.
 async fn mark(tx: &DatabaseTransaction, test: &TestDb, statistics: &str) {
     set_status(tx, test, 0).await;
     if statistics == "stale" {
@@ -48,7 +46,6 @@ async fn mark(tx: &DatabaseTransaction, test: &TestDb, statistics: &str) {
     }
 }
 
-/// Not on SQLite.
 async fn check_reads(tx: &DatabaseTransaction, statement: Statement, max: f64, what: &str) {
     if tx.get_database_backend() == DbBackend::MySql {
         tx.execute_unprepared("FLUSH STATUS").await.unwrap();
@@ -92,7 +89,6 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
     for test in TestDb::open_all().await {
         fill_letters(&test, "'1'").await;
         for statistics in ["none", "stale", "fresh"] {
-            // The counters belong to one session.
             let tx = test.begin().await;
             mark(&tx, &test, statistics).await;
             for (name, statement) in [

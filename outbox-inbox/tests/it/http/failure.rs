@@ -106,7 +106,7 @@ async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
     .await;
 }
 
-/// PostgreSQL aborts the transaction. The other databases continue it, and the request succeeds.
+/// PostgreSQL aborts the transaction. On the other databases the request succeeds.
 async fn a_swallowed_error_is_noticed(test: TestDb) {
     if test.backend == Backend::Postgres {
         return check(&test, Step::Swallow, 500, |layer| layer).await;
@@ -144,8 +144,7 @@ async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
     let client = shop.serve(Shop::layer(&test.db)).await;
     client.order(1, "k").await.assert_problem(500);
     shop.let_go();
-    // The connection rolls back before its next use. Other sessions on a server may read before
-    // that.
+    // The connection rolls back before its next use. Other sessions may read before that.
     let answer = loop {
         let answer = client.order(1, "k").await;
         if answer.status != 409 {

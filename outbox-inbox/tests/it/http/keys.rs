@@ -1,4 +1,4 @@
-//! Keys: which requests count as the same, and which are refused before their handler runs.
+//! Keys: equality, and refusals.
 
 use outbox_inbox::http::MissingKey;
 

@@ -1,4 +1,4 @@
-//! Concurrent requests with one key, in one process and in several.
+//! Concurrent requests with one key.
 
 use outbox_inbox::http::purge_requests;
 use outbox_sea_orm::TableNames;
@@ -85,7 +85,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
-    // The database server may still be ending the old session.
+    // The server may still be ending the old session.
     let answer = insist(&client, 1, "k").await;
     assert_eq!((answer.status, answer.is_replayed()), (201, false));
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));

@@ -1,4 +1,4 @@
-//! Replayed responses: their contents, and how long they are kept.
+//! Replayed responses.
 
 use std::time::Duration;
 

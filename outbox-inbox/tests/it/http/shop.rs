@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::{OrderBooked, SOON, TestDb, as_a_library};
 
-/// Prefix of the response's body: invalid UTF-8, and a NUL.
+/// Invalid UTF-8, and a NUL.
 pub(super) const BYTES: &[u8] = b"\xff\x00order ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,6 @@ pub(super) enum Step {
     Kill,
     /// Writes a row that a deferred constraint refuses at the commit.
     Orphan,
-    /// Keeps the transaction after the response.
     Keep,
     Library,
 }
@@ -91,7 +90,7 @@ impl Shop {
         self.0.kept.lock().unwrap().take();
     }
 
-    /// Default settings. The scope comes from two headers, which a real service must not trust.
+    /// The scope comes from two headers, which a real service must not trust.
     pub(super) fn layer(db: &DatabaseConnection) -> IdempotencyLayer {
         IdempotencyLayer::new(db.clone(), |request| {
             let part = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
@@ -205,7 +204,6 @@ struct Order {
     units: u32,
 }
 
-/// The body may be refused after the transaction was taken.
 async fn checked(
     State(shop): State<Shop>,
     Path(id): Path<u64>,

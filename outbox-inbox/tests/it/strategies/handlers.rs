@@ -18,7 +18,6 @@ pub(super) struct LineNoted {
 }
 
 impl LineNoted {
-    /// The business key: producers number lines across accounts.
     fn number(&self) -> String {
         format!("{}-{}", self.account, self.line)
     }
@@ -29,8 +28,7 @@ pub(super) struct Traits {
     pub(super) name: &'static str,
     pub(super) ordered: bool,
     pub(super) by_key: bool,
-    /// The effect is outside the database, and another process can claim it only after the lease
-    /// has expired.
+    /// Another process can claim the effect only after the lease has expired.
     pub(super) leased: bool,
 }
 
@@ -87,7 +85,6 @@ impl Notes {
     }
 }
 
-/// A repeated effect is visible.
 async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), HandlerError> {
     let LineNoted { account, line } = event;
     let effect =

@@ -1,4 +1,4 @@
-//! Inboxes with one mistake each, which the suite must find: they show that its cases can fail.
+//! Inboxes with one mistake each, which the suite must find.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Process {
     harness: Harness,
     db: DatabaseConnection,
     notes: Notes,
-    /// Meeting point of two deliveries after their check.
+    /// Of two deliveries after their check.
     meeting: Arc<Barrier>,
     mistake: Option<Mistake>,
 }
@@ -87,8 +87,6 @@ impl Process {
         }
         match mistake {
             Mistake::ChecksThenActs => {
-                // After the check, two deliveries act together. A single delivery continues after
-                // the timeout.
                 let _ = tokio::time::timeout(Duration::from_millis(100), self.meeting.wait()).await;
             }
             Mistake::AcknowledgesFirst => drop(self.db.execute_unprepared(&record).await.unwrap()),

@@ -1,7 +1,6 @@
 //! One suite for every strategy: duplicate, concurrent duplicate, crash, reorder, poison.
 //!
-//! [`Traits`] names the differences between the strategies. The suite also runs with stricter
-//! isolation levels and with the documented rights of a consumer, and must find planted mistakes.
+//! [`Traits`] names the differences between the strategies. The suite must find planted mistakes.
 
 mod handlers;
 mod mistakes;
@@ -118,7 +117,7 @@ async fn mariadb_at_serializable() {
     at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// Settings that keep the meaning of statements and force the worst plans.
+/// They keep the meaning of statements and force the worst plans.
 const ODD_POSTGRES: &[&str] = &[
     "SET standard_conforming_strings = off; SET backslash_quote = off; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; \
      SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; SET extra_float_digits = -15; SET transform_null_equals = on; \
@@ -174,7 +173,7 @@ async fn every_strategy_needs_no_more_than_the_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
-/// `says`: a part of the text of the expected assertion. Other panics do not count.
+/// `says`: a part of the expected assertion. Other panics do not count.
 async fn assert_found(mistake: Mistake, says: &str) {
     let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
     let failure = suite::failure(&test, mistake).await;

@@ -150,7 +150,7 @@ impl<'a> Suite<'a> {
         assert_eq!(outcome, Outcome::Handled);
         for delivery in [1, 2, 3] {
             let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
-            // Strategy `natural` leaves a row only for a redelivery, which is counted.
+            // `natural` leaves a row only for a counted redelivery.
             let expected = if self.traits.name == "natural" && delivery < 3 {
                 Outcome::Handled
             } else {
@@ -161,7 +161,7 @@ impl<'a> Suite<'a> {
         assert_eq!(self.effects(DUPLICATE).await, [1]);
     }
 
-    /// 16 deliveries of each of several messages over two pools, like two processes.
+    /// 16 deliveries of each message over two pools, like two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
         let pools = [self.pool.clone(), self.test.connect_again().await];
         let harnesses = pools.map(|db| Arc::new(self.process(db)));
@@ -172,7 +172,6 @@ impl<'a> Suite<'a> {
                 tokio::spawn(async move {
                     loop {
                         let outcome = harness.deliver_message::<H>(&message).await.unwrap();
-                        // Another task is handling the message. A broker would redeliver it.
                         if outcome != Outcome::Later {
                             return outcome;
                         }
@@ -208,8 +207,7 @@ impl<'a> Suite<'a> {
         assert!(self.effects(CRASH).await.is_empty());
         let outcome = self.own().redeliver_message::<H>(&message, 2).await.unwrap();
         if self.traits.leased {
-            // The claim of the crashed process lasts until its lease expires; the suite of the
-            // deduplication stores covers the rest.
+            // The claim of the crashed process lasts until its lease expires.
             assert_eq!(outcome, Outcome::Later);
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Recorded later under a used number, by a restored or a second producer.
+/// By a restored or a second producer.
 fn later_event(sequence: u64) -> NumberedEvent {
     NumberedEvent {
         sequence,
@@ -63,7 +63,6 @@ async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
     db.close().await;
 }
 
-/// Two producers with equal or wrong clocks.
 async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all([1, 2]).await;

@@ -9,7 +9,6 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::database::{Trouble, trouble};
 
-/// Each claim has its own transaction. Conflicts are retried, as in the runtime.
 async fn race(
     db: &TestDb,
     sequences: impl IntoIterator<Item = u64>,
@@ -70,7 +69,6 @@ enum End {
 }
 
 async fn of_concurrent_duplicates_one_runs(db: TestDb) {
-    // A first number, a next number, and a number that failed before.
     for (round, failed) in [(1, false), (2, false), (3, true)] {
         if failed {
             Lane::new(&db).fail(round).await;
@@ -118,7 +116,6 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
                 turn
             };
             tokio::pin!(duplicate);
-            // No answer yet: it depends on the outcome of the first transaction.
             tokio::time::timeout(Duration::from_millis(200), &mut duplicate)
                 .await
                 .expect_err("the duplicate has decided too early");

@@ -40,7 +40,6 @@ pub(crate) struct Overdue {
 pub(super) struct Reception {
     waited: Duration,
     waited_at_delivery: Duration,
-    /// Counts only deliveries that show the broker's progress.
     deliveries: u64,
     prefetch: usize,
 }
@@ -88,7 +87,6 @@ impl Awaited {
         self.left.get().copied().unwrap_or(now) + self.absence
     }
 
-    /// `None`: no longer awaited, because another process may have received the item.
     pub(super) fn next_check(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
         let Some(left) = self.left.get() else {
             return Some(now + CHECK_AGAIN);

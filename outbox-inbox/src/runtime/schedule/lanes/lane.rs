@@ -13,7 +13,7 @@ pub(super) struct Lane<T> {
     pub(super) queue: VecDeque<T>,
     pub(super) running: Option<Queue>,
     pub(super) blocked_until: Option<Instant>,
-    /// Blocked, but other processes currently handle the awaited items.
+    /// Other processes currently handle the awaited items.
     pub(super) is_moving: bool,
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
@@ -89,7 +89,6 @@ impl<T: LaneItem> Lane<T> {
                 }
                 break;
             }
-            // Items returned together were due together.
             let ended = first.remove();
             self.awaited
                 .retain(|_, awaited| !Arc::ptr_eq(&awaited.left, &ended.left));

@@ -6,8 +6,7 @@ use super::*;
 
 mod absence;
 
-/// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler
-/// fails for every message.
+/// From 1,000 on the item has failed before; from 2,000 on its handler fails for every message.
 impl LaneItem for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)

@@ -30,7 +30,6 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     let (key, item) = one(&mut lanes).unwrap();
     assert_eq!(item, 11);
     lanes.finish(&key, vec![], None, now);
-    // 13 does not pass 12, whichever arrives first. Another aggregate may.
     assert!(lanes.arrived(&aggregate(1), 13, true).is_none());
     lanes.push(aggregate(1), 13, now);
     lanes.push(aggregate(2), 20, now);
