@@ -228,8 +228,8 @@ impl InboxConfig {
         }
         if self.handler_timeout.is_zero() || self.handler_timeout >= self.ack_wait {
             problems.push(format!(
-                "handler_timeout is {:?} and ack_wait {:?}; use 0 < handler_timeout < ack_wait, or the broker delivers a message \
-                 again while its handler runs",
+                "handler_timeout is {:?} and ack_wait {:?}; use 0 < handler_timeout < ack_wait; otherwise \
+                 the broker redelivers a message while its handler runs",
                 self.handler_timeout, self.ack_wait
             ));
         }

@@ -23,8 +23,8 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
         let first = first_of.entry(handler.consumer).or_insert(handler);
         if first.options.order != handler.options.order {
             problems.push(Problem::handlers(format!(
-                "handlers of consumer `{}` disagree on `order`: {first} has {:?} and {handler} has {:?}; give all of them the same `order`, or \
-                 one of them another `consumer`",
+                "handlers of consumer `{}` disagree on `order`: {first} has {:?} and {handler} has {:?}; use \
+                 the same `order` for all, or another `consumer` for one handler",
                 handler.consumer, first.options.order, handler.options.order
             )));
         }
@@ -42,7 +42,7 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
     if let (Strategy::Sequence { .. }, Order::None) = (options.strategy, options.order) {
         wrong(
             "`strategy = sequence`",
-            "is an order, so messages cannot run in any; leave `order = none` out, or use another strategy",
+            "needs an order; remove `order = none`, or use another strategy",
         );
     }
     if let Strategy::Sequence { .. } = options.strategy
@@ -69,7 +69,7 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
         wrong("`backoff`", &format!("is {min:?} to {max:?}; use 0 < min <= max"));
     }
     if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        wrong("`timeout`", "is zero; use a longer one");
+        wrong("`timeout`", "is zero; use a longer time");
     }
     problems
 }
@@ -108,8 +108,9 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .filter_map(|((_, aggregate), (sequence, other))| {
             let (sequence, other) = (sequence?, other?);
             Some(Problem::handlers(format!(
-                "handlers of aggregate `{aggregate}` in consumer `{}` mix strategies: {sequence} has `sequence` and {other} has not; give both \
-                 `sequence`, or one of them another `consumer`",
+                "handlers of aggregate `{aggregate}` in consumer `{}` mix strategies: {sequence} has \
+                 `sequence` and {other} has not; use `sequence` for both, or another `consumer` for one \
+                 handler",
                 sequence.consumer
             )))
         })
@@ -125,8 +126,8 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
             wrong(
                 "`timeout`",
                 &format!(
-                    "is {timeout:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a shorter timeout or a longer `ack_wait`, or the broker \
-                     delivers a message again while its handler runs"
+                    "is {timeout:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a shorter timeout or a \
+                     longer `ack_wait`; otherwise the broker redelivers a message while its handler runs"
                 ),
             );
         }
@@ -134,13 +135,13 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
             Strategy::Sequence { gap: Some(gap) } if !gap.is_zero() && gap <= ack_wait => wrong(
                 "`gap`",
                 &format!(
-                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended become dead letters \
-                     before they come again"
+                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap; otherwise \
+                     messages of a crashed process become dead letters before their redelivery"
                 ),
             ),
             Strategy::External if !has_store => wrong(
                 "`strategy = external`",
-                "has no store; give one to `Inbox::with_dedup_store`",
+                "has no store; set it with `Inbox::with_dedup_store`",
             ),
             _ => {}
         }
@@ -163,9 +164,10 @@ pub(crate) fn stream(
     match facts.retention {
         Some(of_stream) if retention < of_stream + MARGIN => {
             let text = format!(
-                "the stream keeps messages for {of_stream:?}, the inbox forgets what it handled after {retention:?}, so a replay in between would \
-                 take effect again; set `InboxConfig::retention` to at least {:?}, or a shorter `max_age` on the stream, or use strategy \
-                 `sequence` or `natural` for handler {handler} and its like",
+                "the stream keeps messages for {of_stream:?}, but the inbox keeps its rows for {retention:?} \
+                 only, so a later replay would repeat effects; set `InboxConfig::retention` to at least \
+                 {:?}, or a shorter `max_age` on the stream, or use strategy `sequence` or `natural` for \
+                 handler {handler} and similar handlers",
                 of_stream + MARGIN
             );
             (Some(Problem::new(ProblemKind::Retention, text)), None)
@@ -173,9 +175,10 @@ pub(crate) fn stream(
         Some(_) => (None, None),
         None => {
             let warning = format!(
-                "the stream keeps messages for ever, and the inbox forgets what it handled after {retention:?}: a replay of older ones (a new consumer name, a \
-                 consumer set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
-                 its like"
+                "the stream keeps messages forever, but the inbox keeps its rows for {retention:?} only: a \
+                 replay of older messages (new consumer name, reset consumer) repeats effects; set `max_age` \
+                 on the stream, or use strategy `sequence` or `natural` for handler {handler} and similar \
+                 handlers"
             );
             (None, Some(warning))
         }
@@ -309,7 +312,7 @@ mod tests {
         assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
         let (problem, warning) = judge(None, 3650 * DAY);
         assert!(problem.is_none());
-        assert!(warning.unwrap().contains("for ever"));
+        assert!(warning.unwrap().contains("forever"));
     }
 
     #[test]

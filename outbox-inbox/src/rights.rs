@@ -52,9 +52,9 @@ pub(crate) async fn problems(
                 }
                 Err(error) if trouble(&error) == Trouble::Statement => {
                     problems.push(Problem::database(format!(
-                        "handler {handler} records events, and table `{table}` of the outbox cannot be used ({}); run the migration \
-                         (`outbox::migrate(&db)`, `outbox_sea_orm::migrate(&db)`, or the SQL in docs/sql), or name the tables with \
-                         `Inbox::with_outbox`",
+                        "handler {handler} records events, but table `{table}` of the outbox cannot be used \
+                         ({}); run the migration (`outbox::migrate(&db)`, `outbox_sea_orm::migrate(&db)`, or \
+                         the SQL in docs/sql), or name the tables with `Inbox::with_outbox`",
                         describe(&error)
                     )));
                 }
@@ -155,8 +155,9 @@ pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usi
     let connections = usize::try_from(connections?).ok()?;
     (connections < jobs).then(|| {
         format!(
-            "the pool has {connections} connections, and {consumers} consumers may run {jobs} handlers at once, so some wait for a connection and may find \
-             none in time; set `max_connections` to at least {}, or a lower `InboxConfig::concurrency`",
+            "the pool has {connections} connections, and {consumers} consumers may run {jobs} handlers at \
+             once, so handlers may time out waiting for a connection; set `max_connections` to at least {}, \
+             or a lower `InboxConfig::concurrency`",
             jobs + 2
         )
     })

@@ -96,8 +96,8 @@ impl Router {
         let linked: Vec<_> = self.handlers.iter().map(|handler| handler.handler).collect();
         let not_linked = |name: &String| {
             Problem::handlers(format!(
-                "no handler of `{name}` is linked into this program; name its crate with `outbox::inbox::link_handlers!(…)` (or \
-                 `outbox_inbox::link_handlers!`); linked are {}",
+                "no handler of `{name}` is linked into this program; link its crate with \
+                 `outbox::inbox::link_handlers!(…)` (or `outbox_inbox::link_handlers!`); linked: {}",
                 listed(&linked)
             ))
         };
@@ -108,7 +108,7 @@ impl Router {
         let available = self.consumers();
         let unknown = || {
             let text = format!(
-                "consumer `{name}` has no handlers in this program; there are {}",
+                "consumer `{name}` has no handlers in this program; consumers with handlers: {}",
                 listed(&available)
             );
             Problem::new(ProblemKind::Settings, text)
@@ -137,8 +137,9 @@ impl Router {
         let mut problems = Vec::new();
         if self.handlers.is_empty() {
             problems.push(Problem::handlers(
-                "no handlers are linked into this program; name the crates that hold them with `outbox::inbox::link_handlers!(my_handlers)` \
-                 (or `outbox_inbox::link_handlers!`), or list the handlers with `Router::new().handler::<my_handler>()`",
+                "no handlers are linked into this program; link their crates with \
+                 `outbox::inbox::link_handlers!(my_handlers)` (or `outbox_inbox::link_handlers!`), or list \
+                 the handlers with `Router::new().handler::<my_handler>()`",
             ));
         }
         let mut by_event: BTreeMap<(&str, String, u32), &Registration> = BTreeMap::new();
@@ -159,7 +160,8 @@ impl Router {
                         (handler, first)
                     };
                     problems.push(Problem::handlers(format!(
-                        "event `{}` version {} has two handlers in consumer `{}`: {first} and {second}; give one of them another `consumer`",
+                        "event `{}` version {} has two handlers in consumer `{}`: {first} and {second}; use \
+                         another `consumer` for one handler",
                         event.event_type(),
                         event.version,
                         handler.consumer

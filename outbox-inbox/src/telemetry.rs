@@ -34,8 +34,10 @@ outbox_core::__metrics! {
     UNDELIVERED = "inbox_undelivered", "gauge", ["consumer"], "messages on the stream that were not delivered yet; NaN if unknown";
     UNACKNOWLEDGED = "inbox_unacknowledged", "gauge", ["consumer"], "delivered and unacknowledged messages of all processes; NaN if unknown";
     OLDEST_AGE = "inbox_oldest_age_seconds", "gauge", ["consumer"], "age of the oldest undelivered or unacknowledged message on the stream; 0 without such a message, NaN if unknown";
-    DEAD_LETTERS_KEPT = "inbox_dead_letters", "gauge", ["consumer"], "dead letters of the consumer, open or to be tried again, counted to 10,000; NaN: not known";
-    HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
+    DEAD_LETTERS_KEPT = "inbox_dead_letters", "gauge", ["consumer"], "dead letters of the consumer, open or marked for retry, counted to 10,000; NaN if unknown";
+    HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a \
+        handler; outcome `handled`, `failed`, `interrupted` (database unavailable, uses no attempt), \
+        `deferred` (the handler returned *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "time from recording a message to the commit of its effect, by the clocks of both sides";
 }
 

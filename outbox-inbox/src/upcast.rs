@@ -274,7 +274,7 @@ impl Upcasters {
                 .find(&upcast.event_type, upcast.event_version)
                 .ok_or_else(|| {
                     HandlerError::fatal(format!(
-                        "no upcaster of `{}` from version {}",
+                        "missing upcaster of `{}` from version {}",
                         upcast.event_type, upcast.event_version
                     ))
                 })?;

@@ -226,7 +226,7 @@ impl DeadLetters {
         if let Err(error) = note.end(&self.db).await {
             tracing::warn!(
                 error = %crate::handler::describe(&error),
-                "an operation on dead letters is done, and its end could not be written down: the audit shows it without one"
+                "operation on dead letters completed, but its end could not be recorded in the audit log"
             );
         }
     }
@@ -353,7 +353,7 @@ pub(super) fn read_headers(row: &QueryResult) -> Result<Vec<(String, String)>, D
     serde_json::from_str(&headers).map_err(|error| {
         let id = row.try_get::<uuid::Uuid>("", "id").map(|id| id.to_string());
         DbErr::Json(format!(
-            "the headers of the dead letter with id {} are not what this library writes: {}",
+            "headers of dead letter {} cannot be decoded: {}",
             id.unwrap_or_else(|_| "unknown".to_owned()),
             json_reason(&error)
         ))

@@ -214,7 +214,7 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
         consumer = letter.consumer,
         stream_sequence = letter.incoming.stream_sequence,
         error = %describe(error),
-        "a dead letter was refused by the database; it is kept without what was read from it"
+        "database rejected a dead letter; stored without its decoded fields"
     );
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     short.headers.retain(|(name, _)| name != OMITTED);
     short.headers.push((OMITTED.to_owned(), bytes.to_string()));
     let error = format!(
-        "{} The database takes {most} bytes at a time (max_allowed_packet). Given up because: {}",
+        "{} The database accepts at most {most} bytes (max_allowed_packet). Error of the last attempt: {}",
         text(bytes, incoming.stream_sequence),
         letter.error
     );
@@ -75,7 +75,8 @@ pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
 
 fn text(bytes: usize, stream_sequence: u64) -> String {
     format!(
-        "The payload of {bytes} bytes could not be stored; it is at stream sequence {stream_sequence} of the stream."
+        "The payload of {bytes} bytes could not be stored; the message is at stream sequence \
+         {stream_sequence}."
     )
 }
 
@@ -140,7 +141,8 @@ mod tests {
                     continue;
                 }
                 assert!(stored.payload.is_empty());
-                let expected = "The payload of 17825792 bytes could not be stored; it is at stream sequence 7 of the stream.";
+                let expected =
+                    "The payload of 17825792 bytes could not be stored; the message is at stream sequence 7.";
                 assert!(stored.error.starts_with(expected), "{}", stored.error);
                 assert!(stored.error.ends_with("declined"), "{}", stored.error);
                 let again = Incoming {

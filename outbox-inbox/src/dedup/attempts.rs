@@ -152,7 +152,8 @@ fn exhausted(attempts: u32, last_error: Option<&str>) -> Outcome {
         .unwrap_or_default();
     Outcome::Failed {
         error: format!(
-            "handler was started {attempts} times and left no result the last time: its process ended{last}"
+            "handler started {attempts} times; the last attempt ended with its process, without a \
+             result{last}"
         ),
         cause: Cause::Exhausted { attempts },
     }

@@ -48,7 +48,7 @@ impl Claimant<'_> {
             Strategy::Sequence { .. } => {
                 let Some(place) = self.place() else {
                     return Err(DbErr::Custom(
-                        "a message without a sequence has no place in its aggregate".to_owned(),
+                        "strategy `sequence` cannot handle a message without a sequence".to_owned(),
                     ));
                 };
                 place.claim(tx, gaps).await

@@ -77,14 +77,14 @@ fn described(
     column: Option<&str>,
 ) -> String {
     let mut text = match (answer.kind(), code.get(..2)) {
-        (ErrorKind::UniqueViolation, _) => "a unique key has this value already",
+        (ErrorKind::UniqueViolation, _) => "a unique key already contains this value",
         (ErrorKind::ForeignKeyViolation, _) => "a foreign key is violated",
         (ErrorKind::NotNullViolation, _) => "a column must have a value",
         (ErrorKind::CheckViolation, _) => "a check is violated",
         (_, Some("22")) => "a value does not fit its type or column",
         (_, Some("23" | "44")) => "a constraint is violated",
-        (_, Some("P0" | "45")) => "a trigger or function of the database refuses it",
-        _ => "the database refuses the statement",
+        (_, Some("P0" | "45")) => "a database trigger or function rejects the statement",
+        _ => "the database rejects the statement",
     }
     .to_owned();
     for (what, name) in [

@@ -97,7 +97,7 @@ impl HandlerError {
     pub fn retry_after(wait: Duration) -> Self {
         let wait = wait.clamp(Self::RETRY_AFTER_MIN, Self::RETRY_AFTER_MAX);
         Self {
-            source: format!("not yet, again after {wait:?}").into(),
+            source: format!("not yet; retry after {wait:?}").into(),
             kind: Kind::After(wait),
         }
     }

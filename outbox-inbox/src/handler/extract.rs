@@ -165,7 +165,12 @@ impl<'a, T: Send + Sync + 'static> FromContext<'a> for HandlerState<T> {
     });
 
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        let missing = || HandlerError::retry(format!("state `{}` was not provided", type_name::<T>()));
+        let missing = || {
+            HandlerError::retry(format!(
+                "state `{}` is missing; provide it with `Inbox::with_state`",
+                type_name::<T>()
+            ))
+        };
         context.state.get().map(Self).ok_or_else(missing)
     }
 }

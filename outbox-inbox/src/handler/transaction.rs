@@ -44,7 +44,7 @@ impl<'a> FromContext<'a> for Tx<'a> {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
         let transaction = context.transaction.ok_or_else(|| {
             HandlerError::fatal(
-                "the handler has no transaction: an argument that takes one must say `TRANSACTIONAL`",
+                "the handler has no transaction; an argument that uses it must set `TRANSACTIONAL`",
             )
         })?;
         Ok(Self {

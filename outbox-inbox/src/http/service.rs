@@ -134,10 +134,7 @@ fn named(settings: &Settings, parts: &Parts) -> Result<Option<(Scope, String)>, 
     })?;
     match (settings.scope)(parts).filter(Scope::is_complete) {
         Some(scope) => Ok(Some((scope, key))),
-        None => Err(problem(
-            StatusCode::UNAUTHORIZED,
-            "it is not known whose request this is",
-        )),
+        None => Err(problem(StatusCode::UNAUTHORIZED, "authentication required")),
     }
 }
 
@@ -198,7 +195,7 @@ where
         integrity,
     }) = tx.close()
     else {
-        tracing::error!(route = %claim.route, "handler keeps its `RequestTx` beyond its response, so it cannot be committed");
+        tracing::error!(route = %claim.route, "handler kept a `RequestTx` after its response, rolled back");
         return Err(failed());
     };
     let (parts, body) = match outcome {
@@ -267,7 +264,7 @@ where
                 Err(failed())
             }
             Err(error) => {
-                tracing::error!(path, error = %describe(&*error), "response's body failed, rolled back");
+                tracing::error!(path, error = %describe(&*error), "response body failed, rolled back");
                 Err(failed())
             }
         }
@@ -301,7 +298,7 @@ fn failed() -> Response {
 }
 
 fn unavailable() -> Response {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "ask again with the same key")
+    problem(StatusCode::SERVICE_UNAVAILABLE, "retry with the same key")
 }
 
 fn in_trouble(what: &str, error: &DbErr) -> Response {
@@ -313,16 +310,16 @@ fn in_trouble(what: &str, error: &DbErr) -> Response {
     tracing::warn!(
         what,
         error = text,
-        "database in trouble, the client is asked to try again"
+        "database unavailable, request answered with 503"
     );
     unavailable()
 }
 
 fn not_checked(error: &InboxError) -> Response {
     match error {
-        InboxError::Tables(error) => in_trouble("look at the table", error),
+        InboxError::Tables(error) => in_trouble("check the table", error),
         error => {
-            tracing::error!(%error, "idempotency layer is set up wrongly");
+            tracing::error!(%error, "idempotency layer is misconfigured");
             failed()
         }
     }
@@ -332,8 +329,8 @@ fn swallowed(claim: &Claim, error: Option<&DbErr>) -> Response {
     tracing::error!(
         route = %claim.route,
         error = error.map(|error| describe(error)),
-        "the response cannot be stored. Most likely the handler went on after a database error: answer such errors with a 5xx, or try what \
-         may fail inside `tx.begin()`"
+        "the response cannot be stored: the handler probably continued after a database error; answer \
+         database errors with a 5xx, or run a part that may fail inside `tx.begin()`"
     );
     failed()
 }

@@ -116,7 +116,7 @@ impl Settings {
             ));
         }
         if self.handler_timeout.is_zero() {
-            fail("handler_timeout is 0; use more".to_owned());
+            fail("handler_timeout is 0; use more than 0".to_owned());
         }
         for (name, bytes) in [
             ("request_bytes_max", self.request_bytes_max),

@@ -150,9 +150,10 @@ impl<S: Sync> FromRequestParts<S> for RequestTx {
             tracing::error!(
                 method = %parts.method,
                 path = parts.uri.path(),
-                "handler takes `RequestTx`, and there is none: put the route behind an `IdempotencyLayer`, and use POST, PUT, PATCH or DELETE"
+                "handler takes `RequestTx` without an `IdempotencyLayer`: put the route behind the layer, \
+                 and use POST, PUT, PATCH or DELETE"
             );
-            problem(StatusCode::INTERNAL_SERVER_ERROR, "the server is set up wrongly")
+            problem(StatusCode::INTERNAL_SERVER_ERROR, "the server is misconfigured")
         })
     }
 }

@@ -69,7 +69,7 @@ pub enum ConsumersError {
     #[error(transparent)]
     Subscriber(#[from] SubscriberError),
     /// Not a valid consumer name.
-    #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
+    #[error("`{}` is no consumer name; use 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
 }
 
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_wrong_name_is_shown_by_its_beginning() {
         let said = |name: &str| check_consumer_name(name).unwrap_err().to_string();
-        assert!(said("no\u{1b}name").starts_with("`no\\u{1b}name` is no name"));
-        let long = format!("`{}…` is no name", "\u{e9}".repeat(NAME_MAX));
+        assert!(said("no\u{1b}name").starts_with("`no\\u{1b}name` is no consumer name"));
+        let long = format!("`{}…` is no consumer name", "\u{e9}".repeat(NAME_MAX));
         assert!(said(&"\u{e9}".repeat(NAME_MAX + 1)).starts_with(&long));
         assert!(check_consumer_name(&"a".repeat(NAME_MAX)).is_ok());
     }

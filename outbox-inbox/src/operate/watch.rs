@@ -74,7 +74,7 @@ impl Watch {
         if let Some(error) = &trouble
             && !self.is_blind
         {
-            tracing::warn!(error, "how far consumers are behind is not known");
+            tracing::warn!(error, "consumer lag is unknown, its gauges are NaN");
         }
         self.is_blind = trouble.is_some();
     }

@@ -22,7 +22,8 @@ pub(super) fn problems(handlers: &[Registration]) -> Vec<Problem> {
                     handler,
                     "`messages`",
                     &format!(
-                        "names `{event_type}`, which {other} of the same consumer takes; leave it to one of them, or give one of them another `consumer`"
+                        "selects `{event_type}`, which {other} of the same consumer handles; remove it from \
+                         one handler, or use another `consumer`"
                     ),
                 ));
             }

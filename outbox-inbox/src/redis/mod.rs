@@ -77,7 +77,10 @@ impl RedisDedupStore {
     /// [`DedupStoreError::Configuration`] if the address is malformed.
     pub fn new(url: &str) -> Result<Self, DedupStoreError> {
         let client = Client::open(url).map_err(|error| {
-            DedupStoreError::configuration("the address of redis is malformed", Some(error.into()))
+            DedupStoreError::configuration(
+                "malformed Redis address; use `redis://[user:password@]host[:port][/database]`",
+                Some(error.into()),
+            )
         })?;
         Ok(Self::with_client(client))
     }
@@ -133,7 +136,7 @@ impl RedisDedupStore {
         match timeout(TIMEOUT, operation).await {
             Ok(answer) => answer.map_err(failure),
             Err(elapsed) => Err(DedupStoreError::unavailable(
-                format!("redis did not answer within {TIMEOUT:?}"),
+                format!("Redis did not answer within {TIMEOUT:?}"),
                 Some(elapsed.into()),
             )),
         }
@@ -197,10 +200,11 @@ fn failure(error: RedisError) -> DedupStoreError {
             | ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::Moved)
     ) || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
     if refused {
-        let context = "redis refuses us; correct address, user and password (commands: EVAL, EVALSHA, SET, GET, DEL, INFO)";
+        let context = "Redis rejects the client; correct address, user, password and rights (commands: EVAL, \
+                       EVALSHA, SET, GET, DEL, INFO)";
         return DedupStoreError::configuration(context, Some(error.into()));
     }
-    DedupStoreError::unavailable("redis did not answer as it should", Some(error.into()))
+    DedupStoreError::unavailable("Redis request failed", Some(error.into()))
 }
 
 /// Redis rejects zero and values that overflow when added to the current time.
@@ -222,12 +226,15 @@ fn warnings(info: &str) -> Vec<String> {
         && let Some(policy) = value("maxmemory_policy").filter(|policy| *policy != "noeviction")
     {
         warnings.push(format!(
-            "redis evicts keys when its memory is full (maxmemory-policy {policy}), and such events take effect again; set it to noeviction"
+            "Redis evicts keys when its memory is full (maxmemory-policy {policy}), and their events are \
+             applied again; set it to noeviction"
         ));
     }
     if value("aof_enabled") == Some("0") {
         warnings.push(
-            "redis has no append-only file (appendonly no), so after a crash of it events may take effect again; set it to yes".to_owned(),
+            "Redis has no append-only file (appendonly no), so after a Redis crash events may be applied \
+             again; set it to yes"
+                .to_owned(),
         );
     }
     warnings

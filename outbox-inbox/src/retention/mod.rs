@@ -171,7 +171,7 @@ pub(crate) async fn repeat<F>(
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(table, error = %describe(&error), "expired rows could not be deleted, tried again later");
+                    tracing::warn!(table, error = %describe(&error), "expired rows could not be deleted, retried later");
                     break;
                 }
             }

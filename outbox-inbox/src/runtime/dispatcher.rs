@@ -138,7 +138,7 @@ impl<S: Subscriber> Dispatcher<S> {
                     consumer,
                     deliveries,
                     ?absence,
-                    "deliveries go back to the broker for want of room"
+                    "memory bound reached, deliveries return to the broker"
                 );
                 telemetry::returned(consumer, "room", deliveries);
                 let left = self.unanswered.give_back(items, absence);

@@ -87,7 +87,7 @@ pub enum InboxError {
         source: SubscriberError,
     },
     /// A consumer panicked outside a handler, and the inbox stopped. Start it again.
-    #[error("consumer `{consumer}` cannot go on: {reason}")]
+    #[error("consumer `{consumer}` stopped: {reason}; start the inbox again")]
     Panicked {
         /// Name of the consumer.
         consumer: &'static str,

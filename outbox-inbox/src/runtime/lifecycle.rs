@@ -161,17 +161,17 @@ impl<S: Subscriber> Inbox<S> {
             biased;
             () = tasks.wait() => return,
             () = hurry.cancelled() => {
-                tracing::warn!("handlers that run are cancelled and rolled back, because a second signal came");
+                tracing::warn!("second signal: running handlers are cancelled and rolled back");
             }
             () = tokio::time::sleep(limit) => {
-                tracing::warn!(?limit, "handlers that run are cancelled and rolled back, because the time for a shutdown is over");
+                tracing::warn!(?limit, "shutdown timeout: running handlers are cancelled and rolled back");
             }
         }
         stop.hard.cancel();
         if timeout(ROLLBACK_GRACE, tasks.wait()).await.is_err() {
             tracing::warn!(
                 tasks = tasks.len(),
-                "some handlers could not be rolled back in time; they end in the background"
+                "rollback of some handlers takes longer and continues in the background"
             );
         }
     }
@@ -217,7 +217,7 @@ impl<S: Subscriber> Inbox<S> {
                 StartError::unless_empty(problem.into_iter().collect())?;
             }
             Some(Err(error)) => {
-                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it, and nothing is deleted until it can be");
+                tracing::warn!(error = %describe(&error), "stream could not be read, so its retention is not checked, and no inbox rows are deleted");
             }
             None => {}
         }
@@ -350,11 +350,7 @@ impl<S: Subscriber> Inbox<S> {
             }),
             Some(Err(error)) => {
                 let error = describe(&error);
-                tracing::warn!(
-                    consumer = consumer.name,
-                    error,
-                    "cannot subscribe yet, tried again"
-                );
+                tracing::warn!(consumer = consumer.name, error, "cannot subscribe yet, retried");
                 consumer.vitals.trouble(&error);
                 Ok(None)
             }
@@ -376,7 +372,7 @@ async fn run_consumer<S: Subscriber>(
     tracing::error!(
         consumer,
         error = reason,
-        "the inbox stops, because a consumer cannot go on"
+        "inbox stops, because a consumer panicked"
     );
     vitals.stopped(Some(reason.clone()));
     let _ = broken.send(InboxError::Panicked { consumer, reason });

@@ -23,8 +23,9 @@ pub(crate) enum Refused {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(
-        "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right \
-         to publish this event; if a stream has subjects of another layout, tell the subscriber not to check them"
+        "event type `{event_type}` in the headers does not belong on the subject of the message: the sender \
+         may lack the right to publish it; for a stream with another subject layout, disable the check in \
+         the subscriber"
     )]
     Subject {
         /// Not the aggregate, which may be personal data.

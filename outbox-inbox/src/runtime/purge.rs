@@ -20,12 +20,12 @@ pub(crate) async fn may_forget<S: Subscriber>(
         Some(Ok(facts)) => {
             let (problem, _) = preflight::stream(&facts, handlers, config);
             if let Some(problem) = &problem {
-                tracing::error!(error = %problem, "nothing is deleted from the inbox");
+                tracing::error!(error = %problem, "no inbox rows are deleted");
             }
             problem.is_none()
         }
         Some(Err(error)) => {
-            tracing::warn!(error = %describe(&error), "the stream could not be looked at, so nothing is deleted from the inbox");
+            tracing::warn!(error = %describe(&error), "stream could not be read, so no inbox rows are deleted");
             false
         }
         None => false,

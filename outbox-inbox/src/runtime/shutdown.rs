@@ -77,7 +77,7 @@ impl<S: Subscriber> Dispatcher<S> {
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
         {
-            tracing::debug!(consumer = self.consumer.name, error = %describe(&error), "the last answers may be lost; their messages come again");
+            tracing::debug!(consumer = self.consumer.name, error = %describe(&error), "last acknowledgements may be lost; their messages are redelivered");
         }
         for gauge in [telemetry::IN_FLIGHT, telemetry::BLOCKED] {
             telemetry::gauge(gauge, self.consumer.name, 0);
@@ -123,7 +123,7 @@ impl<S: Subscriber> Dispatcher<S> {
             ?handlers,
             messages,
             ?at_most,
-            "consumer stops: waits for the handlers that run"
+            "consumer stops, waiting for running handlers"
         );
     }
 
@@ -190,7 +190,7 @@ impl<S: Subscriber> Dispatcher<S> {
         if timeout(CORRECTIONS_MAX, join_all(corrections)).await.is_err() {
             tracing::debug!(
                 consumer = self.consumer.name,
-                "the database does not answer; attempts stay counted that did not happen"
+                "database does not answer; attempts stay counted although no handler ran"
             );
         }
         let local_ids = unstarted.iter().map(|in_flight| in_flight.local_id);
@@ -208,7 +208,7 @@ impl<S: Subscriber> Dispatcher<S> {
         if timeout(ANSWERS_MAX, answers).await.is_err() {
             tracing::debug!(
                 consumer = self.consumer.name,
-                "the connection takes no answers; the rest comes again after ack_wait"
+                "broker connection is blocked; the remaining deliveries are redelivered after ack_wait"
             );
         }
     }

@@ -83,7 +83,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     let letters = dead_letters(&test.db, "books").await.unwrap();
     assert_eq!((letters.len(), letters[0].attempts), (1, 2));
     assert!(
-        letters[0].error.contains("its process ended"),
+        letters[0].error.contains("ended with its process"),
         "{}",
         letters[0].error
     );

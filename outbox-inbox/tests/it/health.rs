@@ -32,7 +32,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     let broker = MemoryBroker::new();
     let inbox = test.inbox(&broker, Router::new().handler::<reserve>());
     let health = inbox.health();
-    assert_eq!(health.now().to_string(), "stopped: it is not running");
+    assert_eq!(health.now().to_string(), "stopped: the inbox is not running");
     assert!(health.consumers().is_empty());
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
@@ -43,7 +43,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     );
     shutdown.cancel();
     run.await.unwrap();
-    assert_eq!(health.now().to_string(), "stopped: it has stopped");
+    assert_eq!(health.now().to_string(), "stopped: the inbox has stopped");
     assert_eq!(only(&health).state, ConsumerState::Stopped { reason: None });
 }
 

@@ -81,7 +81,9 @@ async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb
     );
     let letters = dead_letters(&test.db, "newcomer").await.unwrap();
     assert!(
-        letters.iter().all(|letter| letter.error.contains("numbers anew")),
+        letters
+            .iter()
+            .all(|letter| letter.error.contains("another event with the same sequence")),
         "{letters:?}"
     );
     for message in &restored {

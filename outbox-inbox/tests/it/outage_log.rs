@@ -12,10 +12,10 @@ use crate::runtime::{finish, spawn, within};
 use crate::support::{Backend, Script, TestDb, book, placed, publish, quick};
 use crate::traces::listen;
 
-const NO_PAUSES: &str = "which consumers are paused is not known, those that run go on";
-const NO_DATABASE: &str = "database in trouble, tried again";
+const NO_PAUSES: &str = "paused consumers are unknown, running consumers continue";
+const NO_DATABASE: &str = "database unavailable, retried";
 /// Logged at debug level.
-const STILL_NO_DATABASE: &str = "database still in trouble";
+const STILL_NO_DATABASE: &str = "database still unavailable";
 
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);

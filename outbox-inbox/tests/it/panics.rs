@@ -206,7 +206,7 @@ async fn what_panics_elsewhere(test: TestDb) {
     check(
         &test,
         "parting",
-        "the inbox, or what it called for this message, panicked: not without me",
+        "handling of the message panicked: not without me",
         |broker| test.inbox(broker, router),
     )
     .await;

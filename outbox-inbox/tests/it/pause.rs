@@ -176,7 +176,7 @@ async fn pauses_have_a_reason_and_are_listed(test: TestDb) {
     assert_eq!(list, [("books", "stocktaking"), ("stock", "moving")]);
     for name in ["", "a b", &"x".repeat(65)] {
         let error = pauses.pause(name, "").await.unwrap_err().to_string();
-        assert!(error.contains("no name of a consumer"), "{error}");
+        assert!(error.contains("no consumer name"), "{error}");
     }
     assert!(pauses.resume("books").await.unwrap());
     assert_eq!(pauses.list().await.unwrap().len(), 1);

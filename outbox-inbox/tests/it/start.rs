@@ -210,11 +210,11 @@ async fn settings_that_cannot_work_are_refused() {
     for (error, part) in [
         (
             start(|inbox| inbox.with_consumers(["bocks"])).await,
-            "consumer `bocks` has no handlers in this program; there are `books`",
+            "consumer `bocks` has no handlers in this program; consumers with handlers: `books`",
         ),
         (
             start(|inbox| inbox.with_start("bocks", StartAt::New)).await,
-            "consumer `bocks` has no handlers in this program; there are `books`",
+            "consumer `bocks` has no handlers in this program; consumers with handlers: `books`",
         ),
         (start(|inbox| inbox.with_config(config)).await, "ack_wait"),
         (start(|inbox| inbox.with_names(shop)).await, "schema"),

@@ -74,7 +74,7 @@ async fn what_is_no_message_and_panics_ends_as_a_dead_letter() {
         .unwrap();
     let broker = MemoryBroker::new();
     broker.inject("events.order.1.placed", Vec::new(), b"raw".to_vec());
-    let (panics, _guard) = flawed("", "not a message, kept");
+    let (panics, _guard) = flawed("", "delivery is no outbox message, dead-lettered");
     let report = inbox(&test, &broker).drain().await.unwrap();
     assert_eq!(
         (report.dead_letters, panics.load(Ordering::SeqCst)),

@@ -141,7 +141,7 @@ async fn health_combines_relays_and_inboxes() {
     assert_eq!((health.relays.len(), health.inboxes.len()), (1, 1));
     assert_eq!(
         health.now().to_string(),
-        "stopped: relay 1: the relay is not running; inbox 1: it is not running"
+        "stopped: relay 1: the relay is not running; inbox 1: the inbox is not running"
     );
     let run = tokio::spawn(runner.run_until(shutdown.clone()));
     until(&health, Health::is_ready).await;
@@ -157,7 +157,7 @@ async fn health_combines_relays_and_inboxes() {
     shutdown.cancel();
     run.await.unwrap().unwrap();
     let now = health.now().to_string();
-    assert!(now.contains("inbox 1: it has stopped"), "{now}");
+    assert!(now.contains("inbox 1: the inbox has stopped"), "{now}");
 }
 
 async fn until(health: &RunnerHealth, holds: impl Fn(&Health) -> bool) {

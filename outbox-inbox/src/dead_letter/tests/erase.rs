@@ -97,12 +97,7 @@ async fn headers_of_another_program_keep_nothing_from_being_erased() {
         let error = letters.list(&DeadLetterSelection::all(), 10).await.unwrap_err();
         let left = letters.count(&DeadLetterSelection::all()).await.unwrap();
         assert_eq!(left, 1, "it is still there");
-        assert!(
-            error
-                .to_string()
-                .contains("the headers of the dead letter with id"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("headers of dead letter"), "{error}");
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn record(
             Outcome::Retry { after, reason }
         }
         Failure::Buried { attempts } => {
-            tracing::error!(consumer = consumer.name, %event_id, %event_type, attempts, %error, "kept as a dead letter");
+            tracing::error!(consumer = consumer.name, %event_id, %event_type, attempts, %error, "message dead-lettered");
             dead_letter::report(consumer, &NewDeadLetter { attempts, ..letter });
             Outcome::DeadLettered
         }
@@ -91,7 +91,7 @@ pub(crate) async fn defer(
         }
     }
     let (event_id, event_type) = (message.event_id, &message.event_type);
-    tracing::info!(consumer = consumer.name, %event_id, %event_type, ?wait, error, "handler asked to be run again later");
+    tracing::info!(consumer = consumer.name, %event_id, %event_type, ?wait, error, "handler deferred the message");
     Outcome::Retry {
         after: wait,
         reason: Retry::Deferred,
@@ -112,11 +112,11 @@ pub(crate) async fn take_back(consumer: &Consumer, routed: &mut RoutedMessage, m
         && std::mem::take(&mut routed.memory.begun)
         && let Err(error) = retry::put_back(shared.database.pool(), &shared.sql, letter).await
     {
-        tracing::warn!(letter = %letter.id, %error, "a dead letter stays open that was to be tried again");
+        tracing::warn!(letter = %letter.id, %error, "mark for retry was lost, the dead letter stays open");
     }
     if routed.memory.counted.take().is_some()
         && let Err(error) = consumer.attempts(message, None).take_back().await
     {
-        tracing::debug!(event_id = %message.event_id, %error, "an attempt stays counted that did not happen");
+        tracing::debug!(event_id = %message.event_id, %error, "an attempt stays counted although no handler ran");
     }
 }

@@ -61,13 +61,13 @@ impl<D: Delivery> Returns<D> {
             };
             tokio::select! {
                 () = take_back(&consumer, &mut in_flight) => {}
-                () = late => tracing::debug!(consumer = consumer.name, "attempts stay counted that did not happen"),
+                () = late => tracing::debug!(consumer = consumer.name, "attempts stay counted although no handler ran"),
             }
             for InFlight { local_id, origin, .. } in in_flight {
                 let wait = if stop.soft.is_cancelled() { Duration::ZERO } else { wait };
                 let told = guard_async("broker's driver", || origin.give_back(wait)).await;
                 if let Err(error) = told {
-                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
+                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be returned to the broker");
                 }
                 let mut origins = origins.lock().unwrap_or_else(PoisonError::into_inner);
                 origins.remove(&local_id);
@@ -100,7 +100,7 @@ async fn take_back<D>(consumer: &Consumer, in_flight: &mut [InFlight<D>]) {
     });
     for outcome in join_all(corrections).await {
         if let Err(error) = outcome {
-            tracing::error!(consumer = consumer.name, %error, "an attempt stays counted that did not happen");
+            tracing::error!(consumer = consumer.name, %error, "an attempt stays counted although no handler ran");
         }
     }
 }

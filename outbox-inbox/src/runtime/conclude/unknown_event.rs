@@ -47,7 +47,7 @@ impl UnhandledTypes {
 }
 
 pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
-    tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
+    tracing::debug!(event_type = %attempt.message.event_type, "event type has no subscriber here, skipped");
     let consumer = attempt.consumer;
     let keeper = attempt
         .keeper_of_sequence()
@@ -72,7 +72,8 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
 pub(crate) async fn unknown_version(attempt: &mut Attempt<'_>) -> Outcome {
     let (event_type, version) = (&attempt.message.event_type, attempt.message.event_version);
     let error = format!(
-        "event `{event_type}` version {version} has no handler in consumer `{}`, other versions have",
+        "event `{event_type}` version {version} has no handler in consumer `{}`, but other versions have \
+         handlers",
         attempt.consumer.name
     );
     match attempt.consumer.shared.config.unknown_version {
@@ -96,14 +97,16 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
                 tracing::warn!(
                     consumer = consumer.name,
                     %event_type,
-                    "event type has no handler here, although another version of the program has asked for it: its messages are skipped, as configured"
+                    "event type has no handler in this process, but another program subscribed to it: its \
+                     messages are skipped (UnknownEvent::Skip)"
                 );
             }
             not_wanted(attempt).await
         }
         UnknownEvent::DeadLetter => {
             let error = format!(
-                "event `{event_type}` has no handler here, another version of consumer `{}` has asked for it",
+                "event `{event_type}` has no handler in this process, but another version of consumer `{}` \
+                 subscribed to it",
                 consumer.name
             );
             failure::dead_letter(attempt, &error).await
@@ -124,8 +127,9 @@ async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
         tracing::warn!(
             consumer = consumer.name,
             event_type = what,
-            "event type, or its version, has no handler here, but another version of the program is to handle it: its messages go back to the broker \
-             until one runs that does; if none will, change UnknownEvent or UnknownVersion, or take it off the consumer's list (operations.md, Versions)"
+            "event type or version has no handler in this process, but another program handles it: its \
+             messages return to the broker until that program runs; if it never will, change UnknownEvent or \
+             UnknownVersion, or remove the event type from the consumer's filter (operations.md, Versions)"
         );
     }
     let returns = u32::try_from(attempt.incoming.delivery_count).unwrap_or(u32::MAX);
@@ -136,7 +140,7 @@ async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
 }
 
 pub(crate) fn unknown_wishes(consumer: &Consumer, error: &SubscriberError) -> Outcome {
-    tracing::warn!(consumer = consumer.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
+    tracing::warn!(consumer = consumer.name, error = %describe(error), "subscribers of an event type are unknown, checked again");
     Outcome::postponed(ASK_AGAIN_AFTER)
 }
 
@@ -145,8 +149,8 @@ fn is_new(consumer: &Consumer, what: &str) -> bool {
     if news == News::Last {
         tracing::warn!(
             consumer = consumer.name,
-            "{LOGGED_MAX} event types and versions without a handler were met; further ones are counted in `inbox_sent_back_total` and \
-             `inbox_skipped_total`, but not logged"
+            "{LOGGED_MAX} event types and versions without a handler were logged; others are only counted in \
+             `inbox_sent_back_total` and `inbox_skipped_total`"
         );
     }
     news != News::No

@@ -26,7 +26,7 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
                 subject,
                 stream_sequence,
                 error,
-                "not a message, tried again later"
+                "delivery is no outbox message, retried later"
             );
             Outcome::postponed(config.backoff.max)
         }
@@ -36,7 +36,7 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
                 subject,
                 stream_sequence,
                 error,
-                "not a message, ignored"
+                "delivery is no outbox message, ignored"
             );
             Outcome::Skipped
         }
@@ -46,7 +46,7 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
                 subject,
                 stream_sequence,
                 error,
-                "not a message, kept as a dead letter"
+                "delivery is no outbox message, dead-lettered"
             );
             keep(attempt, error).await
         }

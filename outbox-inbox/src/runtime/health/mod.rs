@@ -73,10 +73,10 @@ impl InboxHealthCheck {
     pub fn now(&self) -> Health {
         let vitals = self.lock();
         match &vitals.phase {
-            Phase::New => not_running("it is not running"),
+            Phase::New => not_running("the inbox is not running"),
             Phase::Starting { since, trouble } => {
-                let trouble = trouble.as_deref().unwrap_or("the start is not finished yet");
-                let reason = format!("it has been starting for {:?}: {trouble}", whole(since.elapsed()));
+                let trouble = trouble.as_deref().unwrap_or("start not finished");
+                let reason = format!("starting for {:?}: {trouble}", whole(since.elapsed()));
                 if since.elapsed() >= self.stuck_after {
                     stuck(reason)
                 } else {
@@ -87,9 +87,11 @@ impl InboxHealthCheck {
                 let ConsumerHealth { consumer, health, .. } = consumer.report(self.stuck_after);
                 (format!("consumer `{consumer}`"), health)
             })),
-            Phase::Stopping => degraded("it is stopping"),
-            Phase::Stopped { reason: None } => not_running("it has stopped"),
-            Phase::Stopped { reason: Some(reason) } => not_running(format!("it has stopped: {reason}")),
+            Phase::Stopping => degraded("the inbox is stopping"),
+            Phase::Stopped { reason: None } => not_running("the inbox has stopped"),
+            Phase::Stopped { reason: Some(reason) } => {
+                not_running(format!("the inbox has stopped: {reason}"))
+            }
         }
     }
 
@@ -114,7 +116,7 @@ impl InboxHealthCheck {
         };
         Run {
             check: self.clone(),
-            reason: Some("its future was dropped".to_owned()),
+            reason: Some("the future of `run` was dropped".to_owned()),
         }
     }
 

@@ -33,32 +33,29 @@ fn assert_text(check: &InboxHealthCheck, text: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_run_is_told_from_its_start_to_its_end() {
     let check = InboxHealthCheck::new(STUCK_AFTER);
-    assert_text(&check, "stopped: it is not running");
+    assert_text(&check, "stopped: the inbox is not running");
     let run = check.begin();
-    assert_text(
-        &check,
-        "degraded: it has been starting for 0ns: the start is not finished yet",
-    );
-    assert!(!check.now().is_ready(), "it receives nothing yet");
+    assert_text(&check, "degraded: starting for 0ns: start not finished");
+    assert!(!check.now().is_ready(), "not subscribed yet");
     tokio::time::advance(STUCK_AFTER - SECOND).await;
     check.cannot_start("connection refused");
-    assert_text(
-        &check,
-        "degraded: it has been starting for 299s: connection refused",
-    );
+    assert_text(&check, "degraded: starting for 299s: connection refused");
     tokio::time::advance(SECOND).await;
-    assert_text(&check, "stuck: it has been starting for 300s: connection refused");
+    assert_text(&check, "stuck: starting for 300s: connection refused");
     check.running(std::iter::empty());
     check.cannot_start("too late to be told");
     assert_eq!(check.now(), Health::Alive);
     check.stopping();
-    assert_text(&check, "degraded: it is stopping");
+    assert_text(&check, "degraded: the inbox is stopping");
     run.ended(None);
-    assert_text(&check, "stopped: it has stopped");
+    assert_text(&check, "stopped: the inbox has stopped");
     check.begin().ended(Some("tables are missing".to_owned()));
-    assert_text(&check, "stopped: it has stopped: tables are missing");
+    assert_text(&check, "stopped: the inbox has stopped: tables are missing");
     drop(check.begin());
-    assert_text(&check, "stopped: it has stopped: its future was dropped");
+    assert_text(
+        &check,
+        "stopped: the inbox has stopped: the future of `run` was dropped",
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,14 +68,14 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
     pass(&books, away_for).await;
     assert_text(
         &check,
-        &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: it was deleted"),
+        &format!("degraded: consumer `books`: no subscription for {away_for:?}: it was deleted"),
     );
     books.received();
     books.trouble("no answer");
     pass(&books, STUCK_AFTER - away_for).await;
     assert_text(
         &check,
-        "stuck: consumer `books`: it has not been receiving for 300s: no answer",
+        "stuck: consumer `books`: no subscription for 300s: no answer",
     );
     assert!(check.now().is_alive(), "a restart does not help");
     books.subscribed();
@@ -96,7 +93,7 @@ async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again
     let away_for = 10 * between;
     assert_text(
         &check,
-        &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: no answer"),
+        &format!("degraded: consumer `books`: no subscription for {away_for:?}: no answer"),
     );
     pass(&books, SECOND).await;
     assert_eq!(check.now(), Health::Alive, "a silent stream is no trouble");
@@ -123,7 +120,7 @@ async fn a_handler_that_cannot_be_cancelled_is_not_alive() {
     let text = check.now().to_string();
     assert!(
         text.starts_with(&format!(
-            "stopped: consumer `books`: handler `book` has been running for {running_for:?}, its limit is 20s"
+            "stopped: consumer `books`: handler `book` has run for {running_for:?} (limit 20s)"
         )),
         "{text}"
     );
@@ -160,12 +157,15 @@ async fn a_consumer_that_stands_still_or_has_stopped_is_not_alive() {
     let silent = SILENCE_MAX + SECOND;
     assert_text(
         &check,
-        &format!("stopped: consumer `books`: it has not done anything for {silent:?}"),
+        &format!("stopped: consumer `books`: main loop without progress for {silent:?}"),
     );
     books.turned();
     assert_eq!(consumer(&check).state, ConsumerState::Running);
     books.stopped(Some("it panicked".to_owned()));
-    assert_text(&check, "stopped: consumer `books`: it has stopped: it panicked");
+    assert_text(
+        &check,
+        "stopped: consumer `books`: the consumer has stopped: it panicked",
+    );
     let reason = Some("it panicked".to_owned());
     assert_eq!(consumer(&check).state, ConsumerState::Stopped { reason });
 }

@@ -66,7 +66,7 @@ impl ConsumerVitals {
                 away: Some(Away {
                     since: now,
                     noted_at: now,
-                    reason: "it is not subscribed yet".to_owned(),
+                    reason: "not subscribed yet".to_owned(),
                 }),
                 database_failing: false,
                 jobs: 0,
@@ -99,7 +99,7 @@ impl ConsumerVitals {
     pub(in crate::runtime) fn subscribing(&self) {
         let mut vitals = self.lock();
         if vitals.away().is_none() {
-            vitals.note_away("it subscribes again");
+            vitals.note_away("subscribing again");
         }
         vitals.is_subscribed = false;
     }
@@ -194,26 +194,26 @@ impl Vitals {
     fn health(&self, stuck_after: Duration) -> Health {
         if let Some(reason) = &self.stopped {
             return not_running(match reason {
-                Some(reason) => format!("it has stopped: {reason}"),
-                None => "it has stopped".to_owned(),
+                Some(reason) => format!("the consumer has stopped: {reason}"),
+                None => "the consumer has stopped".to_owned(),
             });
         }
         let silent = self.turned_at.elapsed();
         if silent > SILENCE_MAX {
-            return not_running(format!("it has not done anything for {:?}", whole(silent)));
+            return not_running(format!("main loop without progress for {:?}", whole(silent)));
         }
         let is_overdue = |handler: &&Running| handler.at.elapsed() > handler.limit + OVERDUE;
         if let Some(Running { handler, at, limit }) = self.handlers.values().find(is_overdue) {
             return not_running(format!(
-                "handler `{handler}` has been running for {:?}, its limit is {limit:?}, and it cannot be cancelled: it blocks its thread; let it wait with `await`, or move the \
-                 work to `spawn_blocking`",
+                "handler `{handler}` has run for {:?} (limit {limit:?}) and cannot be cancelled, because it \
+                 blocks its thread; use `await`, or move the work to `spawn_blocking`",
                 whole(at.elapsed())
             ));
         }
         let idle = self.active_at.elapsed();
         if self.jobs > 0 && self.handlers.is_empty() && idle >= stuck_after {
             return stuck(format!(
-                "for {:?} nothing has happened to the messages that were begun: the database or the broker does not answer",
+                "no started message has progressed for {:?}: the database or the broker does not answer",
                 whole(idle)
             ));
         }
@@ -222,7 +222,7 @@ impl Vitals {
             None => Health::Alive,
             Some(Away { since, reason, .. }) => {
                 let away_for = since.elapsed();
-                let text = format!("it has not been receiving for {:?}: {reason}", whole(away_for));
+                let text = format!("no subscription for {:?}: {reason}", whole(away_for));
                 if away_for >= stuck_after {
                     stuck(text)
                 } else {

@@ -90,7 +90,7 @@ impl<D: Delivery> Origin<D> {
         let mut is_returned = message.is_returned.lock().await;
         *is_returned = true;
         if let Err(error) = message.delivery.retry_after(wait).await {
-            tracing::debug!(%error, "a delivery could not be given back; it comes again after ack_wait");
+            tracing::debug!(%error, "a delivery could not be returned to the broker; redelivered after ack_wait");
         }
     }
 }

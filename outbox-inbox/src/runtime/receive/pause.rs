@@ -29,11 +29,7 @@ pub(crate) async fn first_look(
         let Err(error) = looked else { return true };
         failures += 1;
         let pause = TROUBLE.delay(failures, &mut fastrand::Rng::new());
-        tracing::warn!(
-            error,
-            ?pause,
-            "which consumers are paused is not known, inbox waits"
-        );
+        tracing::warn!(error, ?pause, "paused consumers are unknown, inbox waits");
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             return false;
         }
@@ -49,10 +45,7 @@ pub(crate) async fn follow(shared: Arc<Shared>, consumers: Vec<Arc<Consumer>>, s
         if let Err(error) = &looked
             && is_known
         {
-            tracing::warn!(
-                error,
-                "which consumers are paused is not known, those that run go on"
-            );
+            tracing::warn!(error, "paused consumers are unknown, running consumers continue");
         }
         is_known = looked.is_ok();
     }

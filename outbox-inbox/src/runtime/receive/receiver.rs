@@ -242,7 +242,7 @@ impl<S: Subscriber> Receiver<S> {
             tracing::debug!(
                 consumer = self.consumer.name,
                 backlog,
-                "nothing has come for long, subscribes again"
+                "no deliveries for long, subscribing again"
             );
             self.end();
         }
@@ -333,23 +333,23 @@ impl<S: Subscriber> Receiver<S> {
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
         let is_new = self.consumer.vitals.trouble(&text);
         if self.failures > 1 {
-            tracing::debug!(consumer, error = %text, ?pause, "the trouble goes on");
+            tracing::debug!(consumer, error = %text, ?pause, "broker still unavailable");
         }
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
         match error {
             SubscriberError::Configuration { .. } => {
                 if is_new {
-                    tracing::error!(consumer, error = %text, "consumer cannot be set up, tried again");
+                    tracing::error!(consumer, error = %text, "consumer cannot be created, retried");
                 }
             }
             SubscriberError::Gone { .. } => {
                 if self.failures == 1 {
-                    tracing::warn!(consumer, error = %text, "subscription is over, subscribes again");
+                    tracing::warn!(consumer, error = %text, "subscription ended, subscribing again");
                 }
             }
             _ => {
                 if self.failures == 1 {
-                    tracing::warn!(consumer, error = %text, "broker trouble, consumer pauses");
+                    tracing::warn!(consumer, error = %text, "broker unavailable, consumer waits");
                 }
                 if let Deliveries::Open(subscription) = deliveries {
                     self.deliveries = Deliveries::Paused(until, Some(subscription));

@@ -264,9 +264,9 @@ impl<M> Attempt<'_, M> {
         let event_id = message.map(|message| message.event_id.as_uuid()).ok();
         let consumer = self.consumer.name;
         if self.consumer.vitals.database_failed() {
-            tracing::warn!(consumer, event_id = ?event_id, %error, "database in trouble, tried again");
+            tracing::warn!(consumer, event_id = ?event_id, %error, "database unavailable, retried");
         } else {
-            tracing::debug!(consumer, event_id = ?event_id, ?after, %error, "database still in trouble");
+            tracing::debug!(consumer, event_id = ?event_id, ?after, %error, "database still unavailable");
         }
         Outcome::postponed(after)
     }
@@ -282,20 +282,22 @@ impl<M> Attempt<'_, M> {
             };
             let consumer = self.consumer.name;
             if self.consumer.vitals.database_failed() {
-                tracing::warn!(consumer, %error, "a failure cannot be written down, tried again");
+                tracing::warn!(consumer, %error, "a failure cannot be recorded, retried");
             } else {
-                tracing::debug!(consumer, %error, "a failure still cannot be written down");
+                tracing::debug!(consumer, %error, "a failure still cannot be recorded");
             }
             let delay = tokio::time::sleep(TROUBLE.delay(tries, &mut fastrand::Rng::new()));
             if self.stop.soft.run_until_cancelled(delay).await.is_none() {
                 return Err(Outcome::Returned);
             }
         }
-        Err(self.later("a failure could not be written down"))
+        Err(self.later("a failure could not be recorded"))
     }
 }
 
-const TAKEN: &str = "another event took effect under its number, so its producer numbers anew: its database was restored, or a second service sends events of \
-                     the aggregate under the same `source`; if it shall take effect, retry the dead letter";
+const TAKEN: &str = "another event with the same sequence was applied: the producer's database was restored, \
+                     or a second service publishes events of the aggregate under the same `source`; retry \
+                     the dead letter to apply it";
 
-const LATE: &str = "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now";
+const LATE: &str = "the message arrived after its gap in the aggregate was skipped; retry the dead letter to \
+                    apply it now";

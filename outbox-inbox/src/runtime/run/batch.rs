@@ -163,7 +163,7 @@ impl Batch<'_> {
             if let Err(Outcome::Deferred { wait, error }) = &effect {
                 let (consumer, messages) = (self.call.consumer.name, inputs.len());
                 let event_id = inputs[0].event_id;
-                tracing::info!(consumer, messages, %event_id, ?wait, error, "handler asked to be run again later");
+                tracing::info!(consumer, messages, %event_id, ?wait, error, "handler deferred the message");
                 let _ = self
                     .deferred
                     .set((self.places(members, call * each, each), *wait));

@@ -99,8 +99,8 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
 }
 
 /// The handler's transaction holds locks; on SQLite, the only write lock.
-const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
-                         through the handler's `Tx`";
+const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may \
+                         hold the awaited lock; write through the handler's `Tx`";
 
 /// If the handler's own transaction holds the lock, every run fails.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {

@@ -37,7 +37,7 @@ pub(crate) async fn run(
 ) -> Result<(), Outcome> {
     let Some(store) = &consumer.shared.services.store else {
         return Err(Outcome::Failed {
-            error: "there is no deduplication store".to_owned(),
+            error: "no deduplication store; set it with `Inbox::with_dedup_store`".to_owned(),
             cause: Cause::Unavailable,
         });
     };
@@ -59,13 +59,13 @@ pub(crate) async fn run(
         Ok(false) => tracing::error!(
             consumer = consumer.name,
             %event_id,
-            "the handler outlived its claim in the deduplication store; the message may have taken effect twice"
+            "handler outlived its claim in the deduplication store; the message may have been applied twice"
         ),
         Err(error) => tracing::warn!(
             consumer = consumer.name,
             %event_id,
             error = %describe(&error),
-            "the deduplication store was not told; the message may take effect again"
+            "deduplication store was not updated; the message may be applied again"
         ),
     }
     outcome
@@ -100,7 +100,7 @@ where
         if Instant::now() + delay >= end {
             return Err(error);
         }
-        tracing::debug!(%error, "the deduplication store is told again");
+        tracing::debug!(%error, "update of the deduplication store is retried");
         let sleep = tokio::time::sleep(delay);
         if stop.hard.run_until_cancelled(sleep).await.is_none() {
             return Err(error);

@@ -25,7 +25,7 @@ use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 
-const PANICKED: &str = "the inbox, or what it called for this message,";
+const PANICKED: &str = "handling of the message";
 
 pub(crate) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
@@ -123,17 +123,17 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
                 None => one(consumer, &mut in_flight, stop).await,
             };
             // The metrics recorder is application code.
-            if let Err(error) = guard("recorder of metrics", || {
+            if let Err(error) = guard("metrics recorder", || {
                 report(consumer, &in_flight.routed, &outcome)
             }) {
-                tracing::error!(consumer = consumer.name, %error, "what became of a message was not counted");
+                tracing::error!(consumer = consumer.name, %error, "outcome of a message was not counted");
             }
             in_flight.note_health(&outcome);
             in_flight.routed.memory.deferred |= is_deferred(&outcome);
             if let Outcome::SentBack { after } = outcome {
                 let told = guard_async("broker's driver", || in_flight.origin.give_back(after)).await;
                 if let Err(error) = told {
-                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
+                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be returned to the broker");
                 }
                 lane.over.push((in_flight.local_id, outcome));
             } else if outcome.is_final() {

@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
                 aggregate = %self.message.aggregate,
                 expected,
                 sequence = self.message.sequence,
-                "messages of the aggregate are missing; they are not waited for any longer"
+                "messages of the aggregate are missing; the wait for them has ended"
             );
             telemetry::count(telemetry::GAPS, self.consumer.name, &self.message.event_type);
             return Outcome::postponed(Duration::ZERO);
@@ -172,7 +172,7 @@ impl Consumer {
             consumer = self.name,
             error,
             pause = ?ASK_PAUSE,
-            "whether the beginning of an aggregate has left the stream is not known, so it is waited for"
+            "first message of an aggregate may still be on the stream, so later messages wait"
         );
         false
     }

@@ -196,8 +196,8 @@ fn gone(error: &DbErr) -> Outcome {
 }
 
 fn swallowed(error: Option<&DbErr>) -> Outcome {
-    let mut text = "handler returned Ok, but its transaction is gone: it went on after a database error; return such errors, or \
-                    try what may fail inside `tx.begin()`"
+    let mut text = "handler returned Ok, but its transaction is lost: it continued after a database error; \
+                    return database errors, or run a part that may fail inside `tx.begin()`"
         .to_owned();
     if let Some(error) = error {
         text = format!("{text}: {}", describe(error));
