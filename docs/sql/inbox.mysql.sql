@@ -1,10 +1,10 @@
--- Inbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated, because these databases
--- cannot roll back DDL: a migration that was interrupted starts again.
+-- Inbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement can be repeated: these databases cannot
+-- roll back DDL, so an interrupted migration starts again.
 --
--- Consumers are VARBINARY: text collations call `A` and `a` equal. All times are UTC.
+-- Consumers are VARBINARY, because text collations treat `A` and `a` as equal. All times are UTC.
 
--- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
--- it. The primary key is the guarantee: a concurrent duplicate waits at its row until the first transaction ends.
+-- One row per message that a consumer handled or failed to handle. The transaction of the effect writes status 1 (handled). Other statuses are
+-- written outside it. The primary key prevents duplicates: a concurrent duplicate waits for the row until the first transaction ends.
 CREATE TABLE IF NOT EXISTS inbox_messages (
     consumer     VARBINARY(64) NOT NULL,
     id           BINARY(16) NOT NULL COMMENT 'of the event, or derived from its business key',
@@ -14,13 +14,13 @@ CREATE TABLE IF NOT EXISTS inbox_messages (
     processed_at DATETIME(6) NOT NULL,
     expires_at   DATETIME(6) NOT NULL COMMENT 'then the row may be deleted, and a later delivery takes effect again',
     PRIMARY KEY (consumer, id),
-    -- Rows that may be deleted.
+    -- Expired rows.
     KEY inbox_messages_expires_at (expires_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
--- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
--- one with a number that is done.
+-- Progress of a consumer in an aggregate (strategy `sequence`), written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` distinguish a redelivered event from another
+-- event with an applied number.
 CREATE TABLE IF NOT EXISTS inbox_sequences (
     consumer       VARBINARY(64) NOT NULL,
     aggregate_type VARBINARY(64) NOT NULL,
@@ -35,8 +35,7 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
--- second row.
+-- Messages that consumers could not handle, as received. `id` is derived from the delivery, so that a redelivery after a crash adds no second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BINARY(16) NOT NULL,
     consumer       VARBINARY(64) NOT NULL,
@@ -55,15 +54,15 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     status         SMALLINT NOT NULL COMMENT '0 open, 1 to be tried again',
     created_at     DATETIME(6) NOT NULL,
     PRIMARY KEY (id),
-    -- The order of lists.
+    -- Order of lists.
     KEY inbox_dead_letters_consumer (consumer, created_at),
-    -- Dead letters to be tried again, in the order of the stream.
+    -- Dead letters marked for retry, in stream order.
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence),
-    -- Those of an aggregate, by their numbers.
+    -- Marked dead letters of an aggregate, by sequence.
     KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id, source, sequence, stream_sequence)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.
+-- View for operators: dead letters with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW inbox_dead_letters_readable AS
 SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
@@ -78,8 +77,8 @@ SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBS
             ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload
 FROM inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
--- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect, with the response for retries. `id` is the hash of
+-- tenant, principal and key. The columns with these names are for display and may be shortened. The primary key prevents duplicates.
 CREATE TABLE IF NOT EXISTS inbox_requests (
     id              BINARY(32) NOT NULL,
     tenant          VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
@@ -93,11 +92,11 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     created_at      DATETIME(6) NOT NULL,
     expires_at      DATETIME(6) NOT NULL COMMENT 'then the row may be deleted, and the key used again',
     PRIMARY KEY (id),
-    -- Rows that may be deleted.
+    -- Expired rows.
     KEY inbox_requests_expires_at (expires_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Consumers that somebody has paused. Their processes look here once a second.
+-- Paused consumers. Their processes poll this table once a second.
 CREATE TABLE IF NOT EXISTS inbox_pauses (
     consumer  VARBINARY(64) NOT NULL,
     reason    TEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'for people',
@@ -105,7 +104,7 @@ CREATE TABLE IF NOT EXISTS inbox_pauses (
     PRIMARY KEY (consumer)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+-- Audit log of changes by operators: operator, action, reason and progress. Rows are written in the transactions of the changes and never deleted automatically.
 CREATE TABLE IF NOT EXISTS inbox_operations (
     id           BINARY(16) NOT NULL,
     kind         VARCHAR(64) NOT NULL,

@@ -1,10 +1,10 @@
--- Inbox tables for SQLite 3.35 or later. Each statement may be repeated, because migrators open no transaction on SQLite:
--- a migration that was interrupted starts again.
+-- Inbox tables for SQLite 3.35 or later. Each statement can be repeated: migrators open no transaction on SQLite, so an
+-- interrupted migration starts again.
 --
--- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
+-- Times are integers: microseconds since 1970-01-01 UTC (with a clock resolution of 1 ms). Use WAL and a `busy_timeout`.
 
--- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
--- it. The primary key is the guarantee.
+-- One row per message that a consumer handled or failed to handle. The transaction of the effect writes status 1 (handled). Other statuses are
+-- written outside it. The primary key prevents duplicates.
 CREATE TABLE IF NOT EXISTS inbox_messages (
     consumer     TEXT NOT NULL,
     id           BLOB NOT NULL,                -- of the event, or derived from its business key
@@ -16,12 +16,12 @@ CREATE TABLE IF NOT EXISTS inbox_messages (
     PRIMARY KEY (consumer, id)
 ) WITHOUT ROWID;
 
--- Rows that may be deleted.
+-- Expired rows.
 CREATE INDEX IF NOT EXISTS inbox_messages_expires_at ON inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect. Services number their aggregates
--- independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another one with a
--- number that is done.
+-- Progress of a consumer in an aggregate (strategy `sequence`), written in the transaction of the effect. Services number their aggregates
+-- independently, so the source is part of the key. `last_event_id` and `last_recorded_at` distinguish a redelivered event from another event with an
+-- applied number.
 CREATE TABLE IF NOT EXISTS inbox_sequences (
     consumer       TEXT NOT NULL,
     aggregate_type TEXT NOT NULL,
@@ -36,8 +36,7 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITHOUT ROWID;
 
--- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
--- second row.
+-- Messages that consumers could not handle, as received. `id` is derived from the delivery, so that a redelivery after a crash adds no second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BLOB NOT NULL PRIMARY KEY,
     consumer       TEXT NOT NULL,
@@ -57,17 +56,17 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     created_at     INTEGER NOT NULL
 );
 
--- The order of lists.
+-- Order of lists.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_consumer ON inbox_dead_letters (consumer, created_at);
 
--- Dead letters to be tried again, in the order of the stream.
+-- Dead letters marked for retry, in stream order.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- Those of an aggregate, by their numbers.
+-- Marked dead letters of an aggregate, by sequence.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, aggregate_type, aggregate_id, source, sequence, stream_sequence)
     WHERE status = 1;
 
--- For people: dead letters, with payloads as text. A payload that is not JSON is shown in hexadecimal.
+-- View for operators: dead letters with payloads as text. A payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS inbox_dead_letters_readable AS
 SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
@@ -82,8 +81,8 @@ SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || sub
        CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload
 FROM inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
--- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect, with the response for retries. `id` is the hash of
+-- tenant, principal and key. The columns with these names are for display and may be shortened. The primary key prevents duplicates.
 CREATE TABLE IF NOT EXISTS inbox_requests (
     id              BLOB NOT NULL PRIMARY KEY,
     tenant          TEXT NOT NULL,
@@ -98,17 +97,17 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     expires_at      INTEGER NOT NULL           -- then the row may be deleted, and the key used again
 );
 
--- Rows that may be deleted.
+-- Expired rows.
 CREATE INDEX IF NOT EXISTS inbox_requests_expires_at ON inbox_requests (expires_at);
 
--- Consumers that somebody has paused. Their processes look here once a second.
+-- Paused consumers. Their processes poll this table once a second.
 CREATE TABLE IF NOT EXISTS inbox_pauses (
     consumer  TEXT NOT NULL PRIMARY KEY,
     reason    TEXT NOT NULL,                   -- for people
     paused_at INTEGER NOT NULL
 );
 
--- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+-- Audit log of changes by operators: operator, action, reason and progress. Rows are written in the transactions of the changes and never deleted automatically.
 CREATE TABLE IF NOT EXISTS inbox_operations (
     id           BLOB NOT NULL PRIMARY KEY,
     kind         TEXT NOT NULL,

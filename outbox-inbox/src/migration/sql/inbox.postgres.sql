@@ -1,7 +1,7 @@
 -- Inbox tables for PostgreSQL 12 or later.
 
--- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
--- it. The primary key is the guarantee: a concurrent duplicate waits at its row until the first transaction ends.
+-- One row per message that a consumer handled or failed to handle. The transaction of the effect writes status 1 (handled). Other statuses are
+-- written outside it. The primary key prevents duplicates: a concurrent duplicate waits for the row until the first transaction ends.
 CREATE TABLE {schema}{prefix}inbox_messages (
     consumer     text COLLATE "C" NOT NULL,
     id           uuid NOT NULL,                -- of the event, or derived from its business key
@@ -13,12 +13,12 @@ CREATE TABLE {schema}{prefix}inbox_messages (
     CONSTRAINT {prefix}inbox_messages_pk PRIMARY KEY (consumer, id)
 );
 
--- Rows that may be deleted.
+-- Expired rows.
 CREATE INDEX {prefix}inbox_messages_expires_at ON {schema}{prefix}inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
--- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
--- one with a number that is done.
+-- Progress of a consumer in an aggregate (strategy `sequence`), written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` distinguish a redelivered event from another
+-- event with an applied number.
 CREATE TABLE {schema}{prefix}inbox_sequences (
     consumer       text COLLATE "C" NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL,
@@ -33,8 +33,7 @@ CREATE TABLE {schema}{prefix}inbox_sequences (
     CONSTRAINT {prefix}inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITH (fillfactor = 80);
 
--- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
--- second row.
+-- Messages that consumers could not handle, as received. `id` is derived from the delivery, so that a redelivery after a crash adds no second row.
 CREATE TABLE {schema}{prefix}inbox_dead_letters (
     id             uuid NOT NULL,
     consumer       text COLLATE "C" NOT NULL,
@@ -55,18 +54,18 @@ CREATE TABLE {schema}{prefix}inbox_dead_letters (
     CONSTRAINT {prefix}inbox_dead_letters_pk PRIMARY KEY (id)
 );
 
--- The order of lists.
+-- Order of lists.
 CREATE INDEX {prefix}inbox_dead_letters_consumer ON {schema}{prefix}inbox_dead_letters (consumer, created_at);
 
--- Dead letters to be tried again, in the order of the stream.
+-- Dead letters marked for retry, in stream order.
 CREATE INDEX {prefix}inbox_dead_letters_retry ON {schema}{prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- Those of an aggregate, by their numbers. The predicate means the same in other words, so each query chooses between the two indexes by the words that it uses:
--- while the statistics say that nothing is marked, both look as good.
+-- Marked dead letters of an aggregate, by sequence. The predicate is equivalent but spelled differently, so that each query selects one of the two
+-- indexes by its spelling: if the statistics show no marked rows, the planner rates both equal.
 CREATE INDEX {prefix}inbox_dead_letters_of_aggregate ON {schema}{prefix}inbox_dead_letters (consumer, aggregate_type, aggregate_id, source, sequence, stream_sequence)
     WHERE status::int4 = 1;
 
--- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
+-- View for operators: dead letters with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION {schema}{prefix}inbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -82,8 +81,8 @@ SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequenc
        created_at, subject, stream_sequence, headers, {schema}{prefix}inbox_readable(payload) AS payload
 FROM {schema}{prefix}inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
--- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect, with the response for retries. `id` is the hash of
+-- tenant, principal and key. The columns with these names are for display and may be shortened. The primary key prevents duplicates.
 CREATE TABLE {schema}{prefix}inbox_requests (
     id              bytea NOT NULL,
     tenant          text NOT NULL,
@@ -99,5 +98,5 @@ CREATE TABLE {schema}{prefix}inbox_requests (
     CONSTRAINT {prefix}inbox_requests_pk PRIMARY KEY (id)
 );
 
--- Rows that may be deleted.
+-- Expired rows.
 CREATE INDEX {prefix}inbox_requests_expires_at ON {schema}{prefix}inbox_requests (expires_at);

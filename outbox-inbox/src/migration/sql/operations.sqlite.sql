@@ -1,4 +1,4 @@
--- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+-- Audit log of changes by operators: operator, action, reason and progress. Rows are written in the transactions of the changes and never deleted automatically.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_operations (
     id           BLOB NOT NULL PRIMARY KEY,
     kind         TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- Consumers that somebody has paused. Their processes look here once a second.
+-- Paused consumers. Their processes poll this table once a second.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_pauses (
     consumer  VARBINARY(64) NOT NULL,
     reason    TEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'for people',

@@ -1,4 +1,4 @@
--- Consumers that somebody has paused. Their processes look here once a second.
+-- Paused consumers. Their processes poll this table once a second.
 CREATE TABLE {schema}{prefix}inbox_pauses (
     consumer  text COLLATE "C" NOT NULL,
     reason    text NOT NULL,                   -- for people
