@@ -245,12 +245,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_legal() {
+    fn defaults_are_valid() {
         assert!(InboxConfig::default().problems().is_empty());
     }
 
     #[test]
-    fn every_impossible_setting_is_named() {
+    fn every_invalid_setting_is_reported() {
         let zero = Duration::ZERO;
         let config = InboxConfig::default()
             .concurrency(0)
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_unanswered_deliveries_mean_fewer_in_memory() {
+    fn ack_pending_max_bounds_deliveries_in_memory() {
         for (concurrency, unanswered, expected) in [
             (8, 100_000, 256),
             (313, 100_000, 10_000),

@@ -234,7 +234,7 @@ mod tests {
 
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[tokio::test]
-    async fn statements_that_took_too_long_are_told_from_others() {
+    async fn statement_timeouts_are_classified() {
         for test in crate::tests::database::TestDb::open_all().await {
             let long = match test.db.get_database_backend() {
                 DbBackend::Postgres => "SET LOCAL statement_timeout = 50; SELECT pg_sleep(60)",
@@ -255,7 +255,7 @@ mod tests {
 
     #[cfg(feature = "sqlite")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_short_transaction_gets_its_turn_beside_long_ones() {
+    async fn short_transaction_gets_its_turn_between_long_transactions() {
         use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
         let test = crate::tests::database::TestDb::open_all().await.remove(0);
@@ -287,7 +287,7 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn transactions_wait_for_the_disk_where_sessions_do_not() {
+    async fn transactions_wait_for_disk_despite_session_setting() {
         let Some(url) = outbox_testing::backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn outcomes_are_read_in_pages_of_a_range_and_of_one_consumer() {
+    async fn outcome_pages_cover_a_range_of_one_consumer() {
         for test in TestDb::open_all().await {
             for (id, status) in [(1, 1), (2, 0), (3, 2), (4, 1), (5, 1), (6, 1)] {
                 insert(&test, "billing", id, status).await;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_of_counted_attempts_are_told_apart() {
+    async fn outcome_distinguishes_counted_attempts() {
         for test in TestDb::open_all().await {
             insert_counted(&test, "billing", 1, 1, (0, None)).await;
             insert_counted(&test, "billing", 2, 1, (1, None)).await;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dead_letters_are_read_in_pages_without_what_is_no_message() {
+    async fn dead_letter_pages_contain_messages_only() {
         for test in TestDb::open_all().await {
             let begin = OffsetDateTime::now_utc() - time::Duration::hours(1);
             for (id, event_id) in [(9, Some(1)), (8, Some(2)), (7, None), (6, Some(3)), (5, Some(4))] {

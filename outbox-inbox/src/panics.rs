@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_becomes_an_error_that_says_what_panicked() {
+    async fn panic_error_names_its_source() {
         let error = guard("hook", || panic!("at {}", 7)).unwrap_err();
         assert_eq!(error.to_string(), "hook panicked: at 7");
         let error = guard_async("sink", async || panic!("gone")).await.unwrap_err();

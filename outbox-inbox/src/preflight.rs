@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_that_forgets_before_the_stream_is_refused() {
+    fn retention_below_stream_retention_is_refused() {
         let judge = |of_stream, of_inbox| {
             let handlers = [with(Strategy::Natural), with(Strategy::MessageId)];
             stream(&facts(of_stream), &handlers, &config().retention(of_inbox))
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn handlers_that_remember_otherwise_need_no_retention() {
+    fn strategies_without_rows_need_no_retention() {
         let handlers = [
             with(Strategy::Natural),
             with(Strategy::Sequence { gap: None }),

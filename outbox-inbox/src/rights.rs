@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_smaller_than_the_handlers_is_warned_about() {
+    fn pool_smaller_than_handlers_causes_warning() {
         let warning = pool_warning(Some(15), 2, 16).unwrap();
         assert!(warning.contains("`max_connections` to at least 18"), "{warning}");
         for connections in [Some(16), Some(18), None] {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untested_engine_is_refused_unless_it_is_allowed() {
+    fn untested_engine_is_refused_unless_allowed() {
         let refused = |version: &str, is_allowed| refused_engine(version, is_allowed);
         let problem = refused("8.0.11-TiDB-v8.5.0", false).unwrap().to_string();
         assert!(

@@ -327,7 +327,7 @@ mod tests {
     use crate::tests::database::TestDb;
 
     #[tokio::test]
-    async fn letters_are_read_as_far_as_there_is_room_for_them() {
+    async fn due_letters_fit_the_free_memory() {
         for test in TestDb::open_all().await {
             for stream_sequence in 1..=4 {
                 let incoming = incoming(stream_sequence, b"0123456789");

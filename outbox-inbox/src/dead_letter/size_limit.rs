@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_payload_that_the_database_cannot_take_is_left_out() {
+    async fn oversized_payload_is_omitted() {
         for test in TestDb::open_all().await {
             let message = message();
             let large = Incoming {

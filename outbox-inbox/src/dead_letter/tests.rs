@@ -55,7 +55,7 @@ fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
 }
 
 #[test]
-fn a_dead_letter_has_one_key_however_often_it_is_delivered() {
+fn redelivered_dead_letter_keeps_its_key() {
     let (first, again) = (
         incoming(1, b"a"),
         Incoming {
@@ -133,10 +133,10 @@ impl TestDb {
     }
 
     async fn fail(&self, letter: &StoredDeadLetter, error: &str) {
-        let _ = self.is_there_when_it_fails(letter, error).await;
+        let _ = self.fails_again(letter, error).await;
     }
 
-    async fn is_there_when_it_fails(&self, letter: &StoredDeadLetter, error: &str) -> bool {
+    async fn fails_again(&self, letter: &StoredDeadLetter, error: &str) -> bool {
         let behind = Aggregate::new("order", "1");
         retry::failed_again(&self.db, &self.sql, letter, Some(("billing", &behind)), error)
             .await
@@ -156,7 +156,7 @@ impl TestDb {
 }
 
 #[tokio::test]
-async fn what_is_due_comes_in_the_order_of_the_stream() {
+async fn due_letters_come_in_stream_order() {
     for test in TestDb::open_all().await {
         let (late, early, open) = (
             make_dead_letter(&test, 9).await,
@@ -192,7 +192,7 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
 }
 
 #[tokio::test]
-async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
+async fn successful_retry_handles_message_and_deletes_letter() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_retry_that_fails_again_is_open_with_the_new_error() {
+async fn failed_retry_reopens_letter_with_new_error() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
@@ -255,7 +255,7 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
 }
 
 #[tokio::test]
-async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
+async fn failed_retry_holds_back_later_letters() {
     for test in TestDb::open_all().await {
         for stream_sequence in [1, 2, 3] {
             make_dead_letter(&test, stream_sequence).await;
@@ -271,7 +271,7 @@ async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_or_discarded_is_not_tried() {
+async fn cancelled_or_discarded_letter_is_not_retried() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
@@ -306,7 +306,7 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
 }
 
 #[tokio::test]
-async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
+async fn two_processes_never_retry_a_letter_at_once() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
@@ -339,7 +339,7 @@ async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_was_handled_meanwhile_has_no_second_effect() {
+async fn letter_handled_meanwhile_has_no_second_effect() {
     for test in TestDb::open_all().await {
         let message = message();
         let incoming = incoming(1, b"unreadable then");
@@ -366,7 +366,7 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
 }
 
 #[tokio::test]
-async fn what_was_unreadable_can_be_handled_later() {
+async fn undecodable_letter_can_be_handled_later() {
     for test in TestDb::open_all().await {
         let message = message();
         let incoming = incoming(1, b"unreadable then");

@@ -174,7 +174,7 @@ mod tests {
     #[error("cannot reserve")]
     struct Wrapped(#[source] DbErr);
 
-    async fn a_violation_is_told_from_others(db: TestDb) {
+    async fn only_named_constraint_is_a_duplicate(db: TestDb) {
         db.db.execute_unprepared(TABLE).await.unwrap();
         let (primary, unique) = match db.db.get_database_backend() {
             DbBackend::Postgres => ("reservations_pkey", "one_per_line"),
@@ -210,10 +210,10 @@ mod tests {
         db.close().await;
     }
 
-    on_every_database!(a_violation_is_told_from_others);
+    on_every_database!(only_named_constraint_is_a_duplicate);
 
     #[test]
-    fn what_is_no_database_error_violates_nothing() {
+    fn other_error_violates_no_constraint() {
         assert!(!violated(
             &std::io::Error::other("UNIQUE constraint failed: t.a"),
             &["t.a"]

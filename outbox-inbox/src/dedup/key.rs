@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_apart_byte_by_byte() {
+    fn keys_are_compared_byte_by_byte() {
         let keys = ["a", "A", "a ", " a", "ä", "a\u{308}", "a\0"];
         let ids: std::collections::HashSet<Uuid> = keys.map(id).into_iter().collect();
         assert_eq!(ids.len(), keys.len());

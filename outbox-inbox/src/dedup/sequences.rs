@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_keeps_every_number_that_is_missing() {
+    fn joining_keeps_every_missing_number() {
         let mut ranges = missing(&[(1, 2), (10, 12), (14, 14), (90, 95)]);
         ranges.join_closest();
         assert_eq!(ranges, missing(&[(1, 2), (10, 14), (90, 95)]));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_range_is_not_remembered() {
+    fn empty_range_is_not_stored() {
         let mut ranges = Missing::default();
         ranges.push(RangeInclusive::new(5, 4));
         assert_eq!(ranges, Missing::default());

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_cut_to_its_range() {
+    fn requested_wait_is_clamped() {
         for (asked, waits) in [
             (Duration::ZERO, HandlerError::RETRY_AFTER_MIN),
             (Duration::from_secs(60), Duration::from_secs(60)),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_json_is_said_without_its_values() {
+    fn json_errors_are_described_without_values() {
         for (found, expected) in [
             (
                 reason::<Order>(r#"{"number": "CANARY"}"#),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_quotes_json_is_described_without_the_quotation() {
+    fn cause_with_quoted_json_is_described_without_quote() {
         #[derive(Debug, thiserror::Error)]
         #[error("address cannot be read")]
         struct Unread(#[source] serde_json::Error);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_a_usable_key_is_not_tried_again() {
+    fn unusable_business_key_is_fatal() {
         for (number, bytes) in [(String::new(), 0), ("secret".repeat(200), 1200)] {
             let error = key_of(&message(&number)).unwrap_err();
             assert!(error.is_fatal());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_no_event_has_no_key() {
+    fn undecodable_payload_has_no_key() {
         let mut message = message("A-7");
         message.payload = "{}".into();
         let error = key_of(&message).unwrap_err();

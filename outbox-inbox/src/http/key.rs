@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_principal_and_key_name_a_request_together() {
+    fn tenant_principal_and_key_identify_a_request() {
         let id = |tenant, principal, key| claim(tenant, principal, key, "POST /", "").id;
         assert_eq!(id("t", "p", "k"), id("t", "p", "k"));
         for other in [
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn method_path_query_and_body_tell_requests_apart() {
+    fn method_path_query_and_body_distinguish_requests() {
         let print = |request, body| claim("t", "p", "k", request, body).fingerprint;
         assert_eq!(print("POST /a?b=1", "c"), print("POST /a?b=1", "c"));
         for other in [
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_tells_requests_apart() {
+    fn content_type_distinguishes_requests() {
         let print = |content_type: Option<&str>| {
             let request = Request::post("/a");
             let request = match content_type {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_before_a_nested_router_counts() {
+    fn prefix_of_nested_router_counts() {
         let print = |original: &str| {
             let (mut parts, ()) = Request::post("/orders").body(()).unwrap().into_parts();
             parts.extensions.insert(OriginalUri(original.parse().unwrap()));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_failures_commit_only_if_their_handler_says_so() {
+    fn refusals_and_failures_commit_only_as_committed() {
         let of = |status| StatusCode::from_u16(status).unwrap().into_response();
         let all = [
             100, 101, 199, 200, 204, 302, 399, 400, 401, 422, 499, 500, 599, 999,

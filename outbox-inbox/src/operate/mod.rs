@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_name_is_shown_by_its_beginning() {
+    fn long_wrong_name_is_shortened() {
         let said = |name: &str| check_consumer_name(name).unwrap_err().to_string();
         assert!(said("no\u{1b}name").starts_with("`no\\u{1b}name` is no consumer name"));
         let long = format!("`{}…` is no consumer name", "\u{e9}".repeat(NAME_MAX));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mark_that_nobody_renews_is_no_failing_number() {
+    async fn expired_failing_mark_is_ignored() {
         for test in TestDb::open_all().await {
             insert(&test, ("books", "1", "shop"), 4, Some(6)).await;
             let yesterday = match test.sql.backend() {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn narrower_and_wider_selections_stand_beside_each_other() {
+    fn narrow_and_wide_selections_can_coexist() {
         let handlers = [
             handler("audit", "placed", PLACED),
             handler("audit", "orders", RAW_ORDERS),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_that_another_handler_of_the_consumer_has_is_refused() {
+    fn duplicate_selection_in_a_consumer_is_refused() {
         for (events, name) in [(RAW_ORDERS, "order.*"), (EVERYTHING, "*.*")] {
             let found = texts(&[handler("audit", "one", events), handler("audit", "two", events)]);
             let [text] = found.as_slice() else {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_and_numbers_do_not_go_together() {
+    fn wildcard_with_sequence_is_refused() {
         let found = texts(&[counting(handler("audit", "rest", EVERYTHING))]);
         assert!(found[0].contains("name the aggregate types"), "{found:?}");
         let found = texts(&[

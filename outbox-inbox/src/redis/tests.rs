@@ -101,7 +101,7 @@ fn a_malformed_address_is_a_configuration_error() {
 }
 
 #[test]
-fn a_server_that_forgets_is_warned_about() {
+fn server_that_loses_keys_causes_warning() {
     let info = |maxmemory, policy, aof| {
         warnings(&format!(
             "# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n# Persistence\r\naof_enabled:{aof}\r\n"

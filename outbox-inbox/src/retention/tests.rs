@@ -56,7 +56,7 @@ impl TestDb {
 }
 
 #[tokio::test]
-async fn only_what_has_expired_is_deleted() {
+async fn only_expired_inbox_rows_are_deleted() {
     for test in TestDb::open_all().await {
         for (id, status) in [(1, Status::Handled), (2, Status::Failed), (3, Status::Dead)] {
             test.insert_row(id, status).await;
@@ -130,7 +130,7 @@ async fn a_dead_row_stays_as_long_as_its_dead_letter() {
 }
 
 #[tokio::test]
-async fn more_than_a_batch_is_deleted_in_several() {
+async fn large_purge_runs_in_batches() {
     for test in TestDb::open_all().await {
         for id in 0..25 {
             test.insert_row(id, Status::Handled).await;
@@ -149,7 +149,7 @@ async fn more_than_a_batch_is_deleted_in_several() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_being_claimed_is_passed_over() {
+async fn row_under_claim_is_skipped() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
@@ -171,7 +171,7 @@ async fn a_row_that_is_being_claimed_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_that_meet_a_purge_take_effect_once_at_most() {
+async fn copies_during_purge_have_at_most_one_effect() {
     for test in TestDb::open_all().await {
         for round in 0..20 {
             test.insert_row(round, Status::Handled).await;
@@ -217,7 +217,7 @@ async fn copies_that_meet_a_purge_take_effect_once_at_most() {
 }
 
 #[tokio::test]
-async fn the_loop_purges_if_it_may_and_ends() {
+async fn purge_loop_respects_permission_and_stop() {
     let test = TestDb::open_all().await.remove(0);
     test.insert_row(1, Status::Handled).await;
     test.expire(1).await;

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_forgotten_that_the_stream_may_bring_back() {
+    async fn purge_keeps_rows_of_redeliverable_messages() {
         let handler = Registration {
             consumer: "books",
             handler: "book",

@@ -185,7 +185,7 @@ async fn unanswered_messages_are_counted_until_their_answer() {
 }
 
 #[tokio::test]
-async fn jobs_acknowledge_effects_and_hand_back_what_did_not_end() {
+async fn jobs_acknowledge_effects_and_return_unfinished_messages() {
     let consumer = consumer(InboxConfig::default()).await;
     let mut scheduler = scheduled(&consumer, &["a", "fails"]).await;
     let mut jobs = Jobs::new(consumer.clone(), Stop::default(), TaskTracker::new());

@@ -63,7 +63,7 @@ fn purges(test: &TestDb) -> Vec<Purge> {
 }
 
 #[tokio::test]
-async fn a_purge_reads_what_has_expired_only() {
+async fn purge_reads_expired_rows_only() {
     for test in TestDb::open_all().await {
         let backend = test.sql.backend();
         for purge in purges(&test) {

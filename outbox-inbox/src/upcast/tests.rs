@@ -98,7 +98,7 @@ fn steps_are_chained_and_change_nothing_else() {
 }
 
 #[test]
-fn json_steps_mix_with_typed_ones() {
+fn json_steps_mix_with_typed_steps() {
     let upcasters = Upcasters::new()
         .json("order.placed", 1, |payload| {
             let euros = payload["euros"].as_i64().ok_or("no euros")?;
@@ -122,7 +122,7 @@ fn json_steps_mix_with_typed_ones() {
 }
 
 #[test]
-fn what_cannot_be_upcast_is_fatal_and_not_quoted() {
+fn failed_upcast_is_fatal_and_not_quoted() {
     let error = one_to_two()
         .apply(&message(&json!({"id": 1, "euros": "CANARY"})), 2)
         .unwrap_err();
@@ -214,7 +214,7 @@ fn a_doubled_step_is_named() {
 }
 
 #[test]
-fn a_step_that_leads_nowhere_is_named() {
+fn step_without_handler_is_named() {
     for handlers in [&[][..], &[handler("books", V1::DESCRIPTORS)]] {
         problem(&one_to_two(), handlers, "leads to no handler");
     }

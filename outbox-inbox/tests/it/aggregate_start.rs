@@ -123,7 +123,7 @@ async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) 
     broker.lose_stream_sequences(&forgotten.into_iter().collect(), false);
 }
 
-async fn an_aggregate_that_begins_late_costs_one_question(test: TestDb) {
+async fn late_aggregate_start_costs_one_request(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put_lines(&broker, 20, 4, &[3, 4]).await;
@@ -140,7 +140,7 @@ async fn an_aggregate_that_begins_late_costs_one_question(test: TestDb) {
     assert_eq!(questions.load(Ordering::SeqCst), 20);
 }
 
-async fn what_is_missing_behind_a_late_beginning_is_waited_for(test: TestDb) {
+async fn message_waits_for_gap_after_late_start(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put_lines(&broker, 1, 4, &[2, 4]).await;
@@ -154,7 +154,7 @@ async fn what_is_missing_behind_a_late_beginning_is_waited_for(test: TestDb) {
     assert_eq!(lines(&test, "latecomer", 0).await, [2, 3, 4]);
 }
 
-async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
+async fn message_waits_for_failing_predecessor(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.line_rule((0, 2), Rule::Fail);
@@ -172,7 +172,7 @@ async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
 
 /// Another process returns the first message of an aggregate unhandled. This process receives the
 /// next message first.
-async fn what_another_process_was_given_is_waited_for(test: TestDb) {
+async fn message_waits_for_predecessor_in_other_process(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put_lines(&broker, 1, 3, &[2, 3]).await;
@@ -203,8 +203,8 @@ fn latecomer() -> ConsumerSpec {
 }
 
 on_every_backend!(
-    an_aggregate_that_begins_late_costs_one_question,
-    what_is_missing_behind_a_late_beginning_is_waited_for,
-    a_predecessor_that_came_and_fails_is_waited_for,
-    what_another_process_was_given_is_waited_for,
+    late_aggregate_start_costs_one_request,
+    message_waits_for_gap_after_late_start,
+    message_waits_for_failing_predecessor,
+    message_waits_for_predecessor_in_other_process,
 );

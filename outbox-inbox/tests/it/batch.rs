@@ -100,7 +100,7 @@ async fn share_a_transaction<H: Handler>(test: &TestDb) {
     }
 }
 
-async fn a_handler_of_several_gets_full_batches(test: TestDb) {
+async fn vec_handler_gets_full_batches(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     publish(&broker, 5, 5).await;
@@ -151,7 +151,7 @@ async fn copies<H: Handler>(test: &TestDb) {
     assert_eq!(orders.seen().runs.len(), 8, "{}", H::REGISTRATION.consumer);
 }
 
-async fn one_that_fails_does_not_fail_the_others(test: TestDb) {
+async fn failing_message_does_not_fail_its_batch(test: TestDb) {
     prepare(&test).await;
     with_poison::<note_several>(&test).await;
     with_poison::<note_single>(&test).await;
@@ -188,7 +188,7 @@ async fn with_poison<H: Handler>(test: &TestDb) {
     }
 }
 
-async fn a_payload_that_cannot_be_read_does_not_fail_the_others(test: TestDb) {
+async fn undecodable_payload_does_not_fail_its_batch(test: TestDb) {
     prepare(&test).await;
     with_garbage::<note_several>(&test).await;
     with_garbage::<note_single>(&test).await;
@@ -386,7 +386,7 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
-async fn a_stop_ends_a_batch_that_failed(test: TestDb) {
+async fn stop_ends_a_failed_batch(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(1, Rule::Wait);
@@ -408,12 +408,12 @@ async fn a_stop_ends_a_batch_that_failed(test: TestDb) {
 }
 
 on_every_backend!(
-    a_stop_ends_a_batch_that_failed,
-    a_handler_of_several_gets_full_batches,
+    stop_ends_a_failed_batch,
+    vec_handler_gets_full_batches,
     many_messages_share_a_transaction,
     a_copy_within_a_batch_takes_effect_once,
-    one_that_fails_does_not_fail_the_others,
-    a_payload_that_cannot_be_read_does_not_fail_the_others,
+    failing_message_does_not_fail_its_batch,
+    undecodable_payload_does_not_fail_its_batch,
     the_order_of_an_aggregate_is_kept_across_batches,
 );
 on_every_backend!(without memory: copies_in_two_processes_take_effect_once, a_crash_in_a_batch_leaves_nothing, an_outage_uses_no_attempts);

@@ -53,7 +53,7 @@ async fn count_cash(
     Ok(())
 }
 
-async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb) {
+async fn enum_handler_batches_events_of_all_types(test: TestDb) {
     test.execute("CREATE TABLE cash (cents BIGINT)").await;
     let broker = MemoryBroker::new();
     let mut published = Vec::new();
@@ -118,7 +118,7 @@ async fn count_openings(events: Vec<Event<DoorEvent>>, tx: Tx<'_>) -> Result<(),
     Ok(())
 }
 
-async fn a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect(test: TestDb) {
+async fn payload_of_another_variant_is_dead_lettered(test: TestDb) {
     test.execute("CREATE TABLE openings (door BIGINT)").await;
     let broker = MemoryBroker::new();
     let colour = "green".to_owned();
@@ -140,6 +140,6 @@ async fn a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect(
 }
 
 on_every_backend!(
-    a_handler_of_an_enum_takes_events_of_all_its_types_at_once,
-    a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect,
+    enum_handler_batches_events_of_all_types,
+    payload_of_another_variant_is_dead_lettered,
 );

@@ -73,7 +73,7 @@ async fn tell(_event: Event<OrderPlaced>, _orders: HandlerState<Orders>) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
+async fn stop_during_pause_waits_for_last_acknowledgements() {
     let test = TestDb::open(Backend::Sqlite, "flushed_pause").await.unwrap();
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in 0..2 {
@@ -100,7 +100,7 @@ async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_waits_for_a_consumer_whose_pause_has_ended() {
+async fn drain_waits_for_a_resumed_consumer() {
     let test = TestDb::open(Backend::Sqlite, "drained_pause").await.unwrap();
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     publish(&broker, &placed(1)).await;

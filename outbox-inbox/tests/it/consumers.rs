@@ -7,7 +7,7 @@ use crate::on_every_backend;
 use crate::runtime::within;
 use crate::support::{Script, Step, TestDb, book, placed, publish};
 
-async fn a_consumer_that_stands_still_tells_how_far_it_is_behind(test: TestDb) {
+async fn lag_of_a_stalled_consumer_is_reported(test: TestDb) {
     let broker = MemoryBroker::new();
     let consumers = Consumers::new(test.db.clone(), broker.subscriber());
     assert_eq!(consumers.lag("books").await.unwrap().on_stream, None);
@@ -53,7 +53,7 @@ async fn a_consumer_that_stands_still_tells_how_far_it_is_behind(test: TestDb) {
     assert!(matches!(wrong, ConsumersError::Name(_)), "{wrong}");
 }
 
-on_every_backend!(a_consumer_that_stands_still_tells_how_far_it_is_behind);
+on_every_backend!(lag_of_a_stalled_consumer_is_reported);
 
 #[cfg(feature = "metrics")]
 mod gauges {
@@ -84,7 +84,7 @@ mod gauges {
 
     /// On one thread, so that its recorder sees all metrics.
     #[tokio::test]
-    async fn an_inbox_keeps_the_gauges_of_its_paused_consumers_current() {
+    async fn gauges_of_paused_consumers_stay_current() {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         let _guard = metrics::set_default_local_recorder(&recorder);

@@ -51,7 +51,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 }
 
 /// The first delivery is not counted; each later delivery is counted before it runs.
-async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
+async fn message_that_kills_the_process_is_dead_lettered(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {
         let script = Script::new([], Step::Hang);
@@ -90,7 +90,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     assert_eq!(test.row().await, Some((2, 2)));
 }
 
-async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
+async fn kills_leave_no_failed_row_of_a_handled_message(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
     for (order_id, line) in (1..=6).flat_map(|order_id| (1..=5).map(move |line| (order_id, line))) {
@@ -143,8 +143,8 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
 
 on_every_backend!(without memory:
     a_crash_before_the_commit_leaves_nothing,
-    a_message_that_ends_the_process_becomes_a_dead_letter,
-    kills_leave_no_row_of_a_handled_message_failed,
+    message_that_kills_the_process_is_dead_lettered,
+    kills_leave_no_failed_row_of_a_handled_message,
 );
 
 async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {

@@ -14,7 +14,7 @@ noting!(note_in_any_order, consumer = "away", order = none);
 /// Another task holds the only connection of the inbox. The first message lost it in a counted
 /// attempt, the second waits for a transaction, the others for a slot.
 #[tokio::test]
-async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
+async fn messages_waiting_for_the_database_are_not_redelivered() {
     // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "away").await.unwrap();
     prepare(&test).await;

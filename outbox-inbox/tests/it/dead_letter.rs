@@ -27,7 +27,7 @@ struct OrderCancelled {
     order_id: u64,
 }
 
-async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
+async fn bad_messages_are_dead_lettered_and_good_messages_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let raw = vec![0_u8, 159, 146, 150, b'\n'];
     broker.inject(
@@ -132,7 +132,7 @@ async fn errors_do_not_quote_the_payload(test: TestDb) {
     }
 }
 
-async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
+async fn redelivered_dead_letter_stays_single(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.lose_consumer_acks(2);
     broker.inject("foreign", Vec::new(), &b"x"[..]);
@@ -169,7 +169,7 @@ async fn book_newer(event: Event<OrderPlacedV2>, tx: Tx<'_>) -> Result<(), Handl
     Ok(())
 }
 
-async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test: TestDb) {
+async fn newer_version_returns_until_a_newer_program_runs(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = slow().unknown_version(UnknownVersion::Retry);
     let older = test
@@ -230,10 +230,10 @@ async fn policies_can_be_changed(test: TestDb) {
 }
 
 on_every_backend!(
-    bad_messages_are_kept_and_good_ones_flow,
+    bad_messages_are_dead_lettered_and_good_messages_flow,
     errors_do_not_quote_the_payload,
-    a_dead_letter_that_is_delivered_again_stays_one,
+    redelivered_dead_letter_stays_single,
     messages_of_other_types_are_skipped,
     policies_can_be_changed,
-    a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs,
+    newer_version_returns_until_a_newer_program_runs,
 );

@@ -88,7 +88,7 @@ async fn retry(test: &TestDb, consumer: &str) -> u64 {
         .unwrap()
 }
 
-async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
+async fn running_inbox_retries_marked_letters(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -110,7 +110,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-async fn dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
+async fn letters_of_an_aggregate_run_in_order_until_a_failure(test: TestDb) {
     prepare(&test).await;
     in_order::<letter_by_message_id>(&test).await;
     in_order::<letter_by_sequence>(&test).await;
@@ -168,7 +168,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
-async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
+async fn dead_letter_that_kills_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -207,7 +207,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 1);
 }
 
-async fn every_strategy_tries_its_dead_letters_again(test: TestDb) {
+async fn every_strategy_retries_dead_letters(test: TestDb) {
     prepare(&test).await;
     again::<letter_by_sequence>(&test).await;
     again::<letter_by_key>(&test).await;
@@ -240,7 +240,7 @@ async fn again<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
-async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
+async fn late_message_is_applied_by_a_retry(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_sequence";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -260,7 +260,7 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
 }
 
 #[tokio::test]
-async fn a_drain_does_not_end_before_it_has_looked_for_retries() {
+async fn drain_polls_for_retries_before_its_end() {
     let Some(test) = TestDb::open(Backend::Postgres, "slow_look").await else {
         return;
     };
@@ -307,7 +307,7 @@ fn note_and_look_up(
     }
 }
 
-async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
+async fn hooks_run_once_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -364,12 +364,12 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
 }
 
 on_every_backend!(
-    a_running_inbox_takes_up_what_is_marked,
-    dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
-    every_strategy_tries_its_dead_letters_again,
-    a_late_message_takes_effect_when_it_is_told_to,
+    running_inbox_retries_marked_letters,
+    letters_of_an_aggregate_run_in_order_until_a_failure,
+    every_strategy_retries_dead_letters,
+    late_message_is_applied_by_a_retry,
 );
 on_every_backend!(without memory:
-    a_dead_letter_whose_handler_ends_the_process_stays_open,
-    who_asks_is_told_once_and_after_the_commit,
+    dead_letter_that_kills_the_process_stays_open,
+    hooks_run_once_after_the_commit,
 );

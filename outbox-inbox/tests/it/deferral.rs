@@ -66,7 +66,7 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> I
         .with_state(orders.clone())
 }
 
-async fn runs_again_until_it_succeeds<H: Handler>(test: &TestDb) {
+async fn deferred_run_repeats_until_success<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.line_rule((1, 1), Rule::NotYet(MOMENT));
@@ -99,19 +99,19 @@ async fn runs_again_until_it_succeeds<H: Handler>(test: &TestDb) {
     assert_eq!(test.int(&counted).await, 0, "{consumer}");
 }
 
-async fn a_handler_that_says_not_yet_runs_again_and_uses_no_attempt(test: TestDb) {
+async fn deferred_run_is_repeated_and_uses_no_attempt(test: TestDb) {
     prepare(&test).await;
-    runs_again_until_it_succeeds::<wait_by_message_id>(&test).await;
-    runs_again_until_it_succeeds::<wait_by_sequence>(&test).await;
-    runs_again_until_it_succeeds::<wait_by_key>(&test).await;
-    runs_again_until_it_succeeds::<wait_naturally>(&test).await;
-    runs_again_until_it_succeeds::<wait_by_constraint>(&test).await;
-    runs_again_until_it_succeeds::<wait_by_external>(&test).await;
-    runs_again_until_it_succeeds::<wait_unordered>(&test).await;
-    runs_again_until_it_succeeds::<wait_strictly>(&test).await;
+    deferred_run_repeats_until_success::<wait_by_message_id>(&test).await;
+    deferred_run_repeats_until_success::<wait_by_sequence>(&test).await;
+    deferred_run_repeats_until_success::<wait_by_key>(&test).await;
+    deferred_run_repeats_until_success::<wait_naturally>(&test).await;
+    deferred_run_repeats_until_success::<wait_by_constraint>(&test).await;
+    deferred_run_repeats_until_success::<wait_by_external>(&test).await;
+    deferred_run_repeats_until_success::<wait_unordered>(&test).await;
+    deferred_run_repeats_until_success::<wait_strictly>(&test).await;
 }
 
-async fn not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart(test: TestDb) {
+async fn deferral_blocks_its_aggregate_and_survives_a_restart(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(1, Rule::NotYet(LONG));
@@ -163,13 +163,13 @@ async fn one_of_a_batch_waits<H: Handler>(test: &TestDb) {
     assert!(lines(test, consumer, 3).await.is_empty(), "{consumer}");
 }
 
-async fn in_a_batch_only_the_one_that_is_not_ready_waits(test: TestDb) {
+async fn in_a_batch_only_the_deferred_message_waits(test: TestDb) {
     prepare(&test).await;
     one_of_a_batch_waits::<wait_in_batch>(&test).await;
     one_of_a_batch_waits::<wait_in_sequenced_batch>(&test).await;
 }
 
-async fn a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once(test: TestDb) {
+async fn deferred_vec_handler_is_not_called_for_each_message(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(3, Rule::NotYet(MOMENT));
@@ -216,7 +216,7 @@ async fn a_retried_letter_waits<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [1]);
 }
 
-async fn a_dead_letter_that_is_retried_may_wait_too(test: TestDb) {
+async fn retried_dead_letter_can_be_deferred(test: TestDb) {
     prepare(&test).await;
     a_retried_letter_waits::<wait_by_message_id>(&test).await;
     a_retried_letter_waits::<wait_unordered>(&test).await;
@@ -263,13 +263,13 @@ async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
-async fn a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_only(test: TestDb) {
+async fn deferred_dead_letter_blocks_later_letters_only(test: TestDb) {
     prepare(&test).await;
     others_pass_a_waiting_letter::<wait_by_message_id>(&test).await;
     others_pass_a_waiting_letter::<wait_strictly>(&test).await;
 }
 
-async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb) {
+async fn deferred_dead_letter_hides_no_other_letters(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule_all([1, 2], Rule::Fatal);
@@ -293,7 +293,7 @@ async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database_can() {
+async fn deferred_attempt_is_uncounted_after_an_outage() {
     let test = TestDb::open(Backend::SqliteMemory, "not_taken_back")
         .await
         .unwrap();
@@ -318,7 +318,7 @@ async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database
     assert_eq!(test.row().await.map(|(_, attempts)| attempts), Some(0));
 }
 
-async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
+async fn harness_reports_the_requested_wait(test: TestDb) {
     prepare(&test).await;
     let orders = Orders::default();
     orders.rule(1, Rule::NotYet(2 * LONG));
@@ -341,12 +341,12 @@ async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
 }
 
 on_every_backend!(
-    a_handler_that_says_not_yet_runs_again_and_uses_no_attempt,
-    not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart,
-    in_a_batch_only_the_one_that_is_not_ready_waits,
-    a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once,
-    a_dead_letter_that_is_retried_may_wait_too,
-    a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_only,
-    a_dead_letter_that_says_not_yet_hides_no_letters_of_others,
-    a_test_sees_how_long_a_handler_wants_to_wait,
+    deferred_run_is_repeated_and_uses_no_attempt,
+    deferral_blocks_its_aggregate_and_survives_a_restart,
+    in_a_batch_only_the_deferred_message_waits,
+    deferred_vec_handler_is_not_called_for_each_message,
+    retried_dead_letter_can_be_deferred,
+    deferred_dead_letter_blocks_later_letters_only,
+    deferred_dead_letter_hides_no_other_letters,
+    harness_reports_the_requested_wait,
 );

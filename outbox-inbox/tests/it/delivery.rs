@@ -51,7 +51,7 @@ fn stubborn(config: InboxConfig) -> InboxConfig {
     config.attempts_max(1_000_000)
 }
 
-async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb) {
+async fn without_order_a_failed_message_blocks_no_others(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.line_rule((1, 1), Rule::Fail);
@@ -77,7 +77,7 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
     assert_eq!((lines.len(), lines.last()), (5, Some(&1)));
 }
 
-async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
+async fn strict_order_runs_singly_and_a_failure_blocks_all(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let stream = [(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (3, 2)];
@@ -139,7 +139,7 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2]);
 }
 
-async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestDb) {
+async fn shutdown_returns_blocked_and_waiting_messages(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in 1..=5 {
@@ -226,7 +226,7 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 2).await, warmed_up);
 }
 
-async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
+async fn message_lost_by_another_process_is_not_overtaken(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put(&broker, &numbered(1, 1)).await;
@@ -252,7 +252,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
     assert_eq!(lines(&test, "patient", 1).await, [1, 2, 3, 4]);
 }
 
-async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
+async fn permanent_gap_is_accepted(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in [1, 3, 4] {
@@ -331,15 +331,15 @@ fn booked(number: u64) -> outbox_core::Message {
 }
 
 on_every_backend!(
-    without_order_a_failed_message_goes_back_and_others_go_on,
-    a_shutdown_returns_what_is_blocked_and_what_waits_behind_it,
-    what_another_process_lost_is_not_overtaken,
-    a_gap_that_never_fills_is_accepted,
+    without_order_a_failed_message_blocks_no_others,
+    shutdown_returns_blocked_and_waiting_messages,
+    message_lost_by_another_process_is_not_overtaken,
+    permanent_gap_is_accepted,
     other_types_of_the_aggregate_leave_no_gap,
 );
 on_every_backend!(servers only: a_slow_process_leaves_no_gap);
 on_every_backend!(without memory:
-    strictly_one_at_a_time_and_a_failed_one_holds_back_all,
+    strict_order_runs_singly_and_a_failure_blocks_all,
     numbers_are_kept_in_order_across_processes,
 );
 
@@ -423,7 +423,7 @@ impl Subscription for SilentSubscription {
 
 /// On one thread, so that the clock can be paused.
 #[tokio::test]
-async fn a_silent_subscription_is_opened_anew() {
+async fn silent_subscription_is_reopened() {
     // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
@@ -458,7 +458,7 @@ async fn a_silent_subscription_is_opened_anew() {
 }
 
 #[tokio::test]
-async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
+async fn stop_while_reopening_strands_no_message() {
     let test = TestDb::open(Backend::Sqlite, "silent_stop").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;

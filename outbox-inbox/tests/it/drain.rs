@@ -48,7 +48,7 @@ impl Subscription for ReticentSubscription {
 }
 
 #[tokio::test]
-async fn a_question_that_is_not_answered_is_asked_again() {
+async fn unanswered_backlog_request_is_repeated() {
     let test = TestDb::open(Backend::SqliteMemory, "reticent").await.unwrap();
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;

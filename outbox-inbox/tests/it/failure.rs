@@ -67,7 +67,7 @@ async fn book_or_panic(
     Ok(())
 }
 
-async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
+async fn bounded_interruptions_use_no_attempts(test: TestDb) {
     let script = Script::new([Step::Interrupted; 3], Step::Ok);
     assert_eq!(
         test.harness(&script).deliver::<book>(&placed(1)).await.unwrap(),
@@ -112,7 +112,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     assert_eq!(script.runs(), 1);
 }
 
-async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
+async fn slow_handler_is_cancelled(test: TestDb) {
     let script = Script::new([Step::Hang], Step::Ok);
     let harness = test
         .harness(&script)
@@ -163,7 +163,7 @@ async fn register(
 const ADD_ADDRESS: &str = "INSERT INTO people (email) VALUES ('ann@example.com')";
 
 /// MySQL and MariaDB quote the existing value.
-async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
+async fn values_in_database_errors_are_not_recorded(test: TestDb) {
     test.execute("CREATE TABLE people (email VARCHAR(99) UNIQUE)")
         .await;
     test.execute(ADD_ADDRESS).await;
@@ -195,10 +195,10 @@ async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
 }
 
 on_every_backend!(
-    a_value_in_an_error_of_the_database_is_not_recorded,
+    values_in_database_errors_are_not_recorded,
     a_panicking_message_becomes_a_dead_letter_and_others_flow,
-    interruptions_use_no_attempts_within_reason,
+    bounded_interruptions_use_no_attempts,
     a_fatal_error_is_a_dead_letter_at_once,
-    a_handler_that_takes_too_long_is_cancelled,
+    slow_handler_is_cancelled,
     a_swallowed_database_error_loses_nothing,
 );

@@ -164,7 +164,7 @@ async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
 }
 
 #[tokio::test]
-async fn a_nested_transaction_records_where_its_handler_does() {
+async fn nested_transaction_records_in_the_outbox_of_its_handler() {
     let test = TestDb::open(crate::support::Backend::SqliteMemory, "nested")
         .await
         .expect("SQLite is always there");

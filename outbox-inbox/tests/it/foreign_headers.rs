@@ -108,11 +108,11 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
     }
 }
 
-async fn by_message_id(test: TestDb) {
+async fn hostile_headers_with_message_id(test: TestDb) {
     hostile_headers_end_as_dead_letters(test, "books", Router::new().handler::<book>()).await;
 }
 
-async fn by_sequence(test: TestDb) {
+async fn hostile_headers_with_sequence(test: TestDb) {
     hostile_headers_end_as_dead_letters(test, "ledger", Router::new().handler::<enter>()).await;
 }
 
@@ -168,13 +168,13 @@ async fn headers_of_another_subject_run_no_handler(test: TestDb) {
 
 on_every_backend!(
     headers_of_another_subject_run_no_handler,
-    by_message_id,
-    by_sequence,
+    hostile_headers_with_message_id,
+    hostile_headers_with_sequence,
     an_endless_subject_ends_as_a_dead_letter,
 );
 
 /// A retry must not pass the incomplete message to the handler.
-async fn a_payload_larger_than_the_database_takes(test: TestDb) {
+async fn oversized_payload_is_dead_lettered_without_payload(test: TestDb) {
     let broker = MemoryBroker::new();
     let mut large = message(&placed(1));
     large.payload = [&large.payload[..], &vec![b' '; 17 * 1024 * 1024]]
@@ -224,4 +224,4 @@ async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     assert!(left[0].error.starts_with(&expected), "{}", left[0].error);
 }
 
-on_every_backend!(servers only: a_payload_larger_than_the_database_takes);
+on_every_backend!(servers only: oversized_payload_is_dead_lettered_without_payload);

@@ -15,12 +15,12 @@ const HANDLED: &str = "INSERT INTO inbox_messages (consumer, id, status, attempt
                        VALUES ('books', '{id}', 1, 0, now(), now() + interval '1 hour')";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_delivery_does_not_wait_for_a_frozen_process_without_end() {
+async fn first_delivery_wait_for_frozen_process_is_bounded() {
     no_wait_without_end("", HANDLED, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_failed_before_does_not_wait_for_a_frozen_process_without_end() {
+async fn failed_message_wait_for_frozen_process_is_bounded() {
     let failed = HANDLED.replace(", 1, 0,", ", 0, 1,");
     no_wait_without_end(
         &failed,

@@ -25,7 +25,7 @@ fn only(health: &InboxHealthCheck) -> ConsumerHealth {
 }
 
 #[tokio::test]
-async fn a_running_inbox_is_ready_until_it_has_stopped() {
+async fn running_inbox_is_ready_until_stopped() {
     let test = TestDb::open(Backend::Sqlite, "a_running_inbox_is_ready")
         .await
         .unwrap();
@@ -48,7 +48,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_ended_is_told_until_the_next_one_is_open() {
+async fn ended_subscription_is_reported_until_next_opens() {
     let test = TestDb::open(Backend::SqliteMemory, "a_subscription_that_ended")
         .await
         .unwrap();

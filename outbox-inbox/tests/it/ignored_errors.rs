@@ -81,7 +81,7 @@ async fn go_on(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handler_that_goes_on_in_an_undone_transaction_leaves_nothing() {
+async fn handler_in_an_undone_transaction_leaves_nothing() {
     for backend in [Backend::Sqlite, Backend::MariaDb] {
         let Some(test) = TestDb::open(backend, "undone").await else {
             continue;

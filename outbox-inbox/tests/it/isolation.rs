@@ -132,7 +132,7 @@ async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
     stop((shutdown, run)).await;
 }
 
-async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: TestDb) {
+async fn failing_aggregates_cost_others_a_bounded_share(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 10_000).await;
     let config = stubborn(Duration::from_millis(1), Duration::from_millis(20))
@@ -157,7 +157,7 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
     stop((shutdown, run)).await;
 }
 
-async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
+async fn timed_out_handler_does_not_stop_others(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 200).await;
     for order_id in 0..50 {
@@ -206,12 +206,12 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
 
 /// The next message of the aggregate is in the other process. Polling four times a second would
 /// take longer than the test waits.
-async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
+async fn numbers_alternating_between_processes_need_no_poll(test: TestDb) {
     let config = quick().concurrency(1).in_flight_max(1);
     relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;
 }
 
-async fn a_process_does_not_run_ahead_of_the_others(test: TestDb) {
+async fn processes_stay_within_a_bounded_distance(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);
     relayed_by_two(&test, &broker, config, 300).await;
@@ -221,18 +221,18 @@ async fn a_process_does_not_run_ahead_of_the_others(test: TestDb) {
 
 on_every_backend!(
     failing_aggregates_do_not_stop_the_others,
-    a_handler_that_times_out_does_not_stop_the_others,
+    timed_out_handler_does_not_stop_others,
 );
 on_every_backend!(
-    without memory: numbers_that_alternate_between_processes_do_not_wait_for_a_poll,
-    a_process_does_not_run_ahead_of_the_others,
+    without memory: numbers_alternating_between_processes_need_no_poll,
+    processes_stay_within_a_bounded_distance,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_failing_aggregates() {
+async fn ten_thousand_failing_aggregates_do_not_stop_others() {
     let test = TestDb::open(Backend::Postgres, "ten_thousand").await;
     if let Some(test) = test {
-        ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test).await;
+        failing_aggregates_cost_others_a_bounded_share(test).await;
     }
 }
 

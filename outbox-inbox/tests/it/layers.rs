@@ -111,7 +111,7 @@ noting!(
     backoff = "1ms..2ms"
 );
 
-async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {
+async fn handler_limits_override_inbox_limits(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(1, Rule::Wait);
@@ -196,7 +196,7 @@ async fn collect_together(bills: Vec<Event<Bill>>, tx: Tx<'_>) -> Result<(), Han
     Ok(())
 }
 
-async fn old_versions_are_brought_up(test: TestDb) {
+async fn old_versions_are_upcast(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
     publish(&broker, &OldBill { number: 1, euros: 7 }).await;
@@ -254,8 +254,8 @@ async fn old_versions_are_brought_up(test: TestDb) {
 on_every_backend!(
     the_first_middleware_is_the_outermost,
     an_error_of_a_middleware_rolls_back_and_uses_an_attempt,
-    limits_of_a_handler_come_before_those_of_the_inbox,
-    old_versions_are_brought_up,
+    handler_limits_override_inbox_limits,
+    old_versions_are_upcast,
 );
 
 #[cfg(feature = "metrics")]
@@ -275,7 +275,7 @@ mod metrics_of_an_inbox {
 
     /// On one thread, so that its recorder sees all metrics.
     #[tokio::test]
-    async fn a_running_inbox_counts_what_happens() {
+    async fn running_inbox_counts_outcomes() {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         let _guard = metrics::set_default_local_recorder(&recorder);
@@ -354,7 +354,7 @@ mod metrics_of_an_inbox {
     }
 
     #[tokio::test]
-    async fn what_is_in_memory_is_shown_while_no_job_ends() {
+    async fn gauges_stay_current_while_no_job_ends() {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         let _guard = metrics::set_default_local_recorder(&recorder);

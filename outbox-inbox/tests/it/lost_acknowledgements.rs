@@ -123,7 +123,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
 }
 
 /// Without acknowledgements the broker delivers more often than the default 12 attempts.
-async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
+async fn applied_message_is_never_dead_lettered(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
 }
@@ -216,7 +216,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     }
 }
 
-async fn a_failure_is_over_when_another_process_handles_the_message(test: TestDb) {
+async fn failure_ends_when_another_process_handles_the_message(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_elsewhere(&test));
 }
@@ -266,7 +266,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
     assert_eq!(effects(test, consumer, &orders).await, 1, "{consumer}");
 }
 
-async fn a_failure_is_over_when_a_copy_has_taken_effect(test: TestDb) {
+async fn failure_ends_when_a_copy_is_applied(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_by_a_copy(&test));
 }
@@ -300,7 +300,7 @@ async fn fail_and_succeed_by_a_copy<H: Handler>(test: &TestDb) {
     }
 }
 
-async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
+async fn waiting_for_a_turn_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (store, orders) = (MemoryDedupStore::new(), Orders::default());
     let harness = harness(test.db.clone(), &orders, &store);
@@ -321,7 +321,7 @@ async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
 }
 
 /// A dead letter would repeat the effect.
-async fn an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter(test: TestDb) {
+async fn unknown_version_applied_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
     handled_by_another_version::<lost_sequence>(&test).await;
     handled_by_another_version::<lost_latest>(&test).await;
@@ -377,7 +377,7 @@ impl DedupStore for Deaf {
     }
 }
 
-async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
+async fn store_is_updated_after_a_short_outage(test: TestDb) {
     let (orders, message) = (Orders::default(), numbered(1, 1));
     let store = Deaf {
         store: MemoryDedupStore::new(),
@@ -401,15 +401,15 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     assert_eq!((outcome, orders.seen().runs_of(1)), (Outcome::Duplicate, 1));
 }
 
-async fn a_dead_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
+async fn applied_dead_letter_ends_without_second_effect(test: TestDb) {
     prepare(&test).await;
-    retry_what_is_there::<lost_key>(&test).await;
-    retry_what_is_there::<lost_constraint>(&test).await;
-    retry_what_is_there::<lost_external>(&test).await;
-    retry_what_is_there::<lost_external_tx>(&test).await;
+    retry_all_letters::<lost_key>(&test).await;
+    retry_all_letters::<lost_constraint>(&test).await;
+    retry_all_letters::<lost_external>(&test).await;
+    retry_all_letters::<lost_external_tx>(&test).await;
 }
 
-async fn retry_what_is_there<H: Handler>(test: &TestDb) {
+async fn retry_all_letters<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders, store) = (MemoryBroker::new(), Orders::default(), MemoryDedupStore::new());
     let message = numbered(1, 1);
@@ -454,12 +454,12 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
 }
 
 on_every_backend!(
-    what_took_effect_never_becomes_a_dead_letter,
+    applied_message_is_never_dead_lettered,
     lost_acknowledgements_use_no_attempts,
-    a_failure_is_over_when_a_copy_has_taken_effect,
-    what_waits_for_its_turn_uses_no_attempts,
-    an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter,
-    a_store_that_was_away_for_a_moment_is_told_again,
-    a_dead_letter_whose_effect_is_there_ends_without_another,
+    failure_ends_when_a_copy_is_applied,
+    waiting_for_a_turn_uses_no_attempts,
+    unknown_version_applied_elsewhere_is_no_dead_letter,
+    store_is_updated_after_a_short_outage,
+    applied_dead_letter_ends_without_second_effect,
 );
-on_every_backend!(without memory: a_failure_is_over_when_another_process_handles_the_message);
+on_every_backend!(without memory: failure_ends_when_another_process_handles_the_message);

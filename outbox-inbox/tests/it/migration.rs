@@ -69,7 +69,7 @@ async fn migrations_go_up_down_and_up_again() {
 }
 
 #[tokio::test]
-async fn migrations_can_be_mounted_beside_those_of_the_outbox() {
+async fn inbox_and_outbox_migrations_can_be_combined() {
     struct AppMigrator;
 
     impl MigratorTrait for AppMigrator {

@@ -6,7 +6,7 @@ use outbox_sea_orm::*;
 
 /// A glob import reports a clash only where the name is used.
 #[test]
-fn types_of_relay_and_inbox_have_names_of_their_own() {
+fn relay_and_inbox_types_have_distinct_names() {
     assert_eq!(Selection::dead_letters().status, Some(MessageStatus::Dead));
     assert_eq!(DeadLetterSelection::all().status, None::<DeadLetterStatus>);
     let HandlerState(state) = HandlerState(std::sync::Arc::new(7));

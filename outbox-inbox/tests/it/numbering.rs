@@ -26,7 +26,7 @@ fn put_from(source: &str, broker: &MemoryBroker, message: &Message) {
     broker.inject(subject, headers, payload);
 }
 
-async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb) {
+async fn new_consumer_does_not_wait_for_removed_messages(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let mut forgotten = Vec::new();
@@ -61,7 +61,7 @@ async fn a_new_consumer_does_not_wait_for_what_has_left_the_stream(test: TestDb)
     }
 }
 
-async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb) {
+async fn events_of_a_restored_producer_are_kept_for_retry(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in [1, 2, 3] {
@@ -125,7 +125,7 @@ async fn two_services_with_one_aggregate_name_lose_nothing(test: TestDb) {
 }
 
 on_every_backend!(
-    what_a_restored_producer_sends_is_kept_and_can_take_effect,
+    events_of_a_restored_producer_are_kept_for_retry,
     two_services_with_one_aggregate_name_lose_nothing,
 );
-on_every_backend!(without memory: a_new_consumer_does_not_wait_for_what_has_left_the_stream);
+on_every_backend!(without memory: new_consumer_does_not_wait_for_removed_messages);

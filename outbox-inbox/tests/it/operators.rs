@@ -39,7 +39,7 @@ async fn count(letters: &DeadLetters, selection: &DeadLetterSelection) -> u64 {
     count
 }
 
-async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
+async fn dead_letters_are_found_by_their_fields(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let all = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert_eq!(all.len(), 4);
@@ -119,7 +119,7 @@ async fn pages_neither_miss_nor_repeat(test: TestDb) {
     assert_eq!(seen.len(), 4);
 }
 
-async fn operations_tell_what_they_did(test: TestDb) {
+async fn operations_return_their_counts(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let order_1 = DeadLetterSelection::all().aggregate(Aggregate::new("order", "1"));
     let marked = DeadLetterSelection::all().status(DeadLetterStatus::Retry);
@@ -142,7 +142,7 @@ async fn operations_tell_what_they_did(test: TestDb) {
     assert_eq!(count(&letters, &DeadLetterSelection::all()).await, 2);
 }
 
-async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
+async fn copy_of_a_discarded_letter_has_no_effect(test: TestDb) {
     let script = Script::new([Step::Fatal], Step::Ok);
     let harness = test.harness(&script);
     let message = message(&placed(1));
@@ -203,9 +203,9 @@ fn recursive_numbers(count: u64) -> String {
 }
 
 on_every_backend!(
-    dead_letters_are_found_by_what_is_known_of_them,
+    dead_letters_are_found_by_their_fields,
     pages_neither_miss_nor_repeat,
-    operations_tell_what_they_did,
-    a_copy_of_what_was_discarded_has_no_effect,
+    operations_return_their_counts,
+    copy_of_a_discarded_letter_has_no_effect,
     two_operators_share_the_work,
 );

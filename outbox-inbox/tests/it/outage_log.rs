@@ -59,7 +59,7 @@ async fn back(test: &TestDb, table: &str) {
 
 /// On one thread, because the log is captured per thread.
 #[tokio::test]
-async fn an_outage_of_the_database_is_told_once() {
+async fn database_outage_is_logged_once() {
     let log = Log::default();
     let _listening = listen(tracing_subscriber::registry().with(log.clone()));
     let test = TestDb::open(Backend::SqliteMemory, "outage_log").await.unwrap();

@@ -158,7 +158,7 @@ async fn check(
     report
 }
 
-async fn a_business_key_that_panics(test: TestDb) {
+async fn panicking_business_key_is_a_failure(test: TestDb) {
     let router = Router::new().handler::<keyed>();
     check(&test, "keyed", "business key panicked: no key", |broker| {
         test.inbox(broker, router)
@@ -166,7 +166,7 @@ async fn a_business_key_that_panics(test: TestDb) {
     .await;
 }
 
-async fn a_business_key_without_a_text_in_a_batch(test: TestDb) {
+async fn panicking_key_text_in_a_batch_is_a_failure(test: TestDb) {
     let router = Router::new().handler::<shown>();
     check(&test, "shown", "business key panicked: no text", |broker| {
         test.inbox(broker, router)
@@ -174,7 +174,7 @@ async fn a_business_key_without_a_text_in_a_batch(test: TestDb) {
     .await;
 }
 
-async fn an_event_whose_deserialization_panics(test: TestDb) {
+async fn panicking_deserialization_is_a_failure(test: TestDb) {
     let router = Router::new().handler::<pick>();
     check(&test, "picker", "handler panicked: not to be read", |broker| {
         test.inbox(broker, router)
@@ -190,7 +190,7 @@ async fn an_event_whose_deserialization_panics(test: TestDb) {
     .await;
 }
 
-async fn an_error_without_a_text(test: TestDb) {
+async fn panicking_error_text_is_a_failure(test: TestDb) {
     let router = Router::new().handler::<fail_without_words>();
     check(
         &test,
@@ -201,7 +201,7 @@ async fn an_error_without_a_text(test: TestDb) {
     .await;
 }
 
-async fn what_panics_elsewhere(test: TestDb) {
+async fn panic_outside_the_handler_is_a_failure(test: TestDb) {
     let router = Router::new().handler::<fail_and_part>();
     check(
         &test,
@@ -212,7 +212,7 @@ async fn what_panics_elsewhere(test: TestDb) {
     .await;
 }
 
-async fn a_middleware_that_panics(test: TestDb) {
+async fn panicking_middleware_is_a_failure(test: TestDb) {
     let broker = MemoryBroker::new();
     publish_all(&broker).await;
     let inbox = test
@@ -250,7 +250,7 @@ async fn weigh(event: Event<Weighed2>, tx: Tx<'_>) -> Result<(), HandlerError> {
     enter("scales", event.order_id, &tx).await
 }
 
-async fn an_upcaster_whose_event_panics(test: TestDb) {
+async fn panicking_upcaster_is_a_failure(test: TestDb) {
     let broker = MemoryBroker::new();
     for order_id in [1, BAD, 2] {
         publish(&broker, &Weighed1 { order_id }).await;
@@ -272,7 +272,7 @@ async fn an_upcaster_whose_event_panics(test: TestDb) {
     );
 }
 
-async fn hooks_that_panic(test: TestDb) {
+async fn panicking_hooks_change_no_outcome(test: TestDb) {
     let router = Router::new().handler::<keyed>();
     let report = check(&test, "keyed", "business key panicked: no key", |broker| {
         test.inbox(broker, router)
@@ -324,12 +324,12 @@ async fn a_consumer_that_panics_ends_the_inbox() {
 }
 
 on_every_backend!(
-    a_business_key_that_panics,
-    a_business_key_without_a_text_in_a_batch,
-    an_event_whose_deserialization_panics,
-    an_error_without_a_text,
-    what_panics_elsewhere,
-    a_middleware_that_panics,
-    an_upcaster_whose_event_panics,
-    hooks_that_panic,
+    panicking_business_key_is_a_failure,
+    panicking_key_text_in_a_batch_is_a_failure,
+    panicking_deserialization_is_a_failure,
+    panicking_error_text_is_a_failure,
+    panic_outside_the_handler_is_a_failure,
+    panicking_middleware_is_a_failure,
+    panicking_upcaster_is_a_failure,
+    panicking_hooks_change_no_outcome,
 );

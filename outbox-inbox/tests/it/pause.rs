@@ -38,7 +38,7 @@ async fn number_handled(test: &TestDb, consumer: &str) -> usize {
     handled(&test.db, consumer).await.unwrap().len()
 }
 
-async fn a_paused_consumer_stands_still_in_all_processes_and_then_goes_on(test: TestDb) {
+async fn pause_stops_a_consumer_in_all_processes(test: TestDb) {
     let (broker, pauses) = (MemoryBroker::new(), PausedConsumers::new(test.db.clone()));
     let mut running = Vec::new();
     for db in [test.db.clone(), test.connect_again().await] {
@@ -79,7 +79,7 @@ async fn a_paused_consumer_stands_still_in_all_processes_and_then_goes_on(test: 
     assert_eq!(test.int(attempts).await, 0);
 }
 
-async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_restart(test: TestDb) {
+async fn running_handlers_end_and_pause_survives_a_restart(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::new([Step::Gate], Step::Ok);
     let inbox = || {
@@ -183,8 +183,8 @@ async fn pauses_have_a_reason_and_are_listed(test: TestDb) {
 }
 
 on_every_backend!(
-    what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_restart,
+    running_handlers_end_and_pause_survives_a_restart,
     a_pause_is_no_gap_in_the_numbers,
     pauses_have_a_reason_and_are_listed,
 );
-on_every_backend!(without memory: a_paused_consumer_stands_still_in_all_processes_and_then_goes_on);
+on_every_backend!(without memory: pause_stops_a_consumer_in_all_processes);

@@ -151,7 +151,7 @@ async fn kept_types(test: &TestDb, handler: &str) -> Vec<String> {
         .collect()
 }
 
-async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(test: TestDb) {
+async fn audit_consumer_stores_each_message_once(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
@@ -221,7 +221,7 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
 }
 
 /// Newer or older programs decode them.
-async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test: TestDb) {
+async fn wildcard_leaves_versions_handled_elsewhere(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
@@ -238,7 +238,7 @@ async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test:
     assert_eq!(kept_types(&test, "rest").await, [""; 0]);
 }
 
-async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb) {
+async fn process_without_wildcard_returns_selected_messages(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
     let with = Router::new().handler::<keep_orders>().handler::<book>();
@@ -272,7 +272,7 @@ async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
     assert_eq!(kept_types(&test, "together").await.len(), 5);
 }
 
-async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) {
+async fn undecoded_messages_follow_the_numbers_of_an_aggregate(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
     let numbered = |sequence, message: Message| Message {
@@ -294,7 +294,7 @@ async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) 
     assert_eq!(types, ["order.booked", "order.discarded", "order.placed"]);
 }
 
-async fn an_event_is_decoded_by_its_codec_and_kept_if_that_fails(test: TestDb) {
+async fn event_is_decoded_by_its_codec_or_dead_lettered(test: TestDb) {
     tables(&test).await;
     let harness = test.harness(&Script::ok());
     let good = message(&scanned(7));
@@ -331,13 +331,13 @@ async fn an_event_is_decoded_by_its_codec_and_kept_if_that_fails(test: TestDb) {
 }
 
 on_every_backend!(
-    an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers,
+    audit_consumer_stores_each_message_once,
     within_one_consumer_the_narrowest_handler_gets_a_message,
-    a_wildcard_does_not_swallow_versions_that_another_process_handles,
-    what_a_wildcard_selected_goes_back_in_a_process_without_it,
+    wildcard_leaves_versions_handled_elsewhere,
+    process_without_wildcard_returns_selected_messages,
     undecoded_messages_share_a_transaction_like_events,
-    undecoded_messages_of_an_aggregate_are_counted_by_number,
-    an_event_is_decoded_by_its_codec_and_kept_if_that_fails,
+    undecoded_messages_follow_the_numbers_of_an_aggregate,
+    event_is_decoded_by_its_codec_or_dead_lettered,
 );
 
 #[cfg(feature = "cbor")]

@@ -27,7 +27,7 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemoryS
 
 /// Line 1 has a late position in the old stream, and line 2 an early position in the new stream.
 /// Line 1 follows the rule while a poll finds line 2.
-async fn the_old_one_is_first(test: &TestDb, rule: Rule) {
+async fn letter_of_old_stream_is_first(test: &TestDb, rule: Rule) {
     prepare(test).await;
     let orders = Orders::default();
     let (old, new) = (MemoryBroker::new(), MemoryBroker::new());
@@ -63,15 +63,15 @@ async fn the_old_one_is_first(test: &TestDb, rule: Rule) {
     assert_eq!(lines(test, CONSUMER, 1).await, [1, 2]);
 }
 
-async fn a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken(test: TestDb) {
-    the_old_one_is_first(&test, Rule::NotYet(Duration::from_millis(50))).await;
+async fn deferred_letter_of_old_stream_is_not_overtaken(test: TestDb) {
+    letter_of_old_stream_is_first(&test, Rule::NotYet(Duration::from_millis(50))).await;
 }
 
-async fn a_letter_of_the_old_stream_that_runs_again_is_not_overtaken(test: TestDb) {
-    the_old_one_is_first(&test, Rule::Lose).await;
+async fn running_letter_of_old_stream_is_not_overtaken(test: TestDb) {
+    letter_of_old_stream_is_first(&test, Rule::Lose).await;
 }
 
-async fn a_letter_of_the_old_stream_that_says_not_yet_hides_no_others(test: TestDb) {
+async fn deferred_letter_of_old_stream_hides_no_others(test: TestDb) {
     prepare(&test).await;
     let orders = Orders::default();
     let (old, new) = (MemoryBroker::new(), MemoryBroker::new());
@@ -109,8 +109,8 @@ async fn a_letter_of_the_old_stream_that_says_not_yet_hides_no_others(test: Test
 }
 
 on_every_backend!(
-    a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken,
-    a_letter_of_the_old_stream_that_says_not_yet_hides_no_others,
+    deferred_letter_of_old_stream_is_not_overtaken,
+    deferred_letter_of_old_stream_hides_no_others,
 );
 // A waiting run keeps the only connection to an in-memory database.
-on_every_backend!(without memory: a_letter_of_the_old_stream_that_runs_again_is_not_overtaken,);
+on_every_backend!(without memory: running_letter_of_old_stream_is_not_overtaken,);

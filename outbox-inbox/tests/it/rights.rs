@@ -112,7 +112,7 @@ async fn forget(test: &TestDb, role: &str) {
     }
 }
 
-async fn missing_rights_are_named_with_what_to_grant(backend: Backend) {
+async fn missing_rights_are_named_with_their_grants(backend: Backend) {
     let Some(test) = TestDb::open(backend, "rights").await else {
         return;
     };
@@ -155,12 +155,12 @@ async fn missing_rights_are_named_with_what_to_grant(backend: Backend) {
 
 #[tokio::test]
 async fn missing_rights_on_postgres() {
-    missing_rights_are_named_with_what_to_grant(Backend::Postgres).await;
+    missing_rights_are_named_with_their_grants(Backend::Postgres).await;
 }
 
 #[tokio::test]
 async fn missing_rights_on_mariadb() {
-    missing_rights_are_named_with_what_to_grant(Backend::MariaDb).await;
+    missing_rights_are_named_with_their_grants(Backend::MariaDb).await;
 }
 
 #[tokio::test]

@@ -290,7 +290,7 @@ async fn a_broker_outage_is_waited_for() {
     assert_eq!((report.handled, report.failed), (3, 0));
 }
 
-async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
+async fn shutdown_finishes_running_handlers_and_returns_the_rest(test: TestDb) {
     let broker = MemoryBroker::new();
     for line in 0..5 {
         publish(&broker, &OrderPlaced { order_id: 1, line }).await;
@@ -322,7 +322,7 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
 }
 
 /// A redelivery is counted before it runs. A shutdown subtracts the count.
-async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
+async fn shutdown_cancels_endless_handlers(test: TestDb) {
     for failures in [0, 1] {
         let broker = MemoryBroker::new();
         publish(&broker, &placed(failures)).await;
@@ -379,8 +379,8 @@ async fn a_dropped_inbox_rolls_back(test: TestDb) {
 
 on_every_backend!(
     messages_of_one_aggregate_are_handled_in_order,
-    a_shutdown_finishes_what_runs_and_returns_the_rest,
-    a_shutdown_cancels_what_does_not_end,
+    shutdown_finishes_running_handlers_and_returns_the_rest,
+    shutdown_cancels_endless_handlers,
     a_dropped_inbox_rolls_back,
 );
 

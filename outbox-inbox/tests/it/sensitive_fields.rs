@@ -119,7 +119,7 @@ fn shows_none(values: &[&dyn Debug]) {
     }
 }
 
-async fn sensitive_fields_are_masked_wherever_people_look(test: TestDb) {
+async fn sensitive_fields_are_masked_for_display(test: TestDb) {
     let (broker, mended) = (MemoryBroker::new(), Mended::default());
     deliver(&test, &broker, &mended).await;
     let letters = DeadLetters::new(test.db.clone());
@@ -231,4 +231,4 @@ async fn no_payload_is_logged() {
     assert!(quoted.is_empty(), "{quoted:#?}");
 }
 
-on_every_backend!(sensitive_fields_are_masked_wherever_people_look);
+on_every_backend!(sensitive_fields_are_masked_for_display);

@@ -86,7 +86,7 @@ async fn odd_defaults_of_a_mariadb_have_no_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_writes_german_makes_no_difference() {
+async fn german_server_messages_make_no_difference() {
     let (Some(program), Some(localedef)) = (
         backend_url("OUTBOX_TEST_POSTGRES_BIN"),
         backend_url("OUTBOX_TEST_LOCALEDEF_BIN"),
@@ -111,7 +111,7 @@ async fn a_server_that_writes_german_makes_no_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooler_that_shares_sessions_is_refused_by_name() {
+async fn session_sharing_pooler_is_refused_by_name() {
     let Some(mut test) = TestDb::open(Backend::Postgres, "pooler").await else {
         return;
     };
@@ -182,7 +182,7 @@ async fn refused(backend: Backend, name: &str, statements: &'static [&'static st
 
 /// Printed in operations.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn printed_pause_has_the_time_of_utc() {
+async fn printed_pause_uses_utc() {
     let page = include_str!("../../../docs/operations.md");
     for (backend, label, zone, hours) in [
         (

@@ -50,7 +50,7 @@ async fn next(subscription: &mut MemorySubscription) -> (u64, u32) {
 }
 
 #[tokio::test]
-async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
+async fn messages_return_after_running_messages_of_their_aggregate() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_order").await.unwrap();
     let broker = MemoryBroker::new().with_prefetch();
     for (order, line) in [(1, 0), (1, 1), (2, 0), (1, 2), (2, 1)] {
@@ -79,7 +79,7 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_bounded_in_bytes() {
+async fn memory_is_bounded_in_bytes() {
     let test = TestDb::open(Backend::SqliteMemory, "memory_bytes").await.unwrap();
     let broker = MemoryBroker::new();
     for order in 0..20 {
@@ -111,7 +111,7 @@ async fn count_runs(
 
 /// A job that waits for a connection cannot roll back yet.
 #[tokio::test]
-async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
+async fn database_outage_does_not_delay_returns() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
     let runs = Arc::<AtomicU32>::default();
     let broker = MemoryBroker::new().with_prefetch();
@@ -163,7 +163,7 @@ async fn lose_the_connection(
 
 /// The message's counted attempt must be subtracted first, but the database does not answer.
 #[tokio::test]
-async fn what_is_on_its_way_back_is_waited_for() {
+async fn shutdown_waits_for_returning_messages() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
         .await
         .unwrap();

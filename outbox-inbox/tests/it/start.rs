@@ -111,7 +111,7 @@ fn refused(router: Router, parts: &[&str]) {
 }
 
 #[test]
-fn handlers_that_do_not_fit_are_refused() {
+fn inconsistent_handlers_are_refused() {
     let two = [book::REGISTRATION, book_as_well::REGISTRATION];
     let places = two.map(|handler| format!("({}:{})", handler.file, handler.line));
     refused(Router::new(), &["no handlers are linked", "link_handlers!"]);
@@ -147,7 +147,7 @@ fn handlers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn options_that_cannot_work() {
+fn invalid_options_are_refused() {
     for (router, option) in [
         (of_options!(DEFAULTS.batch(0)), "batch"),
         (of_options!(DEFAULTS.batch(1_001)), "batch"),
@@ -160,7 +160,7 @@ fn options_that_cannot_work() {
 }
 
 #[test]
-fn handlers_that_fit_are_taken() {
+fn consistent_handlers_are_accepted() {
     for router in [
         of_options!(DEFAULTS, DEFAULTS),
         of_options!(DEFAULTS.batch(1)),
@@ -204,7 +204,7 @@ async fn start(change: impl FnOnce(TestInbox) -> TestInbox) -> StartError {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused() {
+async fn invalid_settings_are_refused() {
     let config = InboxConfig::default().handler_timeout(Duration::from_secs(60));
     let shop = TableNames::new().with_schema("shop").unwrap();
     for (error, part) in [
@@ -226,7 +226,7 @@ async fn settings_that_cannot_work_are_refused() {
 }
 
 #[tokio::test]
-async fn a_handler_crate_that_is_not_linked_beside_linked_ones_is_found_at_the_start() {
+async fn unlinked_handler_crate_is_found_at_the_start() {
     let error = start(|inbox| inbox.expect_handlers(["books", "mail_handlers", "book"])).await;
     let text = error.to_string();
     assert_eq!(error.problems().len(), 2, "{text}");
@@ -240,7 +240,7 @@ async fn a_handler_crate_that_is_not_linked_beside_linked_ones_is_found_at_the_s
 }
 
 #[tokio::test]
-async fn expected_handlers_that_are_linked_change_nothing() {
+async fn linked_expected_handlers_change_nothing() {
     let path = <book as Handler>::REGISTRATION.handler;
     let (module, _) = path.rsplit_once("::").unwrap();
     let krate = path.split("::").next().unwrap();
@@ -254,7 +254,7 @@ async fn expected_handlers_that_are_linked_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_inbox_that_forgets_before_the_stream_is_refused() {
+async fn retention_below_stream_retention_is_refused() {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let test = TestDb::open(Backend::SqliteMemory, "retention").await.unwrap();
     let run = async |stream_retention, retention| {

@@ -24,7 +24,7 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, start_at: StartAt) ->
         .with_start(H::REGISTRATION.consumer, start_at)
 }
 
-async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &[i64]) {
+async fn starts_after<H: Handler>(test: &TestDb, start_at: StartAt, expected: &[i64]) {
     test.execute("DELETE FROM noted").await;
     test.execute("DELETE FROM inbox_messages").await;
     test.execute("DELETE FROM inbox_sequences").await;
@@ -47,7 +47,7 @@ async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &
     assert_eq!(first.handled + second.handled, expected.len() as u64);
 }
 
-async fn a_new_consumer_starts_where_it_is_told_to_and_keeps_its_place(test: TestDb) {
+async fn new_consumer_starts_as_configured_and_keeps_its_position(test: TestDb) {
     prepare(&test).await;
     let future = StartAt::Time(MemoryBroker::new().now() + std::time::Duration::from_secs(3600));
     let past = StartAt::Time(MemoryBroker::new().now() - std::time::Duration::from_secs(1));
@@ -57,9 +57,9 @@ async fn a_new_consumer_starts_where_it_is_told_to_and_keeps_its_place(test: Tes
         (future, &[4, 5]),
         (past, &[1, 2, 3, 4, 5]),
     ] {
-        begins_behind::<start_plainly>(&test, start_at, expected).await;
-        begins_behind::<start_in_sequence>(&test, start_at, expected).await;
+        starts_after::<start_plainly>(&test, start_at, expected).await;
+        starts_after::<start_in_sequence>(&test, start_at, expected).await;
     }
 }
 
-on_every_backend!(a_new_consumer_starts_where_it_is_told_to_and_keeps_its_place,);
+on_every_backend!(new_consumer_starts_as_configured_and_keeps_its_position,);

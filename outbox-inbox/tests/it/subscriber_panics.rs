@@ -68,7 +68,7 @@ fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySubscriber> {
 }
 
 #[tokio::test]
-async fn what_is_no_message_and_panics_ends_as_a_dead_letter() {
+async fn unreadable_delivery_with_panic_is_dead_lettered() {
     let test = TestDb::open(Backend::SqliteMemory, "panics_unreadable")
         .await
         .unwrap();
@@ -91,7 +91,7 @@ async fn what_is_no_message_and_panics_ends_as_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_span_that_panics_ends_as_a_dead_letter() {
+async fn panicking_span_ends_as_a_dead_letter() {
     let test = TestDb::open(Backend::SqliteMemory, "panics_span").await.unwrap();
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
@@ -105,7 +105,7 @@ async fn a_span_that_panics_ends_as_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_job_that_panics_leaves_its_slot() {
+async fn panicking_job_frees_its_slot() {
     let test = TestDb::open(Backend::SqliteMemory, "panics_job").await.unwrap();
     let broker = MemoryBroker::new();
     for order in 1..=3 {

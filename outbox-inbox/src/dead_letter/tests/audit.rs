@@ -25,7 +25,7 @@ async fn written(test: &TestDb, id: OperationId) -> Option<(u64, bool)> {
 }
 
 #[tokio::test]
-async fn changes_to_dead_letters_and_pauses_are_written_down() {
+async fn changes_of_letters_and_pauses_are_audited() {
     for test in TestDb::open_all().await {
         let all = DeadLetterSelection::all();
         for stream_sequence in 1..=3 {
@@ -77,7 +77,7 @@ async fn changes_to_dead_letters_and_pauses_are_written_down() {
 }
 
 #[tokio::test]
-async fn without_its_table_nothing_is_changed_in_an_inbox() {
+async fn missing_audit_table_prevents_inbox_changes() {
     for test in TestDb::open_all().await {
         make_dead_letter(&test, 1).await;
         let backend = test.db.get_database_backend();

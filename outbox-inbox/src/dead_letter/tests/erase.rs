@@ -40,7 +40,7 @@ fn counts(erased: u64, busy: u64, unattributed: u64) -> ErasedDeadLetters {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
+async fn erase_removes_all_letters_of_the_aggregate() {
     for test in TestDb::open_all().await {
         let letters = test.letters();
         let open = make(&test, "1", 1, Form::Whole).await;
@@ -61,7 +61,7 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
 
         let aggregate = Aggregate::new("order", "1");
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
-        assert!(!test.is_there_when_it_fails(&due[0], "ada@example.org").await);
+        assert!(!test.fails_again(&due[0], "ada@example.org").await);
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
 
         let left = letters.list(&DeadLetterSelection::all(), 10).await.unwrap();
@@ -83,7 +83,7 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
 }
 
 #[tokio::test]
-async fn headers_of_another_program_keep_nothing_from_being_erased() {
+async fn foreign_headers_do_not_stop_erasure() {
     for test in TestDb::open_all().await {
         let letters = test.letters();
         let incoming = incoming(1, b"ada@example.org");
@@ -102,7 +102,7 @@ async fn headers_of_another_program_keep_nothing_from_being_erased() {
 }
 
 #[tokio::test]
-async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
+async fn running_retry_counts_as_busy() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
@@ -121,7 +121,7 @@ async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
 }
 
 #[tokio::test]
-async fn an_aggregate_with_many_dead_letters_is_erased_in_one_call() {
+async fn many_letters_are_erased_in_one_call() {
     let test = TestDb::open_all().await.remove(0);
     let tx = test.begin().await;
     for stream_sequence in 0..LIST_MAX as u64 + 1 {

@@ -19,7 +19,7 @@ async fn due(test: &TestDb) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn those_of_a_stream_made_anew_come_behind_those_of_the_old_one() {
+async fn letters_of_old_stream_precede_recreated_stream() {
     for test in TestDb::open_all().await {
         for (aggregate, sequence, place) in [
             ("1", Some(1), 90),
@@ -43,7 +43,7 @@ async fn those_of_a_stream_made_anew_come_behind_those_of_the_old_one() {
 }
 
 #[tokio::test]
-async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back() {
+async fn failing_letter_of_old_stream_holds_back_recreated_stream() {
     for test in TestDb::open_all().await {
         for (sequence, place) in [(Some(1), 90), (Some(3), 1), (Some(4), 2), (None, 95), (None, 3)] {
             make(&test, "1", sequence, place).await;
@@ -85,7 +85,7 @@ async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back(
 }
 
 #[tokio::test]
-async fn letters_of_an_aggregate_in_memory_hide_no_others() {
+async fn letters_in_memory_hide_no_other_aggregates() {
     for test in TestDb::open_all().await {
         make(&test, "1", Some(1), 90).await;
         for place in 1..=15 {

@@ -7,7 +7,7 @@ use outbox_testing::{eventually, not_applicable};
 use super::*;
 
 #[tokio::test]
-async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
+async fn rejected_dead_letter_is_stored_plain() {
     for test in TestDb::open_all().await {
         let too_long = "\u{fc}".repeat(70_000);
         let ids = ["a\0b".to_owned(), "x".repeat(5_000), too_long.clone()];
@@ -63,7 +63,7 @@ async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
+async fn timeout_does_not_store_dead_letter_plain() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() != DbBackend::Postgres {
             not_applicable("this database has no `statement_timeout`");
@@ -113,7 +113,7 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
 }
 
 #[test]
-fn json_is_escaped_to_ascii_and_means_the_same() {
+fn escaped_json_is_ascii_and_equivalent() {
     let text = vec![("n\0\u{fc}\u{1f600}\"\\", "\u{2028}")];
     let json = serde_json::to_string(&text).unwrap();
     let escaped = escaped_json(&json);

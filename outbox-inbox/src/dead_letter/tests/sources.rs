@@ -21,7 +21,7 @@ async fn due(test: &TestDb) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn dead_letters_of_two_services_come_in_the_order_of_the_stream() {
+async fn letters_of_two_services_come_in_stream_order() {
     for test in TestDb::open_all().await {
         for (source, sequence, place) in [
             ("shop", 7, 10),
@@ -38,7 +38,7 @@ async fn dead_letters_of_two_services_come_in_the_order_of_the_stream() {
 }
 
 #[tokio::test]
-async fn one_that_fails_again_holds_those_of_another_service_back_by_their_place() {
+async fn failing_letter_holds_back_other_service_by_stream_order() {
     for test in TestDb::open_all().await {
         for (source, sequence, place) in [
             ("stock", 60, 5),

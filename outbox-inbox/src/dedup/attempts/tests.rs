@@ -57,7 +57,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
     }
 }
 
-async fn what_took_effect_is_not_buried(db: TestDb) {
+async fn applied_message_is_not_dead_lettered(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
     assert_eq!(attempts.start().await.unwrap(), Ok(1));
@@ -82,10 +82,10 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
     db.close().await;
 }
 
-async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
+async fn start_in_other_process_does_not_hide_failure(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let first = attempts(&db, &sql, &message);
-    let Some((pid, waiting)) = who_waits(sql.backend()) else {
+    let Some((pid, waiting)) = waiting_sessions(sql.backend()) else {
         return db.close().await;
     };
     let other = db.database.begin().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     db.close().await;
 }
 
-fn who_waits(backend: DbBackend) -> Option<(&'static str, &'static str)> {
+fn waiting_sessions(backend: DbBackend) -> Option<(&'static str, &'static str)> {
     match backend {
         DbBackend::Postgres => Some((
             "SELECT pg_backend_pid()::int8",
@@ -131,6 +131,6 @@ fn who_waits(backend: DbBackend) -> Option<(&'static str, &'static str)> {
 }
 
 on_every_database!(
-    what_took_effect_is_not_buried,
-    a_start_elsewhere_does_not_hide_a_failure
+    applied_message_is_not_dead_lettered,
+    start_in_other_process_does_not_hide_failure
 );

@@ -53,7 +53,7 @@ async fn lock_timeout(tx: &DatabaseTransaction) -> String {
 }
 
 #[tokio::test]
-async fn a_handler_runs_with_the_limit_of_its_session() {
+async fn handler_runs_with_lock_timeout_of_its_session() {
     let Some((db, sql)) = open().await else {
         return;
     };
@@ -134,7 +134,7 @@ async fn all_end_in_time(waits: Vec<Wait<'_>>) {
 }
 
 #[tokio::test]
-async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
+async fn wait_for_row_of_frozen_process_is_bounded() {
     let Some((db, sql)) = open().await else {
         return;
     };
@@ -182,7 +182,7 @@ async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
 }
 
 #[tokio::test]
-async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() {
+async fn wait_for_sequence_of_frozen_process_is_bounded() {
     let Some((db, sql)) = open().await else {
         return;
     };
@@ -219,7 +219,7 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
 }
 
 #[tokio::test]
-async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds() {
+async fn wait_for_letter_of_frozen_process_is_bounded() {
     let Some((db, sql)) = open().await else {
         return;
     };

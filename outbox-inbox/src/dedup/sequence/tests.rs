@@ -128,7 +128,7 @@ fn behind(expected: u64) -> Outcome {
     }
 }
 
-async fn numbers_take_their_turn_in_order_and_once(db: TestDb) {
+async fn numbers_are_applied_once_in_order(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=5 {
         assert_eq!(lane.claim(sequence, Wait).await, Claimed);
@@ -139,7 +139,7 @@ async fn numbers_take_their_turn_in_order_and_once(db: TestDb) {
     db.close().await;
 }
 
-async fn a_gap_is_waited_for(db: TestDb) {
+async fn message_waits_for_gap(db: TestDb) {
     let lane = Lane::new(&db);
     assert_eq!(lane.claim(2, Wait).await, gap(1), "nothing was seen yet");
     assert_eq!(lane.row().await, None, "waiting writes nothing");
@@ -150,7 +150,7 @@ async fn a_gap_is_waited_for(db: TestDb) {
     db.close().await;
 }
 
-async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
+async fn accepted_gap_makes_missing_messages_late(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all([1, 2]).await;
     assert_eq!(lane.claim(6, Accept).await, Claimed);
@@ -173,7 +173,7 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
     db.close().await;
 }
 
-async fn an_aggregate_whose_beginning_is_gone_starts_late(db: TestDb) {
+async fn aggregate_without_first_messages_starts_late(db: TestDb) {
     let lane = Lane::new(&db);
     assert_eq!(lane.claim(9, Accept).await, Claimed);
     assert_eq!(lane.claim(8, Wait).await, Late);
@@ -182,7 +182,7 @@ async fn an_aggregate_whose_beginning_is_gone_starts_late(db: TestDb) {
     db.close().await;
 }
 
-async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
+async fn normal_gaps_leave_no_trace(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in [3, 4, 9] {
         assert_eq!(lane.claim(sequence, Ignore).await, Claimed);
@@ -229,7 +229,7 @@ async fn a_failing_message_is_no_gap(db: TestDb) {
     db.close().await;
 }
 
-async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
+async fn failing_mark_without_redelivery_expires(db: TestDb) {
     let lane = Lane::new(&db);
     lane.fail(1).await;
     let yesterday = match db.db.get_database_backend() {
@@ -272,7 +272,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     db.close().await;
 }
 
-async fn a_message_can_become_a_dead_letter_before_any_was_handled(db: TestDb) {
+async fn first_message_can_be_dead_lettered(db: TestDb) {
     let lane = Lane::new(&db);
     lane.pass(3).await;
     assert_eq!(lane.claim(2, Wait).await, Late);
@@ -280,7 +280,7 @@ async fn a_message_can_become_a_dead_letter_before_any_was_handled(db: TestDb) {
     db.close().await;
 }
 
-async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
+async fn missing_ranges_are_bounded_without_loss(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in (2..=128).step_by(2) {
         assert_eq!(lane.claim(sequence, Accept).await, Claimed);
@@ -299,7 +299,7 @@ async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
     db.close().await;
 }
 
-async fn a_crash_leaves_the_sequence(db: TestDb) {
+async fn crash_leaves_sequence_unchanged(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=3 {
         let tx = lane.begin().await;
@@ -333,7 +333,7 @@ async fn several_numbers_in_one_transaction(db: TestDb) {
     db.close().await;
 }
 
-async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
+async fn names_and_ids_are_compared_byte_by_byte(db: TestDb) {
     let long = "ü".repeat(255);
     let longer = format!("{}v", "ü".repeat(254));
     let ids = [
@@ -355,17 +355,17 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
 }
 
 on_every_database!(
-    numbers_take_their_turn_in_order_and_once,
-    a_gap_is_waited_for,
-    an_accepted_gap_makes_the_missing_ones_late,
-    an_aggregate_whose_beginning_is_gone_starts_late,
-    gaps_that_are_normal_leave_no_trace,
+    numbers_are_applied_once_in_order,
+    message_waits_for_gap,
+    accepted_gap_makes_missing_messages_late,
+    aggregate_without_first_messages_starts_late,
+    normal_gaps_leave_no_trace,
     a_failing_message_is_no_gap,
-    a_failing_message_that_never_comes_again_is_forgotten,
+    failing_mark_without_redelivery_expires,
     a_dead_letter_is_passed,
-    a_message_can_become_a_dead_letter_before_any_was_handled,
-    what_is_missing_is_bounded_and_nothing_is_forgotten,
-    a_crash_leaves_the_sequence,
+    first_message_can_be_dead_lettered,
+    missing_ranges_are_bounded_without_loss,
+    crash_leaves_sequence_unchanged,
     several_numbers_in_one_transaction,
-    names_and_ids_are_told_apart_byte_by_byte,
+    names_and_ids_are_compared_byte_by_byte,
 );

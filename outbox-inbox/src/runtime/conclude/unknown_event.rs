@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_silence_after_many_unknown_types_is_announced_once() {
+    fn log_limit_of_unknown_types_is_announced_once() {
         let unhandled = UnhandledTypes::default();
         for number in 1..LOGGED_MAX {
             assert_eq!(unhandled.meet(&number.to_string()), News::Yes);

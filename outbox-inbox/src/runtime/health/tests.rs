@@ -31,7 +31,7 @@ fn assert_text(check: &InboxHealthCheck, text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_told_from_its_start_to_its_end() {
+async fn health_follows_a_run_from_start_to_end() {
     let check = InboxHealthCheck::new(STUCK_AFTER);
     assert_text(&check, "stopped: the inbox is not running");
     let run = check.begin();
@@ -59,7 +59,7 @@ async fn a_run_is_told_from_its_start_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
+async fn ended_subscription_is_degraded_until_next_opens() {
     let (check, _run, books) = running();
     assert_eq!(check.now(), Health::Alive);
     books.trouble("it was deleted");
@@ -83,7 +83,7 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again() {
+async fn interruption_ends_with_a_delivery_or_without_new_errors() {
     let (check, _run, books) = running();
     let between = FORGOTTEN_AFTER - SECOND;
     for _ in 0..10 {
@@ -104,7 +104,7 @@ async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_cannot_be_cancelled_is_not_alive() {
+async fn uncancellable_handler_is_not_alive() {
     let (check, _run, books) = running();
     let job = books.begin_job();
     let limit = 20 * SECOND;
@@ -130,7 +130,7 @@ async fn a_handler_that_cannot_be_cancelled_is_not_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waits_for_ever_is_stuck() {
+async fn endlessly_waiting_job_is_stuck() {
     let (check, _run, books) = running();
     let job = books.begin_job();
     drop(books.begin_handler("book", SECOND));
@@ -149,7 +149,7 @@ async fn a_job_that_waits_for_ever_is_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_that_stands_still_or_has_stopped_is_not_alive() {
+async fn stalled_or_stopped_consumer_is_not_alive() {
     let (check, _run, books) = running();
     tokio::time::advance(SILENCE_MAX).await;
     assert_eq!(check.now(), Health::Alive);

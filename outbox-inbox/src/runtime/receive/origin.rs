@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn progress_does_not_undo_the_time_of_what_went_back() {
+    async fn progress_does_not_undo_redelivery_delay() {
         let broker = MemoryBroker::new();
         broker.inject("a foreign message", Vec::new(), "{}");
         let spec = ConsumerSpec {

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_idle_when_each_is() {
+    fn all_consumers_are_idle_when_each_is_idle() {
         let consumers: Vec<_> = Idleness::of_all(2).collect();
         assert!(!consumers[0].set(true));
         assert!(consumers[1].set(true));

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_handlers_are_given_less() {
+    fn slow_handlers_receive_fewer_deliveries() {
         let ack_wait = Duration::from_secs(30);
         assert_eq!(timely(ack_wait, 8, 0.0), usize::MAX);
         assert_eq!(timely(ack_wait, 8, 0.001), 120_000);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn where_sequences_are_kept_a_full_process_receives_again_when_half_is_free() {
+    fn sequence_consumer_receives_again_when_half_is_free() {
         let mut refill = Refill::default();
         let mut may_receive = |flows, patience| refill.may_receive(flows < 100, flows, 100, patience);
         assert!(may_receive(99, Duration::MAX));

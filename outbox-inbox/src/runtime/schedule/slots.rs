@@ -85,7 +85,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn suspects_get_one_slot_in_eight_while_others_wait_and_half_if_they_take_long() {
+    fn suspects_get_an_eighth_or_half_of_the_slots() {
         let mut slots = Slots::new(16);
         for _ in 0..2 {
             assert!(slots.may_begin_suspect(true));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_is_paid_for_with_seven_times_its_time() {
+    fn suspect_time_is_repaid_sevenfold() {
         let mut slots = Slots::new(1);
         slots.suspect_begins();
         slots.suspect_ended(SECOND);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_while_nobody_waited_shuts_no_suspect_out() {
+    fn time_used_without_competition_locks_no_suspect_out() {
         let mut slots = Slots::new(1);
         for _ in 0..1000 {
             slots.suspect_begins();

@@ -123,7 +123,7 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
 }
 
 #[tokio::test]
-async fn a_poll_reads_what_is_held_back_once() {
+async fn poll_reads_held_back_letters_once() {
     for test in TestDb::open_all().await {
         fill_letters(&test, "CASE WHEN n = 10000 THEN '2' ELSE '1' END").await;
         let old = format!(
@@ -156,7 +156,7 @@ async fn a_poll_reads_what_is_held_back_once() {
 }
 
 #[tokio::test]
-async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
+async fn failed_retry_reads_its_own_aggregate_only() {
     for test in TestDb::open_all().await {
         let aggregate = match test.sql.backend() {
             DbBackend::MySql => format!("CAST(n DIV {OF_ONE} AS CHAR)"),

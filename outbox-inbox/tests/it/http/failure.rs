@@ -99,7 +99,7 @@ async fn a_large_response_is_rolled_back(test: TestDb) {
     .await;
 }
 
-async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
+async fn endless_handler_is_rolled_back(test: TestDb) {
     check(&test, Step::Hang, 503, |layer| {
         layer.with_handler_timeout(Duration::from_millis(100))
     })
@@ -107,7 +107,7 @@ async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
 }
 
 /// PostgreSQL aborts the transaction. On the other databases the request succeeds.
-async fn a_swallowed_error_is_noticed(test: TestDb) {
+async fn swallowed_error_is_detected(test: TestDb) {
     if test.backend == Backend::Postgres {
         return check(&test, Step::Swallow, 500, |layer| layer).await;
     }
@@ -118,7 +118,7 @@ async fn a_swallowed_error_is_noticed(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
 }
 
-async fn a_transaction_that_the_database_undid_is_noticed(test: TestDb) {
+async fn transaction_undone_by_the_database_is_detected(test: TestDb) {
     check(&test, Step::Undo, 500, |layer| layer).await;
 }
 
@@ -139,7 +139,7 @@ async fn a_lost_connection_is_an_outage(test: TestDb) {
 
 on_every_backend!(servers only: a_lost_connection_is_an_outage);
 
-async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
+async fn kept_transaction_is_not_committed(test: TestDb) {
     let shop = Shop::new([Step::Keep]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     client.order(1, "k").await.assert_problem(500);
@@ -155,7 +155,7 @@ async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
     assert_eq!(books(&test, 1).await, (1, 1, 1));
 }
 
-async fn a_client_that_hangs_up_changes_nothing(test: TestDb) {
+async fn disconnected_client_changes_nothing(test: TestDb) {
     let shop = Shop::new([Step::Gate]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     let connection = client.begin("POST /orders/1", &by_ann("k"), b"tea").await;
@@ -213,12 +213,12 @@ on_every_backend!(
     a_refusal_before_the_handler_is_not_stored,
     a_panic_is_rolled_back,
     a_large_response_is_rolled_back,
-    a_handler_that_does_not_end_is_rolled_back,
-    a_swallowed_error_is_noticed,
-    a_transaction_that_the_database_undid_is_noticed,
+    endless_handler_is_rolled_back,
+    swallowed_error_is_detected,
+    transaction_undone_by_the_database_is_detected,
     a_refused_commit_is_a_failure,
-    a_transaction_that_is_kept_is_not_committed,
-    a_client_that_hangs_up_changes_nothing,
+    kept_transaction_is_not_committed,
+    disconnected_client_changes_nothing,
     missing_tables_are_reported,
     impossible_settings_are_named,
 );

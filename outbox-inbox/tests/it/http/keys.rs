@@ -49,7 +49,7 @@ async fn malformed_keys_are_refused(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
 }
 
-async fn a_quoted_key_is_the_bare_one(test: TestDb) {
+async fn quoted_key_equals_bare_key(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     assert_eq!(client.order(1, "\"k-1\"").await.status, 201);
@@ -118,7 +118,7 @@ async fn nested_routers_do_not_share_requests(test: TestDb) {
         .assert_problem(422);
 }
 
-async fn two_layers_are_as_good_as_one(test: TestDb) {
+async fn second_layer_changes_nothing(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     for replayed in [false, true] {
@@ -212,11 +212,11 @@ on_every_backend!(
     a_request_without_a_key_is_refused,
     a_request_without_a_key_may_pass_through,
     malformed_keys_are_refused,
-    a_quoted_key_is_the_bare_one,
+    quoted_key_equals_bare_key,
     a_key_for_another_request_is_refused,
     a_key_for_another_content_type_is_refused,
     nested_routers_do_not_share_requests,
-    two_layers_are_as_good_as_one,
+    second_layer_changes_nothing,
     tenants_and_principals_do_not_share_keys,
     a_request_without_a_scope_is_refused,
     other_methods_pass_through,

@@ -35,7 +35,7 @@ async fn a_hundred_ask(test: &TestDb, shop: &Shop, clients: &[Client]) {
     assert_eq!(books(test, 1).await, (1, 1, 1));
 }
 
-async fn a_hundred_at_once_take_effect_once(test: TestDb) {
+async fn hundred_concurrent_requests_have_one_effect(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     a_hundred_ask(&test, &shop, &[client]).await;
@@ -58,11 +58,11 @@ async fn a_key_in_use_is_refused_at_once(test: TestDb) {
 }
 
 on_every_backend!(
-    a_hundred_at_once_take_effect_once,
+    hundred_concurrent_requests_have_one_effect,
     a_key_in_use_is_refused_at_once
 );
 
-async fn a_hundred_at_several_processes_take_effect_once(test: TestDb) {
+async fn hundred_requests_in_several_processes_have_one_effect(test: TestDb) {
     let shop = Shop::new([]);
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -91,7 +91,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
 }
 
-on_every_backend!(without memory: a_hundred_at_several_processes_take_effect_once, a_crash_before_the_commit_leaves_nothing);
+on_every_backend!(without memory: hundred_requests_in_several_processes_have_one_effect, a_crash_before_the_commit_leaves_nothing);
 
 async fn another_process_is_refused_at_once(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Gate]), Shop::new([]));

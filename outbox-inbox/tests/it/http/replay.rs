@@ -95,7 +95,7 @@ async fn a_handler_may_commit_any_status(test: TestDb) {
     are_stored(&test, &statuses.map(|status| (Step::Committed(status), status))).await;
 }
 
-async fn a_layer_purges_without_being_asked(test: TestDb) {
+async fn layer_purges_automatically(test: TestDb) {
     let shop = Shop::new([]);
     let every = Duration::from_secs(1);
     let client = shop.serve(Shop::layer(&test.db).with_purge_every(every)).await;
@@ -114,7 +114,7 @@ async fn a_layer_purges_without_being_asked(test: TestDb) {
     assert_eq!(books(&test, 1).await, (2, 2, 1));
 }
 
-async fn an_expired_key_is_a_new_one(test: TestDb) {
+async fn expired_key_is_new(test: TestDb) {
     let shop = Shop::new([Step::Created, Step::Status(500), Step::Created]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     let first = client.order(1, "k").await;
@@ -135,7 +135,7 @@ async fn an_expired_key_is_a_new_one(test: TestDb) {
     assert_eq!((books(&test, 1).await.0, books(&test, 2).await), (1, (1, 1, 1)));
 }
 
-async fn a_purge_deletes_what_has_expired(test: TestDb) {
+async fn purge_deletes_expired_requests(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
     for key in ["a", "b", "c"] {
@@ -201,9 +201,9 @@ on_every_backend!(
     successes_and_redirections_are_stored,
     a_redirect_before_the_handler_is_not_stored,
     a_handler_may_commit_any_status,
-    a_layer_purges_without_being_asked,
-    an_expired_key_is_a_new_one,
-    a_purge_deletes_what_has_expired,
+    layer_purges_automatically,
+    expired_key_is_new,
+    purge_deletes_expired_requests,
     events_carry_the_context_of_the_request,
     a_library_records_in_the_transaction_of_the_request,
     tables_can_have_other_names,

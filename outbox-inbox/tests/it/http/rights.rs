@@ -49,11 +49,11 @@ async fn the_documented_rights_are_enough_and_needed(backend: Backend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_of_the_layer_are_enough_and_needed_on_postgres() {
+async fn documented_rights_of_the_layer_are_exact_on_postgres() {
     the_documented_rights_are_enough_and_needed(Backend::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_of_the_layer_are_enough_and_needed_on_mariadb() {
+async fn documented_rights_of_the_layer_are_exact_on_mariadb() {
     the_documented_rights_are_enough_and_needed(Backend::MariaDb).await;
 }

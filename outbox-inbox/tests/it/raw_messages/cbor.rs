@@ -38,7 +38,7 @@ fn upcasters() -> Upcasters {
     })
 }
 
-async fn events_in_cbor_are_handled_and_upcast_like_those_in_json(test: TestDb) {
+async fn cbor_events_are_handled_and_upcast_like_json(test: TestDb) {
     tables(&test).await;
     let harness = test.harness(&Script::ok()).with_upcasters(upcasters());
     let new = message(&Measured {
@@ -75,7 +75,7 @@ async fn events_in_cbor_are_handled_and_upcast_like_those_in_json(test: TestDb) 
     assert_eq!(kept_types(&test, "climate").await.len(), 3);
 }
 
-async fn a_payload_that_upcasters_cannot_read_is_kept_with_the_next_step(test: TestDb) {
+async fn payload_unreadable_for_upcasters_is_dead_lettered(test: TestDb) {
     tables(&test).await;
     let harness = test.harness(&Script::ok()).with_upcasters(upcasters());
     let message = Message {
@@ -101,6 +101,6 @@ async fn a_payload_that_upcasters_cannot_read_is_kept_with_the_next_step(test: T
 }
 
 on_every_backend!(
-    events_in_cbor_are_handled_and_upcast_like_those_in_json,
-    a_payload_that_upcasters_cannot_read_is_kept_with_the_next_step,
+    cbor_events_are_handled_and_upcast_like_json,
+    payload_unreadable_for_upcasters_is_dead_lettered,
 );

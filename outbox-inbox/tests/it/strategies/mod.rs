@@ -164,12 +164,12 @@ async fn with_the_documented_rights(backend: Backend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_strategy_needs_no_more_than_the_documented_rights_on_postgres() {
+async fn strategies_need_only_documented_rights_on_postgres() {
     with_the_documented_rights(Backend::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_strategy_needs_no_more_than_the_documented_rights_on_mariadb() {
+async fn strategies_need_only_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
@@ -182,16 +182,16 @@ async fn assert_found(mistake: Mistake, says: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inbox_that_checks_before_it_acts_is_found() {
+async fn suite_finds_check_before_act() {
     assert_found(Mistake::ChecksThenActs, "has one effect").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inbox_that_acknowledges_first_is_found() {
+async fn suite_finds_early_acknowledgement() {
     assert_found(Mistake::AcknowledgesFirst, "the crash left no effect").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inbox_whose_key_lacks_the_consumer_is_found() {
+async fn suite_finds_key_without_consumer() {
     assert_found(Mistake::ForgetsConsumer, "the other consumer handled it").await;
 }

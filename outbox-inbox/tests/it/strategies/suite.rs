@@ -40,9 +40,9 @@ pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
     suite.a_duplicate_has_no_second_effect::<H>().await;
     suite.concurrent_duplicates_have_one_effect::<H>().await;
     suite.a_crash_before_the_commit_leaves_nothing::<H>().await;
-    suite.what_comes_in_another_order_takes_effect_once::<H>().await;
+    suite.reordered_messages_take_effect_once::<H>().await;
     suite.poison_becomes_a_dead_letter::<H>().await;
-    suite.each_consumer_has_an_effect_of_its_own::<H>().await;
+    suite.each_consumer_has_its_own_effect::<H>().await;
     if traits.by_key {
         suite.another_event_with_the_key_is_a_duplicate::<H>().await;
     }
@@ -65,7 +65,7 @@ pub(super) async fn failure(test: &TestDb, mistake: Mistake) -> Option<String> {
             }
             Mistake::ForgetsConsumer => {
                 suite
-                    .each_consumer_has_an_effect_of_its_own::<note_by_message_id>()
+                    .each_consumer_has_its_own_effect::<note_by_message_id>()
                     .await;
             }
         }
@@ -215,7 +215,7 @@ impl<'a> Suite<'a> {
         assert_eq!(self.effects(CRASH).await, [1]);
     }
 
-    async fn what_comes_in_another_order_takes_effect_once<H: Handler>(&self) {
+    async fn reordered_messages_take_effect_once<H: Handler>(&self) {
         let harness = self.own();
         let messages: Vec<_> = (1..=4).map(|line| message(REORDER, line)).collect();
         let mut handled = Vec::new();
@@ -280,7 +280,7 @@ impl<'a> Suite<'a> {
         assert_eq!(self.effects(POISON).await, [2]);
     }
 
-    async fn each_consumer_has_an_effect_of_its_own<H: Handler>(&self) {
+    async fn each_consumer_has_its_own_effect<H: Handler>(&self) {
         let (process, message) = (self.own(), message(CONSUMERS, 1));
         let outcome = process.deliver_message::<note_elsewhere>(&message).await.unwrap();
         assert_eq!(outcome, Outcome::Handled);

@@ -20,7 +20,7 @@ impl Lane<'_> {
     }
 }
 
-async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
+async fn services_number_a_shared_aggregate_separately(db: TestDb) {
     let shop = Lane::new(&db);
     let store = Lane {
         source: "store",
@@ -41,7 +41,7 @@ async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
 }
 
 /// The database was restored after number 7, to a time before number 4.
-async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
+async fn reused_number_of_restored_producer_is_no_duplicate(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all(1..=7).await;
     for sequence in 4..=7 {
@@ -75,7 +75,7 @@ async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
     db.close().await;
 }
 
-async fn copies_are_known_although_a_clock_went_back(db: TestDb) {
+async fn copies_are_duplicates_after_clock_goes_back(db: TestDb) {
     let lane = Lane::new(&db);
     let ahead = NumberedEvent {
         recorded_at: 500,
@@ -89,8 +89,8 @@ async fn copies_are_known_although_a_clock_went_back(db: TestDb) {
 }
 
 on_every_database!(
-    services_with_one_aggregate_name_count_apart,
-    what_a_restored_producer_numbers_anew_is_no_duplicate,
+    services_number_a_shared_aggregate_separately,
+    reused_number_of_restored_producer_is_no_duplicate,
     another_event_with_the_last_number_is_no_duplicate,
-    copies_are_known_although_a_clock_went_back,
+    copies_are_duplicates_after_clock_goes_back,
 );

@@ -68,7 +68,7 @@ enum End {
     WhenDone,
 }
 
-async fn of_concurrent_duplicates_one_runs(db: TestDb) {
+async fn one_concurrent_duplicate_runs(db: TestDb) {
     for (round, failed) in [(1, false), (2, false), (3, true)] {
         if failed {
             Lane::new(&db).fail(round).await;
@@ -81,7 +81,7 @@ async fn of_concurrent_duplicates_one_runs(db: TestDb) {
     db.close().await;
 }
 
-async fn of_concurrent_duplicates_after_a_failure_one_runs(db: TestDb) {
+async fn one_concurrent_duplicate_runs_after_failure(db: TestDb) {
     Lane::new(&db).fail(1).await;
     let turns = race(&db, [1; 32], End::AtOnce).await.remove(&1).unwrap();
     assert_eq!(turns.iter().filter(|turn| **turn == Claimed).count(), 1);
@@ -99,7 +99,7 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
     db.close().await;
 }
 
-async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
+async fn duplicate_waits_for_running_message(db: TestDb) {
     if db.db.get_database_backend() == DbBackend::Sqlite {
         return outbox_testing::not_applicable("its transactions themselves wait for each other");
     }
@@ -134,8 +134,8 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
 }
 
 on_every_database!(
-    of_concurrent_duplicates_one_runs,
-    of_concurrent_duplicates_after_a_failure_one_runs,
+    one_concurrent_duplicate_runs,
+    one_concurrent_duplicate_runs_after_failure,
     concurrent_numbers_each_run_once,
-    a_duplicate_waits_for_the_one_that_runs,
+    duplicate_waits_for_running_message,
 );

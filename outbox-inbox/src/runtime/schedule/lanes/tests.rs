@@ -43,7 +43,7 @@ fn none<T: LaneItem>() -> Lanes<T> {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn one_aggregate_waits_another_does_not() {
+fn running_item_blocks_its_own_lane_only() {
     let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 10), (1, 11), (2, 20)] {
         lanes.push(aggregate(id), item, now);
@@ -76,7 +76,7 @@ fn a_failed_item_blocks_its_own_lane_until_its_time() {
 }
 
 #[test]
-fn what_has_failed_before_stands_in_a_queue_of_its_own() {
+fn failed_items_have_their_own_queue() {
     let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 1010), (1, 11), (2, 20)] {
         lanes.push(aggregate(id), item, now);
@@ -91,7 +91,7 @@ fn what_has_failed_before_stands_in_a_queue_of_its_own() {
 }
 
 #[test]
-fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
+fn batch_takes_matching_items_and_keeps_the_order() {
     let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 10), (1, 11), (2, 25), (3, 30), (1, 12), (3, 35), (4, 40)] {
         lanes.push(aggregate(id), item, now);
@@ -113,7 +113,7 @@ fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
 }
 
 #[test]
-fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
+fn late_item_is_sorted_before_waiting_items() {
     let (mut lanes, now) = (none(), Instant::now());
     for item in [12, 13, 14] {
         lanes.push(aggregate(1), item, now);
@@ -135,7 +135,7 @@ fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
 }
 
 #[test]
-fn empty_lanes_are_forgotten() {
+fn empty_lanes_are_removed() {
     let (mut lanes, now) = (none(), Instant::now());
     for id in 0..10_000 {
         lanes.push(aggregate(id), id % 1000, now);
@@ -149,7 +149,7 @@ fn empty_lanes_are_forgotten() {
 }
 
 #[test]
-fn what_leaves_memory_is_what_costs_least() {
+fn cheapest_items_leave_memory_first() {
     let (mut lanes, now) = (none(), Instant::now());
     let (soon, far) = (now + Duration::from_secs(1), now + Duration::from_secs(10));
     for (id, item) in [
@@ -186,7 +186,7 @@ fn what_leaves_memory_is_what_costs_least() {
 }
 
 #[test]
-fn what_waits_behind_a_running_retry_is_set_aside() {
+fn items_behind_a_running_retry_are_set_aside() {
     let (mut lanes, now) = (none(), Instant::now());
     for item in [1010, 11, 12] {
         lanes.push(aggregate(1), item, now);
@@ -200,7 +200,7 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
 }
 
 #[test]
-fn a_lane_that_moves_elsewhere_is_not_set_aside() {
+fn lane_moving_in_other_process_is_not_set_aside() {
     let (mut lanes, now) = (none(), Instant::now());
     for item in [4, 7, 8] {
         lanes.push(aggregate(1), item, now);

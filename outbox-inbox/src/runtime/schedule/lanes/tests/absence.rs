@@ -16,7 +16,7 @@ fn gone(since: Instant) -> Awaited {
 }
 
 #[test]
-fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
+fn returned_item_precedes_later_items() {
     let (mut lanes, now) = (none(), Instant::now());
     let later = now + Duration::from_secs(60);
     for item in [10, 11, 12] {
@@ -42,7 +42,7 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
 }
 
 #[test]
-fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
+fn returned_item_is_awaited_for_a_bounded_time() {
     let (mut lanes, now) = (none(), Instant::now());
     let later = now + 2 * MINUTE;
     lanes.expect_back(aggregate(1), 12, gone(now), now);
@@ -59,7 +59,7 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
 }
 
 #[test]
-fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
+fn returned_item_is_awaited_while_nothing_is_received() {
     let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
@@ -76,7 +76,7 @@ fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
 }
 
 #[test]
-fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
+fn returned_item_is_awaited_while_earlier_items_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
     let away = 100;
     for id in 2..=away {
@@ -100,7 +100,7 @@ fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
 }
 
 #[test]
-fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
+fn other_deliveries_end_the_wait_for_returned_item() {
     let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
@@ -117,7 +117,7 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
 }
 
 #[test]
-fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
+fn unawaited_redeliveries_do_not_end_a_wait() {
     let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
@@ -151,7 +151,7 @@ fn items_that_left_together_are_awaited_together() {
 }
 
 #[test]
-fn what_has_not_left_yet_is_awaited() {
+fn item_without_completed_return_is_awaited() {
     let (mut lanes, now) = (none(), Instant::now());
     let left = Left::default();
     let awaited = Awaited {
@@ -173,7 +173,7 @@ fn what_has_not_left_yet_is_awaited() {
 }
 
 #[test]
-fn lanes_that_only_await_are_forgotten_in_time() {
+fn lanes_without_items_are_removed_in_time() {
     let (mut lanes, now) = (none::<u32>(), Instant::now());
     for id in 0..10_000 {
         lanes.expect_back(aggregate(id), 1, gone(now), now);
@@ -187,7 +187,7 @@ fn lanes_that_only_await_are_forgotten_in_time() {
 }
 
 #[test]
-fn numbered_items_do_not_wait_for_what_went_back() {
+fn numbered_items_do_not_wait_for_returned_items() {
     let (mut lanes, now) = (none(), Instant::now());
     let numbered = Awaited {
         precedes: false,
@@ -206,7 +206,7 @@ fn numbered_items_do_not_wait_for_what_went_back() {
 }
 
 #[test]
-fn a_batch_does_not_pass_what_went_back_to_the_broker() {
+fn batch_does_not_pass_returned_items() {
     let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     for item in [10, 11, 13, 14] {
@@ -219,7 +219,7 @@ fn a_batch_does_not_pass_what_went_back_to_the_broker() {
 }
 
 #[test]
-fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
+fn items_behind_absent_item_return_with_that_item() {
     let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
