@@ -32,8 +32,8 @@ pub enum UnknownVersion {
     Ignore,
 }
 
-/// Handling of event types that another program handles under the same consumer name. All other
-/// event types are skipped.
+/// Handling of event types that only another program or version handles, under the same consumer
+/// name. All other event types are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownEvent {
@@ -68,7 +68,8 @@ pub struct InboxConfig {
     /// Concurrent handlers per consumer. Each uses a database connection. 1 to 1,024, default 8.
     pub concurrency: usize,
     /// Deliveries per consumer in memory behind a failed or missing message. Above this bound,
-    /// deliveries return to the broker for at least one second. 1 to 100,000, default 4,096.
+    /// deliveries return to the broker for at least one second and keep their order. 1 to 100,000,
+    /// default 4,096.
     pub blocked_max: usize,
     /// Bytes of payloads and headers in memory per consumer. At this bound the inbox stops
     /// receiving and returns blocked deliveries. One delivery is always accepted. Retried dead
@@ -81,8 +82,8 @@ pub struct InboxConfig {
     pub ack_pending_max: usize,
     /// Time until the broker redelivers an unacknowledged message. 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
-    /// Longest run of a handler, which then fails. More than zero and shorter than `ack_wait`,
-    /// default 20 s.
+    /// Longest run of a handler, which is then cancelled and rolled back as a failed attempt. More
+    /// than zero and shorter than `ack_wait`, default 20 s.
     pub handler_timeout: Duration,
     /// Failed attempts until a message is dead-lettered. Outages of database and broker use none. 1
     /// to 1,000,000, default 12.
@@ -96,7 +97,7 @@ pub struct InboxConfig {
     /// Handling of event types that only another version of the program handles. Default: return.
     pub unknown_event: UnknownEvent,
     /// How long rows of handled messages are kept. At least one hour longer than the retention of
-    /// the stream. 1 min to 10 years, default 15 days.
+    /// the stream, checked at the start. 1 min to 10 years, default 15 days.
     pub retention: Duration,
     /// How long a shutdown waits for running handlers. Default 10 s.
     pub shutdown_timeout: Duration,

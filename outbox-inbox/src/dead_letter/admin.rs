@@ -176,8 +176,8 @@ impl DeadLetters {
             .await
     }
 
-    /// Deletes dead letters and returns their number. Until the inbox row expires, a redelivered
-    /// copy has no effect. For personal data see [`Self::erase`].
+    /// Deletes dead letters, marked or not, and returns their number. Until the inbox row expires,
+    /// a redelivered copy has no effect. For personal data see [`Self::erase`].
     ///
     /// # Errors
     ///

@@ -46,8 +46,8 @@ impl StoredDeadLetter {
 /// letters must not fill the page.
 ///
 /// A recreated stream counts from 1 again. A letter is therefore skipped while a marked letter of
-/// its aggregate has a smaller number and a later stream sequence. A running retry is checked with
-/// [`StoredDeadLetter::is_of_older_stream_than`].
+/// its aggregate has a smaller number and a later stream sequence. A running retry counts as open;
+/// its process checks it with [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,

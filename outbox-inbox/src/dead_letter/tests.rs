@@ -1,4 +1,4 @@
-//! Keys of dead letters, and retries, on every database.
+//! Keys of dead letters, and retries.
 
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};

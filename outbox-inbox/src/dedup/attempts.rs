@@ -1,8 +1,8 @@
 //! Counts the attempts of a message, and dead-letters the message when its last attempt has failed.
 //!
-//! A rollback must not undo the row, so it is written outside the handler's transaction. A first
-//! delivery is counted after it fails, a redelivery before it runs: a handler that kills its
-//! process reaches the limit one attempt late.
+//! The row is written outside the handler's transaction, which would roll it back. A first delivery
+//! is counted after it fails, a redelivery before it runs: a handler that kills its process reaches
+//! the limit one attempt late.
 //!
 //! Invariant: the dead letter is written in the transaction that makes the row dead.
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
-//!   number 4 and less ─────────► stale                (late if missing, taken if another event had it)
+//!   number 4 and less ─────────► stale (late if missing, taken if another event had it)
 //!   number 5          ─────────► mine, last = 5
 //!   number 8          ─────────► early: 5 to 7 are missing
 //!                        accept: mine, last = 8, missing 5 to 7

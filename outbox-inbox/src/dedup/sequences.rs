@@ -1,7 +1,7 @@
 //! The rows of strategy *sequence*: a consumer's progress in an aggregate.
 //!
 //! Invariants: only the holder of the row lock (primary key) changes a row, or a statement that
-//! compares its value. Numbers never decrease. Waits for locks respect the [lock
+//! compares its value. Numbers never decrease. Lock waits respect the [lock
 //! limit](super::lock_limit).
 
 use std::collections::{BTreeMap, HashMap};

@@ -79,7 +79,8 @@ impl HandlerError {
     /// `aggregate` its aggregate, with strategy `sequence` its aggregate in all processes, with
     /// order `strict` all messages.
     ///
-    /// With `Vec<Event<T>>`, all events of the call wait, and then each runs in its own call.
+    /// In a batch, only this event waits. With `Vec<Event<T>>`, all events of the call wait, and
+    /// then each runs in its own call.
     ///
     /// A retried dead letter waits too, and blocks later dead letters of its aggregate, but no new
     /// messages.

@@ -69,7 +69,7 @@ pub trait Handler {
 pub struct Registration {
     /// Stable name of the consumer, `[A-Za-z0-9_-]{1,64}`; part of the deduplication key.
     pub consumer: &'static str,
-    /// Path of the function, for error messages only.
+    /// Path of the function, for error messages.
     pub handler: &'static str,
     /// The handled events: one for a struct, one per variant for an enum, or the selections of the
     /// key `messages` ([`EventDescriptor::is_selection`]).

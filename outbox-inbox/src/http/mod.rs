@@ -83,7 +83,7 @@
 //! - A body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max): 413.
 //! - A key in use: 409 with `Retry-After`.
 //! - A key used with another method, path, query, `Content-Type` or body: 422.
-//! - A known key: the stored response, with `Idempotency-Replayed: true`.
+//! - A key with a stored response: that response, with `Idempotency-Replayed: true`.
 //!
 //! Methods other than POST, PUT, PATCH and DELETE are passed through without a key. For a new key:
 //!

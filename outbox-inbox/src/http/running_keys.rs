@@ -1,6 +1,5 @@
-//! The keys of the requests that run in this process.
-//!
-//! Invariant: a key is removed when its request ends, however it ends.
+//! The keys of running requests in this process. A key is removed when its request ends, however it
+//! ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

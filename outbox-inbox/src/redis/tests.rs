@@ -115,7 +115,6 @@ fn server_that_loses_keys_causes_warning() {
     assert!(info("1000", "noeviction", 1).is_empty());
     assert!(info("1000", "volatile-ttl", 1)[0].contains("volatile-ttl"));
     assert!(info("0", "noeviction", 0)[0].contains("appendonly"));
-    // A managed server may not report these settings.
     assert!(warnings("").is_empty());
 }
 

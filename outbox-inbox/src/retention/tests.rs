@@ -1,4 +1,4 @@
-//! Which rows a purge deletes and which it keeps, on every database.
+//! Which rows a purge deletes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

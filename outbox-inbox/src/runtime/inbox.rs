@@ -152,7 +152,8 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`]. A second
     /// call for the same consumer replaces the first. An unknown consumer is an error at the start
-    /// of the inbox. An existing consumer keeps its position.
+    /// of the inbox. An existing consumer keeps its position. Strategy `sequence` does not wait for
+    /// messages before the start.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);

@@ -1,4 +1,4 @@
-//! The parts of the loop, each alone, with broker and database in memory.
+//! The parts of the loop, each alone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Databases for tests of private parts: SQLite in a file; PostgreSQL and MariaDB if their
-//! environment variables are set.
+//! Databases for tests of private parts.
 
 use std::time::Duration;
 
@@ -32,7 +31,6 @@ pub(crate) struct TestDb {
 }
 
 impl TestDb {
-    /// `None`: the address is not set, and the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         Self::open_with(kind, |_| {}).await
     }

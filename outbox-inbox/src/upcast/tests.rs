@@ -1,4 +1,4 @@
-//! Tests of steps, chains of steps, and the problems reported at the start.
+//! Steps, chains of steps, and the problems reported at the start.
 
 use outbox_core::{Aggregate, EventDescriptor, Headers, MessageId};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Incorrect events, saves and handlers do not compile, and produce the checked-in messages.
+//! Incorrect events, saves and handlers do not compile, with the checked-in messages.
 //! `tests/ui/README.md` explains how to bless new messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

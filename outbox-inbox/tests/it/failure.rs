@@ -1,4 +1,4 @@
-//! Failing handlers: they leave only their count, and at the limit a dead letter.
+//! Failing handlers leave only their count, and at the limit a dead letter.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Follow-up events: they commit with the effect and carry the context of their cause.
+//! Follow-up events.
 
 use outbox_core::{Limits, MessageContext, Relay, wake};
 use outbox_inbox::testing::Outcome;

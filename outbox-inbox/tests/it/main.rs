@@ -1,4 +1,4 @@
-//! Integration tests through the public API of the crate.
+//! Tests through the public API of the crate.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod orders;

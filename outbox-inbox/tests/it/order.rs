@@ -1,4 +1,4 @@
-//! Orders: which messages wait for a failed one.
+//! Orders of messages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Handlers that follow a rule per order and record their runs, and processes that crash.
+//! Handlers that follow a rule per order, and processes that crash.
 
 use std::collections::HashMap;
 use std::sync::Arc;

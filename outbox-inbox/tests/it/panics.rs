@@ -1,4 +1,4 @@
-//! Panics of the application's code outside a handler's body count as failures.
+//! Panics outside a handler's body count as failures.
 
 use std::error::Error;
 use std::fmt;

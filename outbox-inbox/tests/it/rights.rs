@@ -1,4 +1,4 @@
-//! Missing rights of a database role are found at the start, with the `GRANT` to run.
+//! Missing rights of a role are found at the start, with the `GRANT` to run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The runtime: receiving, ordering, outages and shutdown.
+//! Receiving, ordering, outages and shutdown.
 
 use std::time::Duration;
 

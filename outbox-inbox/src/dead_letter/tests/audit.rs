@@ -1,4 +1,4 @@
-//! Changes recorded in the audit log, on every database.
+//! Changes recorded in the audit log.
 
 use std::num::NonZeroU32;
 

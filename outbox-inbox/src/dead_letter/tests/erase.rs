@@ -1,4 +1,4 @@
-//! Erasing the dead letters of an aggregate, on every database.
+//! Erasing the dead letters of an aggregate.
 
 use super::*;
 

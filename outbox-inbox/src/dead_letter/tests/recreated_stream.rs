@@ -1,4 +1,4 @@
-//! Dead letters of a recreated stream, with positions that begin at 1 again.
+//! Dead letters of a recreated stream.
 
 use super::*;
 

@@ -1,6 +1,4 @@
-//! Retries of dead letters.
-//!
-//! Invariant: the dead letter is taken for this process before its handler runs.
+//! Retries of dead letters. A dead letter is taken for this process before its handler runs.
 
 use outbox_core::store::storable_error;
 use sea_orm::DbErr;

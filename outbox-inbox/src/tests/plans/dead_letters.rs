@@ -1,5 +1,4 @@
-//! A poll for dead letters reads about as many entries as it returns, and a repeated failure reads
-//! its own aggregate only.
+//! Query plans: a poll for dead letters reads about as many entries as it returns.
 
 use outbox_core::Aggregate;
 
@@ -10,7 +9,6 @@ const MARKED: u32 = 20_000;
 const POLLED: u32 = 100;
 /// Each polled letter may read the letters before it.
 const READ_MAX: f64 = (POLLED * POLLED) as f64;
-/// Each changed letter takes some pages of five indexes.
 const OF_ONE: u32 = 10;
 
 async fn fill_letters(test: &TestDb, aggregate: &str) {

@@ -1,4 +1,4 @@
-//! The layer with exactly the documented rights of its role.
+//! The layer with exactly its documented rights.
 
 use outbox_inbox::InboxError;
 use outbox_inbox::http::purge_requests;

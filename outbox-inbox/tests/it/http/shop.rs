@@ -1,4 +1,4 @@
-//! A shop behind the layer, served on its own socket, and a small client for it.
+//! A shop behind the layer, served on its own socket, and a client.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Events in CBOR: handled, upcast, and readable while a producer changes its codec.
+//! Events in CBOR.
 
 use outbox_core::{Cbor, DomainEvent};
 use outbox_inbox::Upcasters;

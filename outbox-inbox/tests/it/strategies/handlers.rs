@@ -1,4 +1,4 @@
-//! One handler per strategy, and the traits in which strategies differ.
+//! One handler per strategy, and its traits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

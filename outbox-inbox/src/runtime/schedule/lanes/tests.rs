@@ -1,4 +1,4 @@
-//! Tests of order, blocking and eviction, with plain numbers as items.
+//! Tests of order, blocking and eviction.
 
 use std::time::Duration;
 
