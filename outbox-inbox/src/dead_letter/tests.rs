@@ -233,15 +233,15 @@ async fn failed_retry_reopens_letter_with_new_error() {
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert!(test.begin_retry(&letter).await);
-        assert!(!test.begin_retry(&letter).await, "two processes try it");
+        assert!(!test.begin_retry(&letter).await, "two processes retry the letter");
         assert!(
             test.due().await.is_empty(),
-            "a handler that ends the process is started again without end"
+            "a handler that kills the process is retried forever"
         );
         test.fail(&letter, &"x\0".repeat(2_000)).await;
         assert!(
             test.due().await.is_empty(),
-            "it is tried until somebody says so again"
+            "a failed retry is repeated without a new mark"
         );
         let found = test.letters().get(letter.id).await.unwrap().unwrap();
         assert_eq!((found.status, found.attempts), (DeadLetterStatus::Open, 4));
@@ -325,7 +325,7 @@ async fn two_processes_never_retry_a_letter_at_once() {
             test.letters().cancel_retry(&DeadLetterSelection::all()).await,
             test.letters().discard(&DeadLetterSelection::all()).await,
         ] {
-            assert_eq!(change.unwrap(), 0, "an operator took what is being tried");
+            assert_eq!(change.unwrap(), 0, "an operator took a running letter");
         }
         second.rollback().await.unwrap();
         assert_eq!(

@@ -276,10 +276,10 @@ async fn drain_polls_for_retries_before_its_end() {
     let drain = tokio::spawn(async move { inbox.drain().await });
     let waiting =
         "SELECT count(*) FROM pg_locks WHERE relation = 'inbox_dead_letters'::regclass AND NOT granted";
-    eventually("the look for retries", async || test.int(waiting).await > 0).await;
+    eventually("the poll for retries", async || test.int(waiting).await > 0).await;
     // Time for a drain that does not wait for the answer to end.
     sleep(Duration::from_millis(500)).await;
-    assert!(!drain.is_finished(), "it ended before it was answered");
+    assert!(!drain.is_finished(), "the drain ended before the answer");
     slow_database.commit().await.unwrap();
     assert_eq!(within(drain).await.unwrap().unwrap().handled, 1);
     assert_eq!(lines(&test, consumer, 1).await, [1]);
@@ -338,7 +338,7 @@ async fn hooks_run_once_after_the_commit(test: TestDb) {
         for (message, (event_id, said, found)) in messages.iter().zip(told.iter()) {
             assert_eq!(*event_id, Some(message.event_id));
             assert_eq!(*said, expected(1, "unknown product"));
-            assert_eq!(found.as_ref(), Some(said), "it was told before the commit");
+            assert_eq!(found.as_ref(), Some(said), "the hook ran before the commit");
         }
     }
     assert_eq!(count(&test, &DeadLetterSelection::consumer(consumer)).await, 2);

@@ -445,7 +445,7 @@ async fn retry_all_letters<H: Handler>(test: &TestDb) {
         "{consumer}: {report:?}"
     );
     let sql = format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND status <> 1");
-    assert_eq!(test.int(&sql).await, 0, "{consumer}: its row says handled");
+    assert_eq!(test.int(&sql).await, 0, "{consumer}: its row is handled");
     match consumer {
         "lost_constraint" => assert_eq!(lines(test, consumer, 1).await, [1]),
         "lost_external" => assert_eq!(orders.seen().runs_of(1), effects),

@@ -57,7 +57,7 @@ async fn failing_letter_of_old_stream_holds_back_recreated_stream() {
         assert_eq!(
             due(&test).await,
             [3],
-            "what has no number is behind what has a later place"
+            "a letter without a number waits for a later place"
         );
 
         test.letters().retry(&all).await.unwrap();
@@ -79,7 +79,7 @@ async fn failing_letter_of_old_stream_holds_back_recreated_stream() {
         assert_eq!(
             places,
             [90],
-            "it is before, and unnumbered ones with later places are behind"
+            "letters without a number and with a later place wait"
         );
     }
 }

@@ -212,7 +212,11 @@ async fn a_failing_message_is_no_gap(db: TestDb) {
     let lane = Lane::new(&db);
     lane.fail(1).await;
     assert_eq!(lane.claim(2, Wait).await, behind(1));
-    assert_eq!(lane.claim(2, Accept).await, behind(1), "nobody jumps over it");
+    assert_eq!(
+        lane.claim(2, Accept).await,
+        behind(1),
+        "no message passes the failed message"
+    );
     lane.claim_all([1]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     lane.claim_all([2]).await;
@@ -244,7 +248,7 @@ async fn failing_mark_without_redelivery_expires(db: TestDb) {
     assert_eq!(
         lane.claim(3, Wait).await,
         behind(1),
-        "a fresh mark takes its place"
+        "a fresh mark replaces the old mark"
     );
     assert_eq!(lane.row().await.unwrap().failing, Some(2));
     db.db.execute_unprepared(&age).await.unwrap();
@@ -262,7 +266,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     lane.pass(5).await;
     assert_eq!(lane.claim(4, Wait).await, Late);
     lane.claim_all([6]).await;
-    assert!(lane.pass(3).await, "it is missing, so it did not take effect");
+    assert!(lane.pass(3).await, "a missing message had no effect");
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
     assert_eq!(lane.claim_again(5).await, Claimed);
@@ -288,7 +292,7 @@ async fn missing_ranges_are_bounded_without_loss(db: TestDb) {
     assert_eq!(
         lane.claim(130, Accept).await,
         gap(129),
-        "too many gaps to jump over one more"
+        "too many gaps for one more"
     );
     lane.pass(130).await;
     assert_eq!(lane.row().await.unwrap().missing.len(), MISSING_MAX);
